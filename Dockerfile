@@ -29,13 +29,13 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends g++ libegl1 libgl1 libosmesa6 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home asac \
-    && install -d -o asac -g asac /work /work/models /work/.secrets
+    && install -d -o asac -g asac /data /data/models /data/.secrets
 COPY --from=build /opt/asac /opt/asac
 ENV PATH=/opt/asac/bin:$PATH \
     OMP_NUM_THREADS=1 \
     SDL_VIDEODRIVER=dummy
 USER asac
-WORKDIR /work
-VOLUME ["/work/models"]
+WORKDIR /data
+VOLUME ["/data/models"]
 ENTRYPOINT ["asac"]
 CMD ["--list"]

@@ -36,6 +36,7 @@ lint: venv ## ruff, mypy, and whether the generated files are up to date
 	@$(PY) -m mypy
 	@$(PY) -m mypy --platform win32 --cache-dir .mypy_cache/win32 $(PORTED)
 	@$(PY) -m algorithm.config.reference --check
+	@$(PY) scripts/pages.py --check
 
 format: venv ## let ruff format the code and make its safe corrections
 	@$(PY) -m ruff check --fix .

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from algorithm.agents.networks import pick_device
 from algorithm.config.cli import MODELS, TrainOptions, config_flags
@@ -21,17 +22,19 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.flag_types import HUB, is_export
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
+from algorithm.config.program import as_typed
 from algorithm.config.yaml_io import inline
 from algorithm.console.output import open_console
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
-from algorithm.env.env_id import resolve_env_id
+from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.observations import frame_stack
 from algorithm.env.registry import recipe_class
 from algorithm.env.wrappers import resolve_wrappers
-from algorithm.errors import UsageError
+from algorithm.errors import UsageError, visible
 from algorithm.evaluation.evaluate import EvalPolicy, Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.evaluation.play import LIMITS
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process
@@ -68,7 +71,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     on_step: Callable[[Training], object] | None = None,
     quiet: bool = False,
 ) -> Run:
-    """Train as ``main.py TASK`` does, and return the run.
+    """Train as ``asac TASK`` does, and return the run.
 
     task:      as on the command line: a folder, an id of Gymnasium, ``module:Id`` or ``file.py:Id``
     config:    section or file; the section ``default`` without it
@@ -126,6 +129,10 @@ class Run:
         label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
         self._dir = RunDir(label, self.folder.name, self.folder, label)
 
+    @override
+    def __repr__(self) -> str:
+        return f"Run({str(self._export.source if self._export else self.folder)!r})"
+
     @property
     def result(self) -> Mapping[str, Any]:
         """Content of ``result.json``: steps, updates, evaluations. StorageError if it has not ended."""
@@ -180,9 +187,11 @@ class Run:
             players = {
                 name: EvalPolicy(agent.new_policy("playing"), greedy=True) for name, agent in agents.items()
             }
-            limit = loaded.config.base_config.max_step_each_iter
+            limit = episode_limit(loaded.config, env.time_limit)
             found = play_episodes(env, players, episodes, length_limit=limit)
-        assert found is not None, "nothing stops it"
+            assert found is not None, "nothing stops it"
+            if line := cut_off_line(found.values(), loaded.config, limit):
+                console.warn(line)
         return next(iter(found.values()))
 
     def resume(
@@ -221,9 +230,10 @@ class Run:
         What is imported later is looked for there, too, and the folder of an export does not stay.
         """
         try:
-            return find_env(self._dir.env)
+            folder = find_env(self._dir.env)
         except ConfigError:
-            return EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
+            folder = EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
+        return self._found.task(folder)
 
     @property
     def _found(self) -> Found:
@@ -279,6 +289,10 @@ class TrainedPolicy:
         self._spec = adapter.spec
         name, shape = self._spec.obs.names[0], self._spec.obs.shapes[0]
         self._first, self._dims = name, len(shape)
+
+    @override
+    def __repr__(self) -> str:
+        return f"Policy(step={self.step}, {self.observation_space} -> {self.action_space})"
 
     def act(
         self,
@@ -369,9 +383,10 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
             f"{base.env_type} environments are played by the command line alone",
             where=loaded.env_label,
             why="a player is no Gymnasium environment",
-            fix="main.py TASK -n NAME --run or --eval N",
+            fix=as_typed("python main.py TASK -n NAME --run or --eval N"),
         )
-    env_id = resolve_env_id(base.env_name, loaded.env_dir)  # from then on the task's modules can be found
+    use_folder(loaded.env_dir, base.env_type)
+    env_id = resolve_env_id(base.env_name, loaded.env_dir)
     recipe = recipe_class(base.env_type)(
         env_id=env_id,
         env_args=base.env_args or {},
@@ -382,4 +397,4 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    print(f"warning: {visible(text)}", file=sys.stderr)

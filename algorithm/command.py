@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib.machinery
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from algorithm.config.completion import complete
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.env.pool.process_exit import exit_process
+from algorithm.errors import StorageError, described, visible
 from algorithm.runs.listing import listing
 from algorithm.runs.names import check_directory, report_names, run_names
 from algorithm.streams import mend_streams
@@ -27,7 +29,6 @@ from algorithm.streams import mend_streams
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
     options = parse_args(argv)
-    sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
     return guarded(lambda: _command(options), debug=options.debug)
 
 
@@ -39,6 +40,12 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
     except SystemExit as left:  # a library's exit does not end the program
         print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
         return 1
+    except OSError as error:  # of a path that nobody has foreseen
+        if debug:
+            traceback.print_exc()
+        failed = StorageError.of(error, what="a file or folder cannot be used", where=error.filename or "")
+        print(f"error: {failed}", file=sys.stderr)
+        return failed.exit_code
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
         print("interrupted", file=sys.stderr)
         return 130
@@ -49,7 +56,7 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
         if code is None:
             if not debug:
                 print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            print(visible(described(error)), file=sys.stderr)
             return 1
         print(f"error: {error}", file=sys.stderr)
         return int(code)
@@ -83,7 +90,7 @@ def _prepare(options: TrainOptions) -> int:
 
 def _play(options: TrainOptions) -> int:
     folder = find_env(options.env)
-    _say(options, f"{folder.label}: loading torch")
+    say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         from algorithm.evaluation.play import play  # torch takes seconds: the line above comes first
 
@@ -101,7 +108,7 @@ def _report(options: TrainOptions) -> int:
 def _share(options: TrainOptions) -> int:
     _show_notices(options)
     folder = find_env(options.env)
-    _say(options, f"{folder.label}: loading torch")
+    say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         from algorithm.sharing.export import share
 
@@ -110,7 +117,7 @@ def _share(options: TrainOptions) -> int:
 
 def _resume(options: TrainOptions) -> int:
     folder = find_env(options.env)
-    _say(options, f"{folder.label}: loading torch")
+    say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         from algorithm.train.resume import resume
 
@@ -122,7 +129,7 @@ def _look(options: TrainOptions) -> int:
     if options.check:  # all else has a console of its own
         _show_notices(options, loaded)
     doing = "looking at the environment" if options.check else "loading torch"
-    _say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
+    say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     if options.check:
         with interruptible_imports():
             from algorithm.preflight.check import check_task
@@ -137,7 +144,7 @@ def _look(options: TrainOptions) -> int:
 def _replay(options: TrainOptions, failure: str) -> int:
     folder = find_env(options.env)
     _show_notices(options)
-    _say(options, f"{folder.label}: replaying {failure}")
+    say(options, f"{folder.label}: replaying {failure}")
     from algorithm.preflight.check import check_failure
 
     return check_failure(Path(failure))
@@ -145,7 +152,7 @@ def _replay(options: TrainOptions, failure: str) -> int:
 
 def _train(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
-    _say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
+    say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
         from algorithm.train.repeat import train_repeatedly
 
@@ -181,17 +188,35 @@ def interruptible_imports() -> Iterator[None]:
 
 def _show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
     """Print the flags without effect, where no console does."""
-    for text in notices(options, loaded.config.base_config if loaded else None):
-        print(f"warning: {text}", file=sys.stderr)
+    for text in notices(options, loaded.config if loaded else None):
+        print(f"warning: {visible(text)}", file=sys.stderr)
 
 
-def _say(options: TrainOptions, text: str) -> None:
+def say(options: TrainOptions, text: str) -> None:
+    """Print a line before a run has its console."""
     if not options.quiet:
-        print(text, flush=True)
+        print(visible(text), flush=True)
+
+
+def leave_first_folder() -> None:
+    """Take the folder that Python puts in front of the import path off it: the script's, or the current one.
+
+    The folder of a checkout that is not installed goes to the end, where other processes find it.
+    """
+    if sys.flags.isolated or getattr(sys.flags, "safe_path", False):  # there is none
+        return
+    package = Path(__file__).resolve().parent
+    del sys.path[0]
+    found = importlib.machinery.PathFinder.find_spec(package.name)
+    if found is None:
+        sys.path.append(str(package.parent))
+    elif not found.origin or Path(found.origin).resolve().parent != package:
+        sys.path.insert(0, str(package.parent))  # another version is installed as well
 
 
 def as_program(command: Callable[[], int]) -> NoReturn:
     """Run a command as all that this process is for."""
+    leave_first_folder()
     mend_streams()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
     exit_process(command())

@@ -6,6 +6,7 @@ The configuration's own error lists several of these messages at once (``algorit
 from __future__ import annotations
 
 import errno
+import re
 from typing import ClassVar, TypeVar
 
 from typing_extensions import override
@@ -23,13 +24,44 @@ _ADVICE = {
 }
 
 
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Return text that steers no terminal: a code that it would obey, or that has no letter, is spelt out."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def described(error: BaseException) -> str:
+    """Return kind and text of an error that code of others has raised, whose text may raise as well."""
+    try:
+        text = str(error)
+    except Exception as second:
+        text = f"its text cannot be had, __str__ raised {type(second).__name__}"
+    return f"{type(error).__name__}: {text}"
+
+
 def explain(what: str, *, where: str, why: str, fix: str) -> str:
     """Return ``what``, then one labelled block each for where, why and fix; empty ones are left out."""
     blocks = (("where", where), ("why", why), ("to do", fix))
     indent = "\n" + " " * 9
-    return "\n".join(
-        [what] + [f"  {label:<5}  {text.replace(chr(10), indent)}" for label, text in blocks if text]
-    )
+    lines = [what] + [f"  {label:<5}  {text.replace(chr(10), indent)}" for label, text in blocks if text]
+    return visible("\n".join(lines))
+
+
+GYMNASIUM = (
+    "write `import gymnasium as gym`, which has taken the place of gym\n"
+    "reset(self, *, seed=None, options=None) returns observation and info\n"
+    "step(self, action) returns observation, reward, terminated, truncated and info"
+)
+"""What to change in an environment that was written for gym."""
+
+
+def mend(error: BaseException) -> str | None:
+    """Return what to change in a user's file that cannot be imported; None where that is not known."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"correct line {error.lineno} of {error.filename}:\n{(error.text or '').rstrip()}"
+    return GYMNASIUM if isinstance(error, ModuleNotFoundError) and error.name == "gym" else None
 
 
 class UserError(Exception):
@@ -59,7 +91,7 @@ class UserError(Exception):
     def line(self) -> str:
         """The same on one line, for warnings and logs."""
         parts = (self.what, self.where, self.why, self.fix)
-        return " · ".join(" ".join(part.split()) for part in parts if part)
+        return visible(" · ".join(" ".join(part.split()) for part in parts if part))
 
 
 class UsageError(UserError):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -54,6 +55,12 @@ Whole = Annotated[int, BeforeValidator(to_whole)]
 
 Bounds inside a union or list go between ``int`` and the validator, so that the JSON schema shows them.
 """
+
+AtLeastOne = Annotated[int, Field(ge=1), BeforeValidator(to_whole)]
+"""A whole number from 1 on, also inside a union or a list."""
+
+Natural = Annotated[int, Field(ge=0), BeforeValidator(to_whole)]
+"""A whole number from 0 on, also inside a union or a list."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(to_number)]
 """A finite number."""
@@ -148,8 +155,12 @@ returns one of these.
 """
 
 
+Naming: TypeAlias = Literal["kind", "environment", "wrappers", "extensions", "networks", "arguments", "demos"]
+"""What the text of a key names; ``sharing/trust.py`` lists which of it an export may hold without trust."""
+
+
 class Contradiction(NamedTuple):
-    """Values that are each right and exclude each other; ``keys`` are dotted below the block with them."""
+    """Values that exclude each other, or one that is wrong; ``keys`` are dotted below the block with them."""
 
     keys: tuple[str, ...]
     why: str
@@ -184,6 +195,7 @@ class KeyFacts:
     distributed_default: object = None
     by_behaviour: bool = False
     random: bool = False
+    names: Naming | None = None
 
     @property
     def fixed(self) -> str | None:
@@ -194,7 +206,6 @@ class KeyFacts:
     def __call__(self, schema: dict[str, Any]) -> None:
         """Add the facts to the JSON schema of the key."""
         noted = {
-            "new": self.new,
             "shared": self.shared,
             "reserved_values": dict(self.reserved_values),
             "fixed": self.fixed,
@@ -214,6 +225,7 @@ def option(
     reserved_values: Mapping[str, str] | None = None,
     distributed_default: object = None,
     by_behaviour: bool = False,
+    names: Naming | None = None,
     **bounds: Any,  # noqa: ANN401 - handed on to pydantic
 ) -> Any:  # noqa: ANN401 - stands where the field's own type is declared
     """Declare one key with all its facts; resume, compatibility and generated files follow from them.
@@ -227,6 +239,7 @@ def option(
     reserved_values: values of a feature that will come, → the part of the project that will bring it.
     distributed_default: default of a distributed training where it is another one.
     by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
+    names: what its text names. Without it an export that nobody trusts holds no other text than the default.
     bounds: ``ge``, ``gt``, ``le``, ``lt`` as in pydantic.
     """
     facts = KeyFacts(
@@ -237,6 +250,7 @@ def option(
         reserved_values or {},
         distributed_default,
         by_behaviour,
+        names=names,
     )
     return Field(default, description=description, json_schema_extra=facts, **bounds)
 
@@ -277,3 +291,16 @@ def block_of(key: FieldInfo) -> type[Block] | None:
     """Return the class of a key that is a block, else None."""
     kind = key.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Block) else None
+
+
+def holds_text(annotation: object) -> bool:
+    """Return whether a value of this type may hold text that nobody has listed, at any depth.
+
+    Any type that is not known to hold none counts as one that does.
+    """
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal or annotation in (bool, int, float, NoneType, ...):
+        return False
+    if origin is Annotated:
+        return holds_text(inner[0])
+    return not inner or any(map(holds_text, inner))

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from algorithm.errors import UsageError, UserError
+from algorithm.errors import UsageError, UserError, described
 
 _INSTALL = f"{sys.executable} -m pip"
 
@@ -99,7 +99,7 @@ class Plugin:
             for part in filter(None, attribute.split(".")):
                 found = getattr(found, part)
         except (Exception, SystemExit) as error:
-            raise self.error("cannot be loaded", f"{type(error).__name__}: {error}", self._mend()) from error
+            raise self.error("cannot be loaded", described(error), self._mend()) from error
         return found
 
     def error(self, what: str, why: str, fix: str) -> UsageError:
@@ -110,7 +110,7 @@ class Plugin:
         """Return what code of it has raised as an error for a person. what: as of :meth:`error`."""
         if isinstance(error, UserError):
             return error
-        return self.error(what, f"{type(error).__name__}: {error}", self._mend())
+        return self.error(what, described(error), self._mend())
 
     def _mend(self) -> str:
         if not self.package:

@@ -6,7 +6,6 @@ built from them, never from a simulator's own space objects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
@@ -182,8 +181,3 @@ class AgentSpec:
 
     obs: ObsSpec
     action: ActionSpec
-
-
-def stack_obs(observations: list[Mapping[str, NDArray[np.generic]]]) -> dict[str, NDArray[np.generic]]:
-    """Stack single observations along a new first dimension, name by name."""
-    return {name: np.stack([obs[name] for obs in observations]) for name in observations[0]}

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-Part = Literal["act", "step", "wait", "store", "sample", "update", "other"]
+Part = Literal["act", "step", "wait", "store", "sample", "update", "compile", "other"]
 
 MEASURED: tuple[Part, ...] = ("act", "step", "store", "sample", "update")
 """Parts that have a metric of their own, ``time/share_<part>``; ``other`` is the rest.
 
-``wait`` (for steps of other processes) also has one, in a training that waits at all.
+``wait`` (for steps of other processes) and ``compile`` have one in a training that does so at all.
 """
+
+_RARE: tuple[Part, ...] = ("wait", "compile")
 
 
 class Stopwatch:
@@ -25,7 +27,7 @@ class Stopwatch:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._seconds: dict[Part, float] = dict.fromkeys((*MEASURED, "wait", "other"), 0.0)
+        self._seconds: dict[Part, float] = dict.fromkeys((*MEASURED, *_RARE, "other"), 0.0)
         self._shared = dict(self._seconds)  # as it was when shares were last asked for
         self._last = clock()
 
@@ -60,6 +62,5 @@ class Stopwatch:
         since = {part: seconds - self._shared[part] for part, seconds in self._seconds.items()}
         self._shared = dict(self._seconds)
         total = sum(since.values())
-        waits = self._seconds["wait"] > 0.0
-        shown: tuple[Part, ...] = (*MEASURED, "wait") if waits else MEASURED
+        shown = (*MEASURED, *(part for part in _RARE if self._seconds[part] > 0.0))
         return {f"time/share_{part}": since[part] / total for part in shown} if total > 0.0 else {}

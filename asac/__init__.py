@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from algorithm.api import Run, check, load, make_env, train
     from algorithm.api import TrainedPolicy as Policy
+    from algorithm.config.errors import ConfigError
+    from algorithm.env.single import SpaceMismatchError
+    from algorithm.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
     from algorithm.train.callbacks import Callback, CallbackError, Training
 
     __version__: str
@@ -29,15 +32,29 @@ _PLACES = {
     "Callback": "train.callbacks:Callback",
     "CallbackError": "train.callbacks:CallbackError",
     "Training": "train.callbacks:Training",
+    "ConfigError": "config.errors:ConfigError",
+    "EnvError": "errors:EnvError",
+    "ModelError": "errors:ModelError",
+    "NumericalError": "errors:NumericalError",
+    "SpaceMismatchError": "env.single:SpaceMismatchError",
+    "StorageError": "errors:StorageError",
+    "UsageError": "errors:UsageError",
     "__version__": "config.program:VERSION",
 }
 
 __all__ = [
     "Callback",
     "CallbackError",
+    "ConfigError",
+    "EnvError",
+    "ModelError",
+    "NumericalError",
     "Policy",
     "Run",
+    "SpaceMismatchError",
+    "StorageError",
     "Training",
+    "UsageError",
     "__version__",
     "check",
     "load",
@@ -51,3 +68,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _PLACES[name].partition(":")
     return getattr(importlib.import_module(f"algorithm.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

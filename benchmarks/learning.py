@@ -1,11 +1,12 @@
 """Learning beside Stable-Baselines3: the same algorithm on the same task, several seeds each.
 
-Compared are the mean return of the last evaluation and the mean height of the curve, with 95 % bootstrap
+Compared are the mean return of the last evaluation and the mean height of the curve, with Student's 95 %
 intervals over seeds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from algorithm.evaluation.statistics import student_quantile
 from benchmarks.harness import Bench, smoke
 from benchmarks.runs import kept, overriding
 from benchmarks.speed import EQUAL, equal, their_settings
@@ -22,7 +24,6 @@ from benchmarks.worker import Answer, WorkerError
 SEEDS = {"pendulum": [1, 2, 3, 4, 5], "half_cheetah": [1, 2, 3]}
 """Section of ``equal/config.yaml`` → seeds of each side."""
 
-RESAMPLES = 10_000
 SIZE = ("base_config.max_step", "eval_config.per_step", "eval_config.episodes")
 
 
@@ -79,7 +80,6 @@ def compare(sides: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
         for side, runs in sides.items()
     }
     return {
-        "resamples": RESAMPLES,
         "comparisons": {
             side: {what: difference(own[what], values["peer"][what]) for what in own}
             for side, own in values.items()
@@ -102,17 +102,27 @@ def mean_height(curve: np.ndarray) -> float:
     return float(np.trapezoid(curve[:, 1], curve[:, 0]) / (curve[-1, 0] - curve[0, 0]))
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0) -> dict[str, Any]:
-    """mean(ours) − mean(theirs) and its 95 % percentile bootstrap, each side resampled alone (Efron 1979).
-
-    One value a seed. The same arguments give the same interval. With few seeds it is narrower than it should
-    be: three values have ten different resamples. Raises WorkerError with fewer than two values on a side.
-    """
-    if min(len(ours), len(theirs)) < 2:
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """mean(ours) − mean(theirs) and half its 95 % interval. Raises WorkerError with fewer than two a side."""
+    half = half_width([(ours, theirs)])
+    if half is None:
         raise WorkerError(f"an interval needs two runs a side, there are {len(ours)} and {len(theirs)}")
-    rng = np.random.default_rng(seed)
-    sides = [np.asarray(side, np.float64) for side in (ours, theirs)]
-    means = [side[rng.integers(len(side), size=(RESAMPLES, len(side)))].mean(axis=1) for side in sides]
-    low, high = map(float, np.percentile(means[0] - means[1], [2.5, 97.5]))
-    verdict = "not told apart" if low <= 0 <= high else "higher" if low > 0 else "lower"
-    return {"difference": fmean(ours) - fmean(theirs), "ci95": [low, high], "verdict": verdict}
+    gap = fmean(ours) - fmean(theirs)
+    verdict = "not told apart" if abs(gap) <= half else "higher" if gap > 0 else "lower"
+    return {"difference": gap, "ci95": half, "verdict": verdict}
+
+
+def half_width(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float | None:
+    """Half of Student's 95 % interval of the mean over tasks of mean(ours) − mean(theirs).
+
+    pairs: values of both sides, one a seed, for each task. Spreads may differ (Welch 1947; the degrees of
+    freedom, rounded, are Satterthwaite's). None with fewer than two values of a side.
+    """
+    sides = [np.asarray(side, np.float64) for pair in pairs for side in pair]
+    if min(map(len, sides)) < 2:
+        return None
+    errors = [side.var(ddof=1) / len(side) for side in sides]
+    if not (total := sum(errors)):
+        return 0.0
+    freedom = total**2 / sum(error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True))
+    return float(student_quantile(round(freedom)) * math.sqrt(total) / len(pairs))

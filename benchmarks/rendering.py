@@ -239,14 +239,13 @@ def gains_score(results: Results) -> str:
     rows = []
     for side, found in results["gains"]["against"].items():
         gaps = [found[unit] for unit in ("steps", "cpu_seconds")]
-        cells = [f"{gap['difference']:+.2f} [{gap['ci95'][0]:+.2f}, {gap['ci95'][1]:+.2f}]" for gap in gaps]
+        cells = [f"{gap['difference']:+.2f} ± {gap['ci95']:.2f}" for gap in gaps]
         rows.append([side, str(len(found["tasks"])), *cells])
     return table(["beside", "tasks", "at equal steps", "at equal CPU seconds"], rows)
 
 
 def _difference(found: Mapping[str, Any]) -> str:
-    low, high = found["ci95"]
-    return f"{found['difference']:+.1f} [{low:+.1f}, {high:+.1f}], {found['verdict']}"
+    return f"{found['difference']:+.1f} ± {found['ci95']:.1f}, {found['verdict']}"
 
 
 def bare(results: Results) -> str:

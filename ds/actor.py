@@ -60,7 +60,7 @@ def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
     set_up_process(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.train.quiet))
-        for text in notices(options.train, first.config.base_config):
+        for text in notices(options.train, first.config):
             console.warn(text)
         stop = stack.enter_context(StopRequest())
         link = _link(first.config, console, stop)
@@ -178,7 +178,7 @@ class _Work:
             length_limit=base.max_step_each_iter,
             on_non_finite=self._on_non_finite(faults, folder),
         )
-        self._loop(rollout, acting, loader, writer, send_queue, _Lines(console))
+        self._loop(rollout, acting, loader, writer, send_queue, _Lines(console), faults)
         for rest in writer.finish(episodes=(), version=loader.version):
             send_queue.put(rest)
         send_queue.finish(_LAST_S)
@@ -197,6 +197,7 @@ class _Work:
         writer: TrajectoryWriter,
         send_queue: SendQueue,
         lines: _Lines,
+        faults: Faults,
     ) -> None:
         base, link = self.loaded.config.base_config, self.link
         synchronous, iteration = self.welcome.synchronous, Iteration(rollout)
@@ -205,10 +206,11 @@ class _Work:
                 one.policy.warming_up = link.warming_up[name]
             try:
                 episodes = rollout.step()
-            except EditorStoppedError:
-                self.stop.set()
+            except EditorStoppedError as end:
+                self.stop.set(end.what, interrupted=True)
                 return
-            link.report(steps=rollout.steps, version=loader.version)
+            so_far = (faults.env_restarts, faults.non_finite)
+            link.report(steps=rollout.steps, version=loader.version, faults=so_far)
             for packed in writer.flush(
                 agents=rollout.agents,
                 episodes=episodes,

@@ -48,6 +48,8 @@ def check_beat(beat: Beat, *, version: int, dropped: int) -> None:
     _within("steps", beat.steps, 0, MAX_TOTAL)
     _within("waiting", beat.waiting, 0, MAX_COUNT)
     _within("dropped", beat.dropped, 0, dropped + AHEAD)
+    for count in beat.faults:
+        _within("faults", count, 0, MAX_COUNT)
 
 
 def check_trajectory(

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
-from algorithm.command import as_program, guarded, interruptible_imports
-from algorithm.config.cli import TrainOptions
+from algorithm.command import as_program, guarded, interruptible_imports, say
 from algorithm.config.cli_ds import DistributedOptions, distributed_parser, parse_distributed
 from algorithm.config.completion import complete
 from algorithm.config.locate import find_env
@@ -19,7 +17,6 @@ from algorithm.runs.names import check_directory, run_names
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
     options = parse_distributed(argv)
-    sys.path.append(str(Path.cwd()))  # module:Id finds a module beside the user, who may be anywhere
     return guarded(lambda: _command(options), debug=options.train.debug)
 
 
@@ -34,18 +31,13 @@ def _command(options: DistributedOptions) -> int:
 
         return evolve(options)
     label = find_env(options.train.env).label
-    _say(options.train, f"{label}, {options.role}: loading torch")
+    say(options.train, f"{label}, {options.role}: loading torch")
     with interruptible_imports():
         if options.role == "actor":
             from ds.actor import act as begin
         else:
             from ds.learner import learn as begin
     return begin(options, sys.argv)
-
-
-def _say(options: TrainOptions, text: str) -> None:
-    if not options.quiet:
-        print(text, flush=True)
 
 
 def run() -> NoReturn:

@@ -96,6 +96,7 @@ class Remote:
                 fix="set build_path, and give --editor to an actor",
             )
         self._session, config = session, session.loaded.config
+        self._faults = faults
         self._base, self._net = config.base_config, config.net_config
         self._host = self._net.learner_host or LOOPBACK
         self._refuse_what_cannot_work()
@@ -189,7 +190,7 @@ class Remote:
                     f"{config.algorithm} has no actors in other processes",
                     where="algorithm",
                     why="what it learns from must come from its present networks",
-                    fix=f"train in one process, with n_envs and workers: python main.py {loaded.env_label}",
+                    fix=f"train in one process, with n_envs and workers: {self._session.run.command()}",
                 )
             limited = family(config).remote_limits(config).max_length is not None
             if not limited and config.replay_config.capacity <= length:
@@ -204,6 +205,7 @@ class Remote:
         self._publisher.publish_if_due()
         for line in self._actors.news():
             self._session.console.message(line)
+        self._faults.of_actors(**self._actors.take_faults())
 
     def _terms(self) -> Terms:
         loaded = self._session.loaded

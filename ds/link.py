@@ -72,6 +72,7 @@ class Link:
         self._fetcher = WeightFetcher(self._weights_newer)
         self._heartbeat, self._synchronous = 0.0, False
         self._steps = self._acting = 0
+        self._faults = (0, 0)
         self.warming_up: Mapping[str, bool] = {}
         """Behaviour -> whether it acts at random; empty before the first receipt."""
         self.max_message = 0
@@ -118,10 +119,11 @@ class Link:
         if not self._synchronous:
             self.shutdown.start("weights", self._fetch_weights)
 
-    def report(self, *, steps: int, version: int) -> None:
-        """Set what the next beats contain: environment steps so far, and the version that acts."""
+    def report(self, *, steps: int, version: int, faults: tuple[int, int] = (0, 0)) -> None:
+        """Set what the next beats contain: environment steps so far, the version that acts, and faults."""
         self.shutdown.check()
         self._steps, self._acting = steps, version
+        self._faults = faults
         self._fetcher.mark_loaded(version)
 
     def deliver(self, message: TrajectoryMessage) -> Receipt:
@@ -148,6 +150,7 @@ class Link:
             steps=self._steps,
             waiting=sender.waiting,
             dropped=sender.dropped,
+            faults=self._faults,
         )
         self._hear(self._call(self._caller.beat, beat), epoch, news=not self._synchronous)
 

@@ -13,6 +13,9 @@ from ds.protocol import Beat
 PastVerdict = Literal["taken before", "stale before", "rejected before"]
 """Earlier outcome of a message that arrives again."""
 
+FAULTS = ("env_restarts", "non_finite")
+"""Names of the faults in a beat, in its order."""
+
 RECENT = 20  # messages whose lag is averaged
 
 
@@ -46,6 +49,7 @@ class ActorRecord:
     channels, came_steps:    of each channel the last message that has come; environment steps in all of them
     stored, stored_steps: the same of those that the agents have
     dropped:              environment steps that the actor has given up
+    faults:               that it has reported, as in a beat
     busy:                 channels of which a message is being taken right now
     became:               of each channel what became of the last message that has come
     """
@@ -58,6 +62,7 @@ class ActorRecord:
     came_steps: int = 0
     stored_steps: int = 0
     dropped: int = 0
+    faults: tuple[int, int] = (0, 0)
     busy: set[int] = field(default_factory=set)
     became: dict[int, PastVerdict] = field(default_factory=dict)
     live: ActorStatus = field(default_factory=ActorStatus)
@@ -77,6 +82,12 @@ class ActorRecord:
         self.stored_steps += lost
         return lost
 
+    def new_faults(self, so_far: tuple[int, int]) -> dict[str, int]:
+        """Note the faults that the actor has had so far; return those that are new, by their names."""
+        before = self.faults
+        self.faults = (max(so_far[0], before[0]), max(so_far[1], before[1]))
+        return {name: self.faults[k] - before[k] for k, name in enumerate(FAULTS)}
+
     def state(self) -> dict[str, Any]:
         """Return the state as JSON."""
         return {
@@ -86,6 +97,7 @@ class ActorRecord:
             "stored": list(self.stored),
             "stored_steps": self.stored_steps,
             "dropped": self.dropped,
+            "faults": list(self.faults),
         }
 
     @classmethod
@@ -101,6 +113,7 @@ class ActorRecord:
             came_steps=int(state["stored_steps"]),
             stored_steps=int(state["stored_steps"]),
             dropped=int(state["dropped"]),
+            faults=(int(state["faults"][0]), int(state["faults"][1])),
         )
 
 

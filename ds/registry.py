@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -62,6 +62,7 @@ class ActorRegistry:
         self._awaited: dict[str, float] = {}  # who lived when the state was taken, and since when we wait
         self._next_number, self._skipped = 0, 0
         self._counts = dict.fromkeys(COUNTED, 0)
+        self._faults_of_actors = Counter[str]()
         self._visitors = ArrivalLog(clock)
         self._faulty: deque[str] = deque(maxlen=MAX_NEWS)
         self._faults = FaultLog(self._faulty.append, clock)
@@ -208,6 +209,7 @@ class ActorRegistry:
                 return False
             record.live.beats(beat, lag, self._clock())
             self._count_dropped(record, beat.dropped)
+            self._faults_of_actors.update(record.new_faults(beat.faults))
             return True
 
     def bye(self, bye: Bye) -> int | None:
@@ -264,6 +266,13 @@ class ActorRegistry:
         with self._lock:
             found = [*self._visitors.take(), *self._faulty]
             self._faulty.clear()
+            return found
+
+    def take_faults(self) -> Mapping[str, int]:
+        """Return the faults of actors since the last call, by their names."""
+        with self._lock:
+            found = self._faults_of_actors
+            self._faults_of_actors = Counter[str]()
             return found
 
     def state(self) -> dict[str, Any]:

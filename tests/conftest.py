@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, so before that
@@ -39,6 +40,12 @@ def _seeded() -> None:
     """Tests give the same numbers alone, together and in any order."""
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("highest")  # a run in this process may have set another one
+
+
+@pytest.fixture(autouse=True)
+def _of_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands are shown as if ``main.py`` had been typed, wherever the tests were started from."""
+    monkeypatch.setattr(sys, "argv", ["main.py"])
 
 
 @pytest.fixture(autouse=True)

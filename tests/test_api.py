@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import asac
-from algorithm.errors import StorageError, UsageError
 
 KEYS = {
     "sac_config.save_model_per_step": 60,
@@ -29,17 +29,22 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("it has no text")
+
+
 class Notes(asac.Callback):
     """A record of the calls, in order."""
 
-    def __init__(self, stop_at: int = 0, fails_at: str = "") -> None:
+    def __init__(self, stop_at: int = 0, fails_at: str = "", error: type = ZeroDivisionError) -> None:
         self.seen: list[tuple] = []
-        self._stop_at, self._fails_at = stop_at, fails_at
+        self._stop_at, self._fails_at, self._error = stop_at, fails_at, error
 
     def _note(self, point, training, *more):
         self.seen.append((point, training.step, *more))
         if point == self._fails_at:
-            raise ZeroDivisionError("a plot without points")
+            raise self._error("a plot without points")
 
     def on_start(self, training):
         self._note("start", training)
@@ -86,6 +91,7 @@ def test_train_play_evaluate_and_go_on():
 
     policy, env = asac.load(run, "latest"), asac.make_env("CartPole-v1")
     assert policy.step == 120 and policy.observation_space == env.observation_space
+    assert repr(run) == f"Run({str(run.folder)!r})" and repr(policy).startswith("Policy(step=120, Box(")
     obs, _ = env.reset(seed=0)
     state, total, over = None, 0.0, False
     while not over:
@@ -134,18 +140,31 @@ def test_a_policy_with_a_memory_remembers():
 def test_a_callback_may_end_a_training_which_is_no_failure():
     run = asac.train("CartPole-v1", callbacks=[Notes(stop_at=70)], **SHORT)
     assert run.result["steps"] == 70
+    assert run.result["ended"] == {"by": "callback", "why": "it is good enough"}
     assert run.resume(max_step=90, quiet=True, device="cpu").result["steps"] == 90
 
 
-def test_what_a_callback_raises_ends_the_training_with_everything_saved():
+def test_a_solved_environment_ends_the_training(monkeypatch):
+    easy = gym.envs.registration.EnvSpec("Easy-v0", gym.spec("CartPole-v1").entry_point, 5.0)
+    monkeypatch.setitem(gym.registry, "Easy-v0", easy)
+    run = asac.train("Easy-v0", **{**SHORT, "overrides": KEYS | {"base_config.max_step_each_iter": 50}})
+    assert (run.result["steps"], run.result["ended"]["by"]) == (80, "stop_at_return")
+    assert "stop_at_return: 5.0" in (run.folder / "config.yaml").read_text(), "it stays what it was"
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError, SystemExit, KeyboardInterrupt, GeneratorExit, MuteError]
+)
+def test_what_a_callback_raises_ends_the_training_with_everything_saved(error):
+    failing = Notes(fails_at="evaluation", error=error)
     with pytest.raises(asac.CallbackError, match=r"Notes\.on_evaluation raised") as caught:
-        asac.train("CartPole-v1", name="mine", callbacks=[Notes(fails_at="evaluation")], **SHORT)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert "test_api.py" in caught.value.where and "a plot without points" in caught.value.why
+        asac.train("CartPole-v1", name="mine", callbacks=[failing], **SHORT)
+    assert isinstance(caught.value.__cause__, error)
+    assert "test_api.py" in caught.value.where and error.__name__ in caught.value.why
     run = asac.Run("models/CartPole-v1/mine")
     assert asac.load(run, "latest").step == 80
-    assert "ZeroDivisionError" in (run.folder / "train.log").read_text()
-    with pytest.raises(StorageError):
+    assert error.__name__ in (run.folder / "train.log").read_text()
+    with pytest.raises(asac.StorageError):
         _ = run.result
     assert run.resume(quiet=True, device="cpu").result["steps"] == 120
 
@@ -174,19 +193,43 @@ def test_callbacks_may_stand_in_the_configuration(tmp_path):
         ("json:Nothing", "has no attribute"),
         ("Count", "names no module"),
         ("nowhere:Count", "No module named"),
+        ({"sys:exit": {"status": 0}}, "takes no keyword"),
+        ({"leave.py:Leave": {}}, "SystemExit"),
     ],
 )
 def test_what_is_no_callback_is_told(entry, why):
+    Path("leave.py").write_text("def Leave(): raise SystemExit(0)")
     with pytest.raises(Exception, match=why):
         asac.train("CartPole-v1", **{**SHORT, "overrides": {**KEYS, "base_config.callbacks": [entry]}})
 
 
+class Misspelt(asac.Callback):
+    def on_evalutaion(self, training, evaluation):
+        """Never called."""
+
+
+@pytest.mark.parametrize(
+    ("callback", "told"),
+    [
+        (object(), "derive it from asac.Callback"),
+        (Notes, "hand in an instance"),
+        (Misspelt(), "rename Misspelt.on_evalutaion; did you mean on_evaluation?"),
+    ],
+)
+def test_a_callback_that_would_not_be_called_is_told(callback, told):
+    with pytest.raises(asac.UsageError) as caught:
+        asac.train("CartPole-v1", name="mine", callbacks=[callback], **SHORT)
+    assert told in caught.value.fix
+    assert not Path("models/CartPole-v1/mine").exists(), "the name stays free"
+
+
 def test_a_folder_that_is_no_run_is_told(tmp_path):
-    with pytest.raises(UsageError, match="is no run"):
+    with pytest.raises(asac.UsageError, match="is no run"):
         asac.load(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = asac.nothing
     assert all(getattr(asac, name) for name in asac.__all__)
+    assert dir(asac) == asac.__all__ == sorted({*asac._PLACES})
 
 
 def test_importing_it_does_not_import_torch(root):

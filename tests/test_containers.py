@@ -43,6 +43,15 @@ def test_what_the_image_installs_and_starts_exists(root):
     assert json.loads(re.findall(r"^ENTRYPOINT (.+)$", text, re.M)[0])[0] in scripts
 
 
+def test_what_is_kept_lies_below_data_where_the_program_writes_it(root, services):
+    text = (root / "Dockerfile").read_text()
+    assert re.findall(r"^WORKDIR (.+)$", text, re.M)[-1] == "/data"
+    (kept,) = re.findall(r"^VOLUME (.+)$", text, re.M)
+    mounted = {words.partition(":")[2] for service in services.values() for words in service["volumes"]}
+    assert set(json.loads(kept)) < mounted == {"/data/models", "/data/.secrets"}
+    assert all(f" {path}" in text for path in mounted), "made in the image, so that they are the user's own"
+
+
 def test_the_services_are_commands(services):
     assert services["actor"]["deploy"]["replicas"] == 2
     for name in ("learner", "actor"):

@@ -32,7 +32,8 @@ Words = tuple[str, ...]
 NOT_RUN = {
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
-    r"asac(-ds)? ": "main.py under its other name; tests/test_package.py runs an installed package",
+    r"python main.py path/to/folder ": "the reader's own; tests/test_docs.py loads such a config.yaml",
+    r"python main.py walk.py:Walk --watch": "it has no picture",
     r"pip install ": "tests/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
     r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",
@@ -52,6 +53,7 @@ NOT_RUN = {
 
 INSTEAD: dict[str, list[str]] = {
     "python -m algorithm.config.reference --write": ["-m", "algorithm.config.reference", "--check"],
+    "python scripts/pages.py --write": ["scripts/pages.py", "--check"],
     "python -m benchmarks.tables --write": ["-m", "benchmarks.tables", "--check"],
 }
 """What would write into the working tree, and what shows that it works."""
@@ -62,9 +64,16 @@ def commands_by_page(pages: list[Path]) -> Iterator[tuple[Path, list[Words]]]:
     for page in pages:
         for block in blocks_of(page, page.read_text("utf-8")):
             if block.language == "sh":
-                yield page, [tuple(words) for words in commands_of(block.text)]
+                yield page, [as_script(words) for words in commands_of(block.text)]
 
 
+def as_script(words: list[str]) -> Words:
+    """The command as it is in the checkout: ``asac`` is ``python main.py``."""
+    scripts = {"asac": "main.py", "asac-ds": "main_ds.py"}
+    return ("python", scripts[words[0]], *words[1:]) if words[0] in scripts else tuple(words)
+
+
+README = ROOT / "README.md"
 BLOCKS = list(commands_by_page(PAGES))
 AT_THE_TOP = {words for page, block in BLOCKS if page.parent == ROOT for words in block}
 COMMANDS = sorted({words for _, block in BLOCKS for words in block})
@@ -105,6 +114,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all commands are typed in, with the files they name; one finds the runs of another."""
     desk = tmp_path_factory.mktemp("desk")
     (desk / "my_env.py").write_text(MY_ENV)
+    (walk,) = (block.text for block in blocks_of(README, README.read_text()) if "class Walk" in block.text)
+    (desk / "walk.py").write_text(walk)
     (desk / "settings.yaml").write_text("default:\n  sac_config: {n_step: 3}\n")
     return desk
 
@@ -188,7 +199,7 @@ PAIRS = {
 @pytest.mark.parametrize(
     "pair",
     [
-        pair if page == ROOT / "README.md" else pytest.param(pair, marks=pytest.mark.slow)
+        pair if page == README else pytest.param(pair, marks=pytest.mark.slow)
         for pair, page in sorted(PAIRS.items())
     ],
     ids=lambda pair: shlex.join(pair[0]),

@@ -18,7 +18,7 @@ PLAY = """
 import gymnasium as gym
 import asac
 
-run = asac.train("CartPole-v1", max_step=60, seed=1, quiet=True, device="cpu")
+run = asac.train("CartPole-v1", max_step=60, seed=1, name="own", device="cpu")
 policy, env = asac.load(run, "latest"), gym.make("CartPole-v1")
 obs, _ = env.reset(seed=0)
 assert env.action_space.contains(policy.act(obs)[0])
@@ -57,7 +57,8 @@ def test_a_wheel_trains_and_plays_where_there_is_no_checkout(built, root, tmp_pa
     assert "python -m asac toy/identity -n run --resume" in out, "the commands are those that work here"
     assert (work / "models/toy/identity/run/report.html").is_file()
     assert "run  60 steps" in python("-m", "asac", "toy/identity", "--list")
-    python("-c", PLAY)
+    (work / "main.py").write_text(PLAY)
+    assert "  asac CartPole-v1 -n own --resume" in python("main.py")
 
 
 def test_both_archives_hold_all_that_is_needed(built, root):
@@ -94,11 +95,25 @@ def test_the_requirements_are_those_of_the_package_and_two_extras(root):
         ("/usr/bin/pytest", "python main.py"),
     ],
 )
-def test_commands_are_shown_as_the_program_was_started(monkeypatch, typed, words):
+def test_commands_are_shown_as_the_program_was_started(monkeypatch, root, typed, words):
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "argv", [typed])
     assert " ".join(program()) == words
     if "main.py" not in words:
         assert as_typed("python main.py gym/pendulum") == f"{words} gym/pendulum"
+
+
+@pytest.mark.parametrize("typed", ["main.py", "mine.py"])
+def test_a_script_of_ones_own_is_not_the_command(monkeypatch, root, tmp_path, typed):
+    (tmp_path / typed).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [typed])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program() == ["python", str(root / "main.py")]
+    (tmp_path / "asac").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program() == ["asac"]
 
 
 def test_a_distributed_command_has_its_own_name(monkeypatch):

@@ -238,11 +238,11 @@ def test_a_game_of_breakout_that_nobody_serves_ends() -> None:
 
 
 def commands_in(page: Path) -> list[TrainOptions]:
-    """What every ``python main.py …`` and ``python main_ds.py …`` in the shell blocks of a page asks for."""
+    """What every ``asac …`` and ``asac-ds …`` in the shell blocks of a page asks for."""
     blocks = [block for block in blocks_of(page, page.read_text("utf-8")) if block.language == "sh"]
     commands = [words for block in blocks for words in commands_of(block.text)]
-    one = [parse_args(words[2:]) for words in commands if words[:2] == ["python", "main.py"]]
-    many = [parse_distributed(words[2:]) for words in commands if words[:2] == ["python", "main_ds.py"]]
+    one = [parse_args(words[1:]) for words in commands if words[0] == "asac"]
+    many = [parse_distributed(words[1:]) for words in commands if words[0] == "asac-ds"]
     return one + [options.train for options in many]
 
 

@@ -38,13 +38,16 @@ def test_the_site_has_every_page_name_and_flag(site, root):
     assert {page.name for page in (root / "docs").glob("*.md")} <= named
     reference = (site / "api.html").read_text()
     for name in set(asac.__all__) - {"__version__"}:
-        assert f'id="asac.{name}"' in reference, name
+        assert f'id="{name.lower()}"' in reference, name
     flags = (site / "command_line.html").read_text()
     for parser in (train_parser(), distributed_parser()):
         for action in parser._actions:
             assert all(f"<code>{word}</code>" in flags for word in action.option_strings)
     tasks = (site / "tasks.html").read_text()
     assert 'href="envs/gym/pendulum/index.html"' in tasks, "links out of docs/ lead to a page of the site"
+    assert (site / "search/search_index.js").is_file(), "search works without a server"
+    assert 'src="javascripts/iframe-worker.js"' in flags
+    assert 'class="md-footer__link md-footer__link--next"' in flags
     for page in site.rglob("*.html"):
         text = page.read_text()
         assert not re.search(r'(?:src|@import|url\()["\' ]*https?://', text), f"{page} fetches something"

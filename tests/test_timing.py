@@ -25,7 +25,7 @@ def test_each_part_gets_the_time_since_the_part_before():
         clock.now += seconds
         watch.lap(part)
     spent = {"act": 4.0, "step": 2.0, "store": 0.5, "other": 0.25}
-    expected = dict.fromkeys(("wait", "sample", "update"), 0.0) | spent
+    expected = dict.fromkeys(("wait", "sample", "update", "compile"), 0.0) | spent
     assert watch.seconds == expected
     assert watch.total == 6.75 == clock.now - 100.0
 
@@ -67,14 +67,15 @@ def test_what_was_read_does_not_change():
         watch.lap("sleep")  # type: ignore[arg-type]
 
 
-def test_waiting_has_a_share_where_there_was_any():
+@pytest.mark.parametrize("part", ["wait", "compile"])
+def test_what_few_trainings_do_has_a_share_where_there_was_any(part):
     clock = Clock()
     watch = Stopwatch(clock)
     clock.now += 1.0
     watch.lap("update")
-    assert "time/share_wait" not in watch.shares()
-    for part, seconds in (("wait", 3.0), ("store", 1.0)):
+    assert f"time/share_{part}" not in watch.shares()
+    for each, seconds in ((part, 3.0), ("store", 1.0)):
         clock.now += seconds
-        watch.lap(part)
-    assert watch.shares()["time/share_wait"] == 0.75
-    assert watch.seconds["wait"] == 3.0
+        watch.lap(each)
+    assert watch.shares()[f"time/share_{part}"] == 0.75
+    assert watch.seconds[part] == 3.0

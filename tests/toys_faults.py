@@ -175,8 +175,9 @@ class Untrue(gym.Env):
         self._step += 1
         now = self._step == self._at
         reward: Any = {"reward": "1.5", "complex reward": 1j}.get(self._how, 0.0) if now else 0.0
-        over: Any = "False" if now and self._how == "terminated" else False
-        return self._seen(), reward, over, "" if now and self._how == "truncated" else False, {}
+        ends = {"terminated": ("False", False), "truncated": (False, ""), "undefined": (np.nan, False)}
+        terminated, truncated = ends.get(self._how if now else "", (False, False))
+        return self._seen(), reward, terminated, truncated, {}
 
     def _seen(self) -> dict[str, Any]:
         seen: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from algorithm.env.base import ResetResult, StepResult, Trace
+from algorithm.env.base import ResetResult, StepResult, Trace, VecEnv
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 Event = tuple[int, int, str, str]
@@ -52,7 +52,7 @@ class Numbers(gym.Env):
 gym.register("Numbers-v0", entry_point=Numbers)
 
 
-class Rooms:
+class Rooms(VecEnv):
     """Two rooms with agents 2k and 2k + 1, who observe (id, step of the room) and go on for ever.
 
     bad: (step of all, agent) whose reward is NaN

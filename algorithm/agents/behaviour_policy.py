@@ -10,6 +10,9 @@ from algorithm.actions.actor import Actor
 from algorithm.data import ActorOutput, Array, Bool, Float, State
 from algorithm.spec import Z_LIMIT, AgentSpec
 
+_CERTAIN = np.float32(1e6)
+"""Log-density of a continuous action that had a probability: π/μ is 0, and the number is finite."""
+
 
 class BehaviourPolicy:
     """Policy that acts at random during the warm-up, and samples an exploring actor afterwards.
@@ -54,27 +57,36 @@ class BehaviourPolicy:
 
         A random action is uniform. Each of its parts is held for a geometric number of steps. Pushes that
         change direction at each step cancel out, and the agent visits few states of a task with momentum
-        (arXiv 2006.01782). The log-probability is that of the uniform distribution, the marginal one.
+        (arXiv 2006.01782).
+
+        The log-probability is that of the action given the last one, which makes ratios π/μ right. That of a
+        held continuous action is 0: it had a probability, and no density gives it one.
         """
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
         action, z, logp = self._action.random(self._rng, action_mask)
         choices = self._action.discrete
+        before = np.count_nonzero(prev_action, 1) > 0  # none at the start, with action 0
         if self._hold_d:
-            allowed = ~(prev_action[:, :choices].astype(np.bool_) & ~action_mask).any(1)
-            held = self._held(self._hold_d, prev_action) & allowed
+            can = before & ~(prev_action[:, :choices].astype(np.bool_) & ~action_mask).any(1)
+            held = self._held(self._hold_d, can)
             action[held, :choices] = prev_action[held, :choices]
+            same = (action[can, :choices] == prev_action[can, :choices]).all(1)
+            drawn = (1.0 - self._hold_d) * np.exp(logp[can, 0])
+            logp[can, 0] = np.log(drawn + self._hold_d * same)
         if self._hold_c:
-            held = self._held(self._hold_c, prev_action)
+            held = self._held(self._hold_c, before)
             u = prev_action[held, choices:].astype(np.float64)
             z[held] = np.arctanh(u).clip(-Z_LIMIT, Z_LIMIT)
             action[:, choices:] = np.tanh(z)
+            logp[before, -1] += np.log(1.0 - self._hold_c)
+            logp[held, -1] = _CERTAIN
         after = self._actor.remember(obs, prev_action, carry)
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=after)
 
-    def _held(self, probability: float, prev_action: Float) -> Bool:
-        """Draw the agents [N] that repeat a part of their last action; none at the start, with action 0."""
-        held: Bool = (self._rng.random(len(prev_action)) < probability) & prev_action.any(1)
+    def _held(self, probability: float, can: Bool) -> Bool:
+        """Draw the agents [N] that repeat a part of their last action, of those that ``can``."""
+        held: Bool = (self._rng.random(len(can)) < probability) & can
         return held
 
     def state(self) -> State:

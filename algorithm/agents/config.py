@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field
-
-from algorithm.fields import AnyConfig, Block, Contradiction, Finite, Whole, block, option, to_whole
+from algorithm.fields import AnyConfig, AtLeastOne, Block, Contradiction, Finite, Whole, block, option
 
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
-_AtLeastOne = Annotated[int, Field(ge=1), BeforeValidator(to_whole)]
 _UNTRAINED = "fixed: what it trains is not in the checkpoint, or would be lost"
 
 
@@ -31,32 +28,37 @@ class NnConfig(Block):
 
     rep: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelRep; the default one takes dense_n, dense_depth, conv (simple, nature or "
-        "resnet), random_shift and bounded.",
+        "Keyword arguments of ModelRep; the default one takes dense_n, dense_depth, activation (relu, tanh, "
+        "elu, gelu or silu), conv (simple, nature or resnet), random_shift and bounded.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     policy: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, norm, "
-        "block, noisy; that of PPO and A2C std and log_std_init instead of the last three.",
+        "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, "
+        "activation, norm, block, noisy; that of PPO and A2C std and log_std_init instead of the last three.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     q: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden, norm (layer), "
-        "block (residual).",
+        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden, activation, "
+        "norm (layer), block (residual).",
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
     v: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n, dense_depth, hidden.",
+        "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n, dense_depth, hidden, "
+        "activation.",
         new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="arguments",
     )
 
 
@@ -134,7 +136,7 @@ class BehavioralCloning(Block):
     steps: Whole = option(
         0, "Environment steps over which the step size falls to 0. 0: it stays.", new=True, ge=0
     )
-    batch_size: _AtLeastOne | None = option(
+    batch_size: AtLeastOne | None = option(
         None, "Sequences of a step. null: as many as in an update of the family.", new=True
     )
     pretrain: Whole = option(

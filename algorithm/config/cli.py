@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from algorithm.config.flag_types import Ckpt, is_export, positive
 from algorithm.config.flags import (
+    Parser,
     add_acting,
     add_common,
     add_model,
@@ -26,9 +27,10 @@ from algorithm.config.flags import (
     leave,
     make_parser,
 )
+from algorithm.env.rules import unsampled
 
 if TYPE_CHECKING:
-    from algorithm.config.schema import BaseConfig
+    from algorithm.config.schema import Config
 
 MODELS = Path("models")
 """Folder of all runs, below the current directory, unless ``--directory`` names another."""
@@ -154,16 +156,21 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
     return {path: value for path, value in keys.items() if value is not None}
 
 
-def notices(options: TrainOptions, base: BaseConfig | None) -> list[str]:
+def notices(options: TrainOptions, config: Config | None) -> list[str]:
     """Return the sentences to show because a flag has no effect, or one that everybody should know.
 
-    base: of the run's configuration; None for commands that need no environment
+    config: of the run; None for commands that need no environment
     """
     texts = list(options.notices)
-    if base is None or base.env_type != "UNITY":
-        effect = f"has no effect on {base.env_type}" if base else "has no effect on this command"
+    if config is None or config.base_config.env_type != "UNITY":
+        if config and (names := unsampled(config.reset_config)):
+            texts.append(
+                f"reset_config.{', '.join(names)} is handed to reset() as it is: only Unity draws samples"
+            )
+        effect = f"has no effect on {config.base_config.env_type if config else 'this command'}"
         given = {"--port": options.port is not None, "--editor": options.editor}
         return [*texts, *(f"{flag} {effect}: it is for Unity environments" for flag in given if given[flag])]
+    base = config.base_config
     if base.max_step_each_iter > 0 or base.reset_on_iteration:
         texts.append(
             "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the "
@@ -184,7 +191,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     done, flags of later parts among it.
     """
     parser = train_parser()
-    given = vars(parser.parse_args(argv))
+    given = parser.read(argv)
     given.pop("schema", None)
     if given["env"] is None:
         if not given["list"]:
@@ -207,7 +214,7 @@ class _PrintSchema(argparse.Action):
         raise SystemExit(0)
 
 
-def train_parser() -> argparse.ArgumentParser:
+def train_parser() -> Parser:
     """Return the parser of ``main.py``."""
     parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)

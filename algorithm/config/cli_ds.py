@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,6 +9,7 @@ from typing import Literal
 from algorithm.config.cli import ENV_HELP, MODELS, TrainOptions, config_flags, refuse_mixed
 from algorithm.config.flag_types import natural, positive
 from algorithm.config.flags import (
+    Parser,
     add_acting,
     add_common,
     add_model,
@@ -19,6 +19,7 @@ from algorithm.config.flags import (
     leave,
     make_parser,
 )
+from algorithm.config.program import as_typed
 
 _EXAMPLES = """\
 examples:
@@ -131,7 +132,7 @@ class ClusterOptions:
 
 def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
     """Read the command line of ``main_ds.py``; None is that of this process. Leaves as :func:`parse_args`."""
-    given = vars(distributed_parser().parse_args(argv))
+    given = distributed_parser().read(argv)
     role = _ROLES[given.pop("role")]
     _refuse_for_role(given, role)
     own = {key: given.pop(key) for key in ("learner_host", "learner_port", "insecure")}
@@ -160,7 +161,7 @@ def _refuse_for_role(given: Mapping[str, object], role: Role) -> None:
             cannot(
                 "evolver needs --num_learners N, at least 2",
                 "the best of a population make its next generation",
-                "add --num_learners 4, or train alone: main.py",
+                as_typed("add --num_learners 4, or train alone: python main.py"),
             )
         )
     if role == "cluster" and (not given["num_actors"]) == (given["scale"] is None):
@@ -177,7 +178,7 @@ def _listed(words: Iterable[str]) -> str:
     return " and ".join(words)
 
 
-def distributed_parser() -> argparse.ArgumentParser:
+def distributed_parser() -> Parser:
     """Return the parser of ``main_ds.py``."""
     text = (
         "Train one agent with a learner and any number of actors, each a process of its own, or a\n"
@@ -208,7 +209,7 @@ def distributed_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _note_roles(parser: argparse.ArgumentParser) -> None:
+def _note_roles(parser: Parser) -> None:
     """Add to the help which roles take a flag, where not all do."""
     for action in parser._actions:
         if action.dest in _ROLES_OF:

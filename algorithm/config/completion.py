@@ -16,9 +16,8 @@ from typing import Annotated, Any, Literal, NoReturn, Protocol, Union, get_args,
 from typing_extensions import override
 
 from algorithm.config import shipped_sections
-from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
+from algorithm.config.locate import CONFIG_FILE, WHOLE_FILE, find_env, known_tasks, read_sections
 from algorithm.config.schema import field_at, fields
-from algorithm.config.yaml_io import read_yaml
 
 _SHELLS = ("bash", "zsh", "fish")
 _COMMANDS = ("asac", "asac-ds")
@@ -142,8 +141,8 @@ def _sections(word: str, given: argparse.Namespace) -> list[str]:
 
 
 def _sections_of(file: Path) -> list[str]:
-    read = read_yaml(file, [])
-    return list(read.children) if read else []
+    read = read_sections(file, [])
+    return [name for name in read.children if name != WHOLE_FILE] if read else []
 
 
 def _overrides(word: str) -> _Words:

@@ -15,6 +15,16 @@ _NEAR = 0.7
 _WORD = 4  # letters of a name that may stand for a longer one it is part of
 
 
+_PACKAGES = {
+    r"(ALE/.+|.+NoFrameskip-v\d)": r"ale_py:\1",
+    r"((MiniGrid|BabyAI)-.+)": r"minigrid:\1",
+    r"(popgym-.+)": r"popgym:\1",
+    r"(.+BulletEnv-v\d)": r"pybullet_envs_gymnasium:\1",
+    r"dm_control/(\w+)-(\w+)-v\d": r"dm.\1.\2",
+}
+"""Form of an id that only a package registers -> the name with its package."""
+
+
 def label_of(env: str) -> str | None:
     """Return the label that runs of ``env`` are filed under; None if it names no environment.
 
@@ -25,6 +35,9 @@ def label_of(env: str) -> str | None:
         return env
     import gymnasium as gym  # not needed by a task's folder, and slow to load
 
+    from algorithm.env.env_id import use_folder
+
+    use_folder(None, env)
     source, colon, name = env.rpartition(":")
     if not colon:
         if env.endswith(".py") and Path(env).is_file():
@@ -60,6 +73,12 @@ def near_ids(env: str) -> list[str]:
     return [newest[key] for key in close]
 
 
+def with_package(env: str) -> list[str]:
+    """Return the name that leads to the package of a well-known id; nothing for any other."""
+    names = (found.expand(name) for form, name in _PACKAGES.items() if (found := re.fullmatch(form, env)))
+    return list(names)
+
+
 def _can_be_imported(module: str) -> bool:
     try:
         return importlib.util.find_spec(module.partition(".")[0]) is not None
@@ -77,7 +96,10 @@ def _no_id(env: str) -> Problem:
 
 
 def _no_module(env: str, module: str) -> Problem:
-    fix = "install its package, or start where the module lies"
+    from algorithm.env.install_hints import advice
+
+    missing = ModuleNotFoundError(f"No module named {module!r}", name=module)
+    fix = advice(missing, "install its package, or start where the module lies")
     if (Path.cwd() / f"{module}.py").is_file():
         fix = f"name the file: {module}.py:{env.rpartition(':')[2]}"
     return Problem(f"unknown environment `{env}`", "command line", f"there is no module {module}", fix)

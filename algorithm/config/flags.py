@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from typing_extensions import override
 
 from algorithm.config.completion import add_completion
-from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
+from algorithm.config.elsewhere import COMMANDS, remedy
+from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem
 from algorithm.config.flag_types import (
     checkpoint,
     device,
@@ -27,23 +28,48 @@ from algorithm.config.program import VERSION, as_typed
 _FIRST = "python main.py gym/pendulum, or python main.py CartPole-v1"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parser whose errors have the form of every other fault and name the flag nearest to an unknown one."""
+class Parser(argparse.ArgumentParser):
+    """Parser whose errors have the form of every other fault and say what to write instead."""
 
     @override
     def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--?[\w-]+)", message)
-        named = f"python {self.prog}" if self.prog.endswith(".py") else self.prog
-        close = unknown and did_you_mean(unknown[1], self._option_string_actions)
-        fix = f"did you mean {close}?" if close else f"{named} --help shows every flag"
-        if message.endswith("required: env"):
-            fix = f"name what to train: {as_typed(_FIRST)}; {fix}"
-        leave(Problem("the command line cannot be read", f"arguments of {self.prog}", message, fix))
+        self._leave(message, self._first if message.endswith("required: env") else None)
+
+    def read(self, argv: Sequence[str] | None) -> dict[str, Any]:
+        """Return the value of each flag; None reads the command line of this process.
+
+        Leaves by SystemExit for words that are not known.
+        """
+        words = list(sys.argv[1:] if argv is None else argv)
+        known, unknown = self.parse_known_args(words)
+        is_command = known.env in COMMANDS and not any(Path(at, known.env).exists() for at in (".", "envs"))
+        if unknown or is_command:
+            fix = remedy(words, unknown, known.env, self._option_string_actions, self._program)
+            if unknown:
+                self._leave(f"unrecognized arguments: {' '.join(unknown)}", fix)
+            self._leave(f"{known.env} is no environment, and there are no commands", fix or self._first)
+        return vars(known)
+
+    @property
+    def _program(self) -> str:
+        return self.prog if self.prog in ("asac", "asac-ds") else f"python {self.prog}"
+
+    @property
+    def _first(self) -> str:
+        return f"name what to train: {as_typed(_FIRST)}; {self._help}"
+
+    @property
+    def _help(self) -> str:
+        return f"{self._program} --help shows every flag"
+
+    def _leave(self, why: str, fix: str | None) -> NoReturn:
+        where = f"arguments of {self.prog}"
+        leave(Problem("the command line cannot be read", where, why, fix or self._help))
 
 
-def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
+def make_parser(prog: str, description: str, epilog: str) -> Parser:
     """Return a parser whose errors have the form of every other fault."""
-    return _Parser(
+    return Parser(
         prog=as_typed(f"python {prog}").removeprefix("python "),
         description=description,
         epilog=as_typed(epilog),

@@ -71,7 +71,9 @@ class LoadedConfig:
         """The place of the settings, for a person: ``config.yaml, section default``."""
         if self.file is None:
             return "the defaults, no file" if self.section == DEFAULT_SECTION else f"section {self.section}"
-        return f"{self.file.name}, section {self.section}" if self.section else self.file.name
+        return (
+            f"{self.file.name}, section {self.section}" if self.section else f"{self.file.name}, one section"
+        )
 
     def for_behaviour(self, name: str) -> Config:
         """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one.
@@ -140,18 +142,19 @@ def load_config(
         problems.extend(error.problems)
         folder = None
     source = find_section(folder, config, problems) if folder else None
-    tree = _with_values(MappingNode(), defaults, "the defaults of this command")
+    own = folder.defaults if folder else {}
+    tree = _with_values(MappingNode(), {**own, **defaults}, "the defaults of this command")
     tree = merge(tree, layered(source, problems)) if source else tree
     tree = _with_values(tree, folder.given if folder else {}, "command line")
     tree, preset = under_preset(_overridden(tree, overrides, flags, problems))
     file = shown(source.file) if source and source.file else "command line"
     runnable = f"{file}, section {source.section}" if source and require_runnable else None
     result = _resolve(tree, seed, problems, runnable=runnable)
-    own = _overridden(MappingNode(), overrides, {}, [])
+    given = _overridden(MappingNode(), overrides, {}, [])
     chosen = source.sections.children.get(source.section) if source else None
     # A section that another algorithm is tried with has been written for its own.
-    written = [chosen] if isinstance(chosen, MappingNode) and find(own, ("algorithm",)) is None else []
-    refuse_misplaced(*result[:2], [*written, own], problems)
+    written = [chosen] if isinstance(chosen, MappingNode) and find(given, ("algorithm",)) is None else []
+    refuse_misplaced(*result[:2], [*written, given], problems)
     if problems or folder is None or source is None:
         raise ConfigError(problems)
     return LoadedConfig(

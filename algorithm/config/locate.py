@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algorithm.config import shipped_sections
-from algorithm.config.env_names import folder_of, is_dm_control, label_of, near_ids, nearest_task
+from algorithm.config.env_names import (
+    folder_of,
+    is_dm_control,
+    label_of,
+    near_ids,
+    nearest_task,
+    with_package,
+)
 from algorithm.config.errors import ConfigError, Problem, suggest
-from algorithm.config.schema import Config
+from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.tree import MappingNode, Node, ValueNode, merge, to_value
 from algorithm.config.yaml_io import read_yaml, shown
 
@@ -39,12 +46,22 @@ class EnvFolder:
         kind = "DM_CONTROL" if is_dm_control(self.env_name) else "GYM"
         return {"base_config.env_type": kind, "base_config.env_name": self.env_name}
 
+    @property
+    def defaults(self) -> dict[str, object]:
+        """Dotted path → default that is another one where no task says how long to train."""
+        return {} if self.env_name is None else {"base_config.stop_at_return": "auto"}
+
+
+WHOLE_FILE = ""
+"""Name of the only section of a file that has none."""
+
 
 @dataclass(frozen=True)
 class Source:
     """The chosen section and its file, with the file's whole content.
 
     file: None for an environment without a folder, of which no file was chosen
+    section: WHOLE_FILE for a file that has none
     """
 
     file: Path | None
@@ -61,8 +78,15 @@ def find_env(env: str) -> EnvFolder:
     """
     roots = _roots()
     for folder in (*(root / env for root in roots), Path(env)):
-        folder = folder.resolve()
-        if (folder / CONFIG_FILE).is_file():
+        try:
+            folder = folder.resolve()
+            found = (folder / CONFIG_FILE).is_file()
+        except (OSError, ValueError) as error:  # no system has such a path: too long, or with a NUL
+            fix = "name a task, a folder or an environment"
+            raise ConfigError(
+                [Problem(f"unknown environment `{env:.80}`", "", str(error)[:80], fix)]
+            ) from error
+        if found:
             return EnvFolder(folder, _label(folder, roots))
     label = label_of(env)
     if label is None:
@@ -78,7 +102,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
     if folder.env_name is not None:
         return _file_beside(folder, config, problems)
     main_file = folder.path / CONFIG_FILE
-    main = read_yaml(main_file, problems)
+    main = read_sections(main_file, problems)
     if config is None:
         return _checked(main_file, DEFAULT_SECTION, main, problems)
     if main is not None and config in main.children:
@@ -91,7 +115,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
         if main is not None:
             problems.append(_no_config(config, folder.path, main))
         return None
-    sections = main if file == main_file else read_yaml(file, problems)
+    sections = main if file == main_file else read_sections(file, problems)
     return _checked(file, section if colon else DEFAULT_SECTION, sections, problems)
 
 
@@ -106,7 +130,15 @@ def _file_beside(folder: EnvFolder, config: str | None, problems: list[Problem])
     if file is None:
         problems.append(_no_file(config, folder))
         return None
-    return _checked(file, section if colon else DEFAULT_SECTION, read_yaml(file, problems), problems)
+    return _checked(file, section if colon else DEFAULT_SECTION, read_sections(file, problems), problems)
+
+
+def read_sections(file: Path, problems: list[Problem]) -> MappingNode | None:
+    """Return the sections of a file by name; one that holds keys of a section alone is one, WHOLE_FILE."""
+    read = read_yaml(file, problems)
+    if read and read.children and read.children.keys() <= {*Config.model_fields, *MERGE_KEYS}:
+        return MappingNode({WHOLE_FILE: read}, read.where)
+    return read
 
 
 def layered(source: Source, problems: list[Problem]) -> MappingNode:
@@ -226,10 +258,12 @@ def _checked(
     names = list(sections.children)
     if section in names:
         return Source(file, section, sections)
+    if section == DEFAULT_SECTION and WHOLE_FILE in names:
+        return Source(file, WHOLE_FILE, sections)
     name = shown(file)
     if any(name in Config.model_fields for name in names):
         fix = f"write `{DEFAULT_SECTION}:` above everything and indent the rest below it"
-        why = f"{name} has blocks at its top level, where sections are expected"
+        why = f"{name} has blocks at its top level, beside sections"
     else:
         fix = suggest(section, names, "sections")
         why = f"{name} has no section of that name"
@@ -262,7 +296,7 @@ def _no_env(env: str, roots: tuple[Path, ...], ids: list[str]) -> Problem:
     known = list(known_tasks())
     close, folder = nearest_task(env, known), folder_of(env, known)
     inside = [name.rpartition("/")[2] for name in known if folder and name.rpartition("/")[0] == folder]
-    near = " or ".join(f"`{name}`" for name in [*([close] if close else []), *ids])
+    near = " or ".join(f"`{name}`" for name in [*with_package(env), *([close] if close else []), *ids])
     meant = f"did you mean {near}? " if near else ""
     if inside:
         listed = f"tasks in {folder}: {', '.join(sorted(inside))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,21 +11,30 @@ VERSION = "0.1.0"
 _SCRIPTS = {"main.py": ("asac", "asac"), "main_ds.py": ("asac-ds", "ds")}
 """Script of a checkout -> the command and the package that an installation has instead."""
 
+_CHECKOUT = Path(__file__).parents[2]
+
 
 def program(script: str = "main.py") -> list[str]:
     """Return the first words of a command: ``python main.py``, or with the path that leads there.
 
-    Where the package is installed: ``asac``, or ``python -m asac`` if that was typed.
+    Where the package is installed: ``asac``, or ``python -m asac`` if that was typed. A program or a notebook
+    that imports the package gets ``asac`` if there is such a command, and the checkout's script otherwise.
     """
     typed, (command, module) = Path(sys.argv[0]), _SCRIPTS[script]
-    if typed.stem in {each for each, _ in _SCRIPTS.values()}:
-        return [command]
     if typed.name == "__main__.py" and typed.parent.name in {each for _, each in _SCRIPTS.values()}:
         return ["python", "-m", module]
-    if typed.name not in _SCRIPTS and not (Path(__file__).parents[2] / script).is_file():
-        return [command]  # a program or a notebook that imports the installed package
-    here = typed.name not in _SCRIPTS or typed.parent.resolve() == Path.cwd()
-    return ["python", script if here else str(typed.parent / script)]
+    if typed.stem in {each for each, _ in _SCRIPTS.values()} or not (_CHECKOUT / script).is_file():
+        return [command]
+    of_checkout = typed.name in _SCRIPTS and not _is_other(typed)
+    if not of_checkout and shutil.which(command):
+        return [command]
+    folder = typed.parent if of_checkout else _CHECKOUT
+    return ["python", script if folder.resolve() == Path.cwd() else str(folder / script)]
+
+
+def _is_other(typed: Path) -> bool:
+    """Return whether the script that was typed is a file of that name, and not the checkout's."""
+    return typed.is_file() and not typed.samefile(_CHECKOUT / typed.name)
 
 
 def as_typed(text: str) -> str:

@@ -36,9 +36,7 @@ _RESERVED = "not available in this version"
 _YAML_HEAD = """\
 Every key with its default. Generated from the schema by `python -m algorithm.config.reference --write`.
 Do not edit: a task's own config.yaml says what differs, in sections of this shape.
-[new] is not in the original listings; [shared] must be the same for a learner and its actors; [fixed] cannot
-change when a run is resumed; [later: ...] loads only with the value given here, until that part of the
-project is there.
+[shared] must be the same for a learner and its actors; [fixed] cannot change when a run is resumed.
 """
 
 
@@ -79,14 +77,10 @@ def _is_choice(field: FieldInfo) -> bool:
 
 
 def _marks(field: FieldInfo) -> list[str]:
-    """Return the marks in front of a key's entry: ``new``, ``shared``, ``fixed``, ``later: part``."""
+    """Return the marks in front of a key's entry: ``shared``, ``fixed``."""
     facts = facts_of(field)
-    marks = {"new": facts.new, "shared": facts.shared, "fixed": facts.fixed is not None}
-    parts: dict[str, list[str]] = {}
-    for value, part in facts.reserved_values.items():
-        parts.setdefault(part, []).append(value)
-    later = ", ".join(f"{', '.join(values)} = {part}" for part, values in parts.items())
-    return [mark for mark, holds in marks.items() if holds] + [f"later: {later}"] * bool(later)
+    marks = {"shared": facts.shared, "fixed": facts.fixed is not None}
+    return [mark for mark, holds in marks.items() if holds]
 
 
 def _comment(text: str, indent: str) -> list[str]:
@@ -126,11 +120,11 @@ _PAGE_HEAD = f"""\
 A task is a folder with a `config.yaml`. Its top level holds *sections*; each section has the shape of
 `algorithm/default_config.yaml` and says only what differs from it. A key that does not exist, a value of the
 wrong type and values that contradict each other stop the program before anything runs, all of them told at
-once with file and line.
+once with file and line. A file without sections, whose top level holds such keys alone, is one section.
 
 ## How settings are merged
 
-1. the defaults below (`main_ds.py`: those of `ds/default_config.yaml`),
+1. the defaults below (`asac-ds`: those of `ds/default_config.yaml`),
 2. where `seq_encoder` is set, by whatever comes below: [what suits a memory](#with-a-memory),
 3. the section `default` of the file,
 4. what the chosen section names under `inherited`, left to right,
@@ -148,7 +142,7 @@ default:
   sac_config:
     n_step: 5
 
-long: # python main.py ENV -c long
+long: # asac ENV -c long
   base_config:
     max_step: 1e6
 
@@ -252,11 +246,10 @@ default:
 
 ## Every key
 
-*New* keys are not in the listings this project began with. *Shared* ones must be the same for a learner and
-its actors, which the learner checks when an actor joins. *Fixed* ones cannot change when a run is resumed
-(`--resume`), nor can `replay_config.capacity` become smaller or attention see another number of steps; every
-other key counts from the resume on, and a table says what becomes of each that differs. A key marked *later*
-loads only with its default until the part of the project named there exists; any other value is refused.
+*Shared* keys must be the same for a learner and its actors, which the learner checks when an actor joins.
+*Fixed* ones cannot change when a run is resumed (`--resume`), nor can `replay_config.capacity` become smaller
+or attention see another number of steps; every other key counts from the resume on, and a table says what
+becomes of each that differs.
 """
 
 
@@ -292,7 +285,7 @@ def _rows(block: type[Block], path: tuple[str, ...], prefix: str) -> Iterator[st
 
 
 def _row(path: tuple[str, ...], name: str, field: FieldInfo) -> str:
-    marks = "".join(f"*{mark[0].upper()}{mark[1:]}.* " for mark in _marks(field))
+    marks = "".join(f"*{mark.capitalize()}.* " for mark in _marks(field))
     default = "*required*" if facts_of(field).required else f"`{default_text(field)}`"
     return _cells(name, default, expected(path), f"{marks}{field.description}")
 

@@ -17,6 +17,8 @@ from typing_extensions import override
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig
+from algorithm.env.rules import wrong_parameters
+from algorithm.evaluation.config import EvalConfig
 from algorithm.families import FAMILIES, contradictions
 from algorithm.fields import (
     Block,
@@ -92,6 +94,13 @@ class BaseConfig(EnvConfig):
     max_step: Limit = option(
         100_000, "Training ends after so many steps, summed over all agents. -1: no limit.", resume=_new_end
     )
+    stop_at_return: Finite | Literal["auto"] | None = option(
+        None,
+        "Training ends once an evaluation's mean return comes to this. auto: Gymnasium's "
+        "spec.reward_threshold, if there is one; the default without a config.yaml, as in "
+        "`asac CartPole-v1`. null: never.",
+        new=True,
+    )
     max_step_each_iter: Limit = option(
         -1, "An episode is truncated after so many steps. -1: no limit.", shared=True
     )
@@ -111,7 +120,7 @@ class BaseConfig(EnvConfig):
     )
 
     evolver_enabled: bool = option(
-        True, "Whether `main_ds.py ENV evolver` may train a population with this configuration."
+        True, "Whether `asac-ds ENV evolver` may train a population with this configuration."
     )
     evolver_mode: Literal["copy", "cem"] = option(
         "copy",
@@ -199,6 +208,12 @@ class BaseConfig(EnvConfig):
                 f"the Unity Editor is one player, and n_envs = {self.n_envs}",
                 "set n_envs: 1, or --agents 1; several agents and areas may be in the scene",
             )
+        if self.unity_args.editor and isinstance(self.stop_at_return, float):
+            yield Contradiction(
+                ("unity_args.editor", "stop_at_return"),
+                "the Unity Editor is one player, and evaluations need another",
+                "set stop_at_return: null",
+            )
 
 
 class NetConfig(Block):
@@ -245,23 +260,6 @@ class NetConfig(Block):
     )
 
 
-class EvalConfig(Block):
-    """Evaluation while training, on an environment of its own. One always runs at the end."""
-
-    per_step: Limit = option(
-        2000, "Environment steps between two evaluations. -1: only the final one.", new=True
-    )
-    episodes: Whole = option(10, "Episodes of one evaluation.", new=True, ge=1)
-    video: bool = option(False, "Film the first episode of each evaluation.", new=True)
-    wrappers: Annotated[tuple[NamedEntry, ...] | None, Strict(False)] = option(
-        None,
-        "Gymnasium wrappers of evaluations, --run, --eval and --video instead of base_config.wrappers, which "
-        "then shape the training only. null: base_config.wrappers.",
-        new=True,
-        examples=[["Name", {"Name": {"argument": "value"}}]],
-    )
-
-
 class Config(Block):
     """Everything one agent and its run are built from. ``Config()`` holds the defaults."""
 
@@ -282,6 +280,7 @@ class Config(Block):
         "{name: number}, or {uniform, gaussian or multirange: [...]}. A mapping or null.",
         resume="free: from each environment's next reset on; open episodes may end as truncated",
         shared=True,
+        names="arguments",
     )
     nn_config: NnConfig = block(NnConfig, "Keyword arguments of the network classes.", by_behaviour=True)
     replay_config: ReplayConfig = block(ReplayConfig, "The replay buffer.", by_behaviour=True, random=True)
@@ -293,7 +292,7 @@ class Config(Block):
     reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", new=True, by_behaviour=True)
     demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", new=True, by_behaviour=True)
     behavioral_cloning: BehavioralCloning = block(
-        BehavioralCloning, "Cloning of demonstrated actions.", new=True, by_behaviour=True
+        BehavioralCloning, "Cloning of demonstrated actions, with PPO and A2C.", new=True, by_behaviour=True
     )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
@@ -324,6 +323,14 @@ class Config(Block):
         if unity and self.eval_config.wrappers:
             yield Contradiction(
                 ("base_config.env_type", "eval_config.wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS
+            )
+        if unity:
+            yield from wrong_parameters(self.reset_config)
+        if isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0:
+            yield Contradiction(
+                ("base_config.stop_at_return", "eval_config.per_step"),
+                "evaluations on the way, which could end the training, are switched off",
+                "set eval_config.per_step, or base_config.stop_at_return: null",
             )
         yield from contradictions(self)
 

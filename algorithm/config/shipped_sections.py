@@ -23,7 +23,7 @@ RAW = "raw"
 MEMORY = "memory"
 """Name of the section below all others where there is a seq_encoder."""
 
-_VALUE_AND_REASON = re.compile(r"^    (?P<key>\w+): [^#]*# (?P<why>.+)$")
+_KEY_AND_REASON = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?:[^#]*# (?P<why>.+))?")
 
 
 @cache
@@ -48,14 +48,11 @@ def leaves(section: str) -> dict[str, object]:
 def reasons(section: str) -> dict[str, str]:
     """Return dotted path → the comment behind the value in the file."""
     text = FILE.read_text("utf-8")
-    found, block, inside = dict[str, str](), "", False
-    for line in text.splitlines():
-        if line and not line.startswith((" ", "#")):
-            inside = line.rstrip(":") == section
-        elif re.fullmatch(r"  \w+:", line):
-            block = line.strip(" :")
-        elif inside and (match := _VALUE_AND_REASON.match(line)):
-            found[f"{block}.{match['key']}"] = match["why"]
+    found, path = dict[str, str](), list[str]()
+    for match in filter(None, map(_KEY_AND_REASON.match, text.splitlines())):
+        path[len(match["indent"]) // 2 :] = [match["key"]]
+        if path[0] == section and match["why"]:
+            found[".".join(path[1:])] = match["why"]
     return found
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from algorithm.config.elsewhere import our_names
 from algorithm.config.errors import Problem, did_you_mean, unavailable
 from algorithm.config.schema import Config, KeyPath, field_at, fields
 from algorithm.config.tree import MappingNode, Node, ValueNode, find, to_value
@@ -148,7 +149,8 @@ def _suggestion(path: KeyPath, model: type[Block]) -> str:
     if key == "random_params":
         return "random_params belongs inside a block of numbers such as sac_config"
     if meant:
-        return f"did you mean `{meant[0][-1] if meant[0][:-1] == inside else '.'.join(meant[0])}`?"
+        names = [home[-1] if home[:-1] == inside else ".".join(home) for home in meant]
+        return f"did you mean {' or '.join(f'`{name}`' for name in names)}?"
     return f"remove it; known here: {', '.join(_known_in(path, model))}"
 
 
@@ -159,6 +161,9 @@ def _meant_keys(path: KeyPath, model: type[Block]) -> list[KeyPath]:
     named = [known for known in every if known[-1] == key] + [(key,)] * (key in Config.model_fields)
     if named:
         return named
+    ours = [known for known in every if known[-1] in our_names(key) and len(known) <= 2]
+    if ours:
+        return [known for known in ours if known[:-1] == inside] or ours
     close = did_you_mean(key, _known_in(path, model))
     if close:
         return [(*inside, close)]
@@ -262,7 +267,8 @@ def _contradiction(block: KeyPath, found: Contradiction, tree: MappingNode) -> P
     paths = _paths(block, found)
     written = [node.where for node in (find(tree, path) for path in paths) if node is not None]
     names = " and ".join(f"`{'.'.join(path)}`" for path in paths)
-    return Problem(f"{names} contradict each other", " and ".join(written), found.why, found.fix)
+    what = "contradict each other" if len(paths) > 1 else "cannot be used"
+    return Problem(f"{names} {what}", " and ".join(written), found.why, found.fix)
 
 
 def refuse_misplaced(

@@ -6,11 +6,13 @@ import time
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
+from algorithm.errors import visible
 from algorithm.panels import Readout
+from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import Rows
 
 Sections = Sequence[tuple[str, Rows]]
@@ -20,12 +22,16 @@ LINE_INTERVAL_S = 10.0
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Outcome of one evaluation: environment step, mean return, half width of its 95 % interval."""
+    """Outcome of one evaluation: environment step, mean return, half width of its 95 % interval.
+
+    behaviour: whose it is; the default one for those of all behaviours, episode by episode
+    """
 
     step: int
     mean: float
     ci95: float
     episodes: int
+    behaviour: str = DEFAULT_BEHAVIOUR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +109,7 @@ class Console(ABC):
 
     @abstractmethod
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        """Show an evaluation; ``best``: its mean is the largest so far."""
+        """Show an evaluation; ``best``: it is the best of the run so far."""
 
     @abstractmethod
     def message(self, text: str) -> None:
@@ -118,8 +124,11 @@ class Console(ABC):
         """Show a warning now, and once more at the end."""
 
     @abstractmethod
-    def finish(self, summary: Rows, commands: Rows) -> None:
-        """Show the result and commands to go on with: (purpose, command)."""
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
+        """Show the result and commands to go on with: (purpose, command).
+
+        doubtful: the result is hardly what was wanted; its first row says why
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -207,7 +216,7 @@ class LineConsole(Console):
         self._alert(text)
 
     @override
-    def finish(self, summary: Rows, commands: Rows) -> None:
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
         self._repeat_warnings()
         width = max((len(name) for name, _ in (*summary, *commands)), default=0)
         self._emit("result")
@@ -254,15 +263,16 @@ class QuietConsole(LineConsole):
 
 
 class Tee(Console):
-    """Several consoles as one: the screen and the log."""
+    """Several consoles as one: the screen and the log. Texts may come from outside and steer no terminal."""
 
     def __init__(self, *consoles: Console) -> None:
         self._consoles = consoles
 
     @override
     def start(self, sections: Sections) -> None:
+        shown = [(visible(title), _visible(rows)) for title, rows in sections]
         for console in self._consoles:
-            console.start(sections)
+            console.start(shown)
 
     @override
     def due(self) -> bool:
@@ -270,8 +280,9 @@ class Tee(Console):
 
     @override
     def progress(self, progress: Progress) -> None:
+        shown = replace(progress, rows=_visible(progress.rows))
         for console in self._consoles:
-            console.progress(progress)
+            console.progress(shown)
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
@@ -281,27 +292,31 @@ class Tee(Console):
     @override
     def message(self, text: str) -> None:
         for console in self._consoles:
-            console.message(text)
+            console.message(visible(text))
 
     @override
     def command(self, purpose: str, command: str) -> None:
         for console in self._consoles:
-            console.command(purpose, command)
+            console.command(visible(purpose), visible(command))
 
     @override
     def warn(self, text: str) -> None:
         for console in self._consoles:
-            console.warn(text)
+            console.warn(visible(text))
 
     @override
-    def finish(self, summary: Rows, commands: Rows) -> None:
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
         for console in self._consoles:
-            console.finish(summary, commands)
+            console.finish(_visible(summary), _visible(commands), doubtful=doubtful)
 
     @override
     def close(self) -> None:
         for console in self._consoles:
             console.close()
+
+
+def _visible(rows: Rows) -> Rows:
+    return tuple((visible(name), visible(text)) for name, text in rows)
 
 
 def progress_line(progress: Progress) -> str:
@@ -335,7 +350,8 @@ def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
         "episodes": evaluation.episodes,
         "best": int(best),
     }
-    return f"eval {_key_values(pairs)}"
+    name = "" if evaluation.behaviour == DEFAULT_BEHAVIOUR else f"behaviour={evaluation.behaviour} "
+    return f"eval {name}{_key_values(pairs)}"
 
 
 def _key_values(pairs: Mapping[str, float | None]) -> str:

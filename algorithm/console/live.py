@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TextIO
 
 from rich.console import Console as Terminal
@@ -51,7 +52,7 @@ class LiveConsole(Console):
         self._clock = clock
         self._next = -float("inf")
         self._title = ""
-        self._evaluations: list[float] = []
+        self._evaluations: dict[int, list[float]] = {}  # step -> mean returns of the behaviours
         self._warnings = Warnings()
         self._live: Live | None = None
 
@@ -87,7 +88,7 @@ class LiveConsole(Console):
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        self._evaluations.append(evaluation.mean)
+        self._evaluations.setdefault(evaluation.step, []).append(evaluation.mean)
         self._next = -float("inf")  # the next progress shows it
 
     @override
@@ -106,15 +107,16 @@ class LiveConsole(Console):
         self._print_warning(text)
 
     @override
-    def finish(self, summary: Rows, commands: Rows) -> None:
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
         self.close()
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in summary:
             table.add_row(Text(name), Text(value))
+        colour = "yellow" if doubtful else "green"
         self._terminal.print(
-            Panel(table, title="result", title_align="left", border_style="green", width=self._width)
+            Panel(table, title="result", title_align="left", border_style=colour, width=self._width)
         )
         print_commands(self._terminal, commands)
 
@@ -233,7 +235,7 @@ class LiveConsole(Console):
             text.append(f" {glyphs.best} best", style="bold yellow")
         elif best is not None:
             text.append(f" {glyphs.best} {number(best.mean)} at {best.step:,}", style="yellow")
-        return self._with_spark(text, self._evaluations, "green")
+        return self._with_spark(text, [*map(fmean, self._evaluations.values())], "green")
 
     def _with_spark(self, text: Text, values: list[float], style: str) -> Text:
         """Append a small curve of the last values, flush right."""

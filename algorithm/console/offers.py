@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 from algorithm.runs.rundir import RunDir
+
+PAST_SUCCESS = ("-o", "base_config.stop_at_return=null")
+"""Flags with which a training goes on that success has ended."""
 
 
 def playing_commands(
@@ -30,8 +31,3 @@ def playing_commands(
 def can_be_watched(render_modes: Sequence[str], *, display: bool) -> bool:
     """Return whether ``--watch`` would open a window."""
     return display and "human" in render_modes
-
-
-def has_display() -> bool:
-    """Return whether a window can be opened."""
-    return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

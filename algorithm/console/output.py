@@ -34,7 +34,7 @@ def open_console(
         screen = LiveConsole(stream)
     else:
         screen = LineConsole(*_printers(stream))
-    return screen if logger is None else logged(screen, logger)
+    return Tee(screen) if logger is None else logged(screen, logger)
 
 
 def logged(screen: Console, logger: logging.Logger) -> Console:

@@ -29,6 +29,7 @@ class DemoConfig(Block):
         "relative to the task's folder.",
         new=True,
         resume=_other_files,
+        names="demos",
     )
     min_return: Finite | None = option(
         None, "Episodes with a lower return are left out. null: none is.", new=True, resume=_OTHER_EPISODES

@@ -77,6 +77,8 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )
         shape, column_major, dtype = read(member)
+        if not all(type(size) is int and size >= 0 for size in shape):  # numpy takes True for a size
+            raise ValueError(f"{name} has the shape {shape}")
         if dtype.hasobject:
             raise FaultyRecordingError("it holds Python objects, which are not read", name)
         data = member.read(info.file_size)

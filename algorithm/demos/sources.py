@@ -39,7 +39,7 @@ def load_demonstrations(
             why="the files hold no episode"
             if best is None
             else f"min_return is {config.min_return:g}, and the best of {len(found)} episodes has {best:g}",
-            fix="record episodes: python main.py TASK -n NAME --eval 10 --record FILE.npz"
+            fix="record episodes of a run with the flags --eval 10 --record FILE.npz"
             if best is None
             else "lower demonstrations.min_return",
         )
@@ -57,24 +57,31 @@ def _files(paths: Sequence[str], folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield each file once, with its name for a person."""
     seen = set()
     for text in paths:
-        place = folder / Path(text).expanduser()
-        if place.is_dir():
-            found = sorted(place.glob("*.npz"))
-        elif place.exists():
-            found = [place]
-        else:
-            found = sorted(place.parent.glob(place.name)) if place.parent.is_dir() else []
+        try:
+            place = folder / Path(text).expanduser()
+            found = _matching(place)
+            why = f"{place} {'holds no .npz file' if place.is_dir() else 'is no file, and matches none'}"
+        except (OSError, RuntimeError, ValueError) as error:  # too long; of nobody's home; with a NUL
+            found, why = [], str(getattr(error, "strerror", None) or error)
         if not found:
             raise UsageError(
                 "demonstrations were not found",
-                where=f"{_PATH}: {text}",
-                why=f"{place} {'holds no .npz file' if place.is_dir() else 'is no file, and matches none'}",
+                where=f"{_PATH}: {text:.200}",
+                why=why,
                 fix="name a recording of --record; paths are relative to the task's folder",
             )
         for file in found:
             if file.resolve() not in seen:
                 seen.add(file.resolve())
                 yield str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file), file
+
+
+def _matching(place: Path) -> list[Path]:
+    if place.is_dir():
+        return sorted(place.glob("*.npz"))
+    if place.exists():
+        return [place]
+    return sorted(place.parent.glob(place.name)) if place.parent.is_dir() else []
 
 
 def _read(file: Path, spec: AgentSpec, behaviour: str) -> list[DemoEpisode]:

@@ -67,8 +67,6 @@ class Actions:
                 self.branch_names += _branch_names(leaf)
                 counts += own
                 starts += first
-        if not counts and not width:
-            raise EnvError(f"the action space {space} is empty", where=env, fix="an agent needs an action")
         if sum(counts) > MOST_CHOICES:
             raise EnvError(
                 f"the action has {sum(counts):,} choices",

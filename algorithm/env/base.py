@@ -84,12 +84,12 @@ class Fault:
     why: str  # type and message of the exception, signal, or time-out
     trace: str = ""  # the simulator's traceback, if any
     fatal: bool = False  # it violates its own spaces: a restart would fail alike
-    harmless: bool = False  # nothing was restarted
+    fix: str = ""  # what to do where it is harmless: nothing was restarted
 
     @property
     def line(self) -> str:
         """Everything but the traceback, on one line."""
-        return f"{self.what} · {self.where} · {self.why}"
+        return " · ".join(filter(None, (self.what, self.where, self.why)))
 
 
 OnFault = Callable[[Fault], None]
@@ -149,6 +149,10 @@ class VecEnv(Protocol):
         those removed; agents that are new with this reset follow, in the order returned.
         """
         ...
+
+    def drop(self, agents: Collection[int]) -> Mapping[str, ResetResult]:
+        """End the episodes of ``agents`` where they are; by default this is a :meth:`reset`."""
+        return self.reset(sorted(agents))
 
     def step(self, actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
         """Step once with flat actions [N, A] per behaviour, in the order of the last observations.

@@ -8,9 +8,7 @@ from pydantic import Strict
 
 from algorithm.fields import Block, EnvKind, Finite, Limit, NamedEntry, Whole, block, option, required
 
-_OTHER_TASK = (
-    "fixed: what is learned and stored belongs to this environment; a curriculum is what reset_config is for"
-)
+_OTHER_TASK = "fixed: what is learned and stored belongs to this environment; reset_config may change"
 
 
 class BuildPath(Block):
@@ -27,7 +25,10 @@ class BuildPath(Block):
 class UnityArgs(Block):
     """Start options of a Unity executable. Without effect on other environments."""
 
-    no_graphics: bool = option(True, "Start without a window. Set to false if observations are images.")
+    no_graphics: bool | Literal["auto"] = option(
+        "auto",
+        "Start without a window. auto: with one where images are black without; true: also then.",
+    )
     build_path: BuildPath = block(BuildPath, "Path of the executable.")
     port: Whole = option(5005, "First port to try for talking to the executable.", ge=1, le=65535)
     fixed_port: bool = option(
@@ -81,6 +82,7 @@ class EnvConfig(Block):
         "suite, or that of a package (docs/plugins.md), or module:Recipe. No default: the task sets it.",
         resume=_OTHER_TASK,
         shared=True,
+        names="kind",
     )
     env_name: str = required(
         "Name of the environment. GYM: an id such as Pendulum-v1, module:Id or file.py:Id, also from the "
@@ -88,6 +90,7 @@ class EnvConfig(Block):
         resume=_OTHER_TASK,
         min_length=1,
         shared=True,
+        names="environment",
     )
     env_args: dict[str, Any] | None = option(
         None,
@@ -95,6 +98,7 @@ class EnvConfig(Block):
         "the task, and render_mode, height, width and camera_id.",
         resume=_OTHER_TASK,
         shared=True,
+        names="arguments",
     )
     unity_args: UnityArgs = block(UnityArgs, "Only for Unity environments.")
     wrappers: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
@@ -105,6 +109,7 @@ class EnvConfig(Block):
         resume=_OTHER_TASK,
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
         shared=True,
+        names="wrappers",
     )
     reward_scale: Finite = option(
         1.0,
@@ -127,7 +132,8 @@ class EnvConfig(Block):
     )
     env_restarts: Whole = option(
         10,
-        "Failures of environments in step or reset that a run survives by restarting them.",
+        "Failures of environments in step or reset that a run survives by restarting them, counted anew "
+        "when it is resumed.",
         new=True,
         ge=0,
     )

@@ -17,18 +17,17 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvCreator
 
 from algorithm.env.pool.process_exit import exits_as_errors
-from algorithm.errors import EnvError
+from algorithm.errors import GYMNASIUM, EnvError
 
 
 def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
     """Return the name in a form that is valid in every process: files become absolute.
 
     ``file.py:Id`` is searched in the task's ``folder``, then in the current one; ``module:Id`` is the file
-    ``module.py`` of the folder if it exists. From then on everything in the folder can be imported, here and
-    in worker processes. Raises EnvError, which names the configuration's ``key``, for a missing file.
+    ``module.py`` of the folder if it exists. See :func:`use_folder` for what can be imported from then on.
+    Raises EnvError, which names the configuration's ``key``, for a missing file.
     """
-    if folder is not None:
-        extend_path(folder)
+    use_folder(folder, name)
     source, colon, env = name.rpartition(":")
     if source.endswith(".py"):
         return f"{_file(source, folder, key)}:{env}"
@@ -53,6 +52,9 @@ def register_env(resolved: str) -> str:
         return name
     module = import_source(source)
     own = getattr(module, name, None)
+    if isinstance(own, type) and any(base.__module__ == "gym.core" for base in own.__mro__):
+        why = f"{name} is an environment of gym, and not of gymnasium"
+        raise EnvError("the environment could not be made", where=resolved, why=why, fix=GYMNASIUM)
     return _id_of(module, own) if _is_env_class(own) else name
 
 
@@ -143,6 +145,20 @@ def _importable_file(module: str) -> Path | None:
     except (ImportError, ValueError):  # a dotted name, or a loaded module without a spec
         return None
     return Path(spec.origin).resolve() if spec is not None and spec.origin else None
+
+
+def use_folder(folder: Path | None, *names: str) -> None:
+    """Let modules be imported from the task's folder, here and in workers, behind all that is installed.
+
+    Where one of the names is a module's, they may lie in the current folder as well. Otherwise a folder
+    counts only with a task or networks in it: a ``z3.py`` that happens to lie where the user stands is none
+    of ours, and torch would import it.
+    """
+    named = any(":" in name for name in names)
+    if folder is not None and (named or any((folder / own).is_file() for own in ("config.yaml", "nn.py"))):
+        extend_path(folder)
+    if named:
+        extend_path(Path.cwd())
 
 
 def extend_path(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +23,10 @@ from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
-from algorithm.env.single import SingleEnv, TimeStep, as_bool, as_number
-from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper
-from algorithm.errors import EnvError, UserError
+from algorithm.env.single import Remark, SingleEnv, TimeStep, as_bool, as_number
+from algorithm.env.spaces import check_spaces
+from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper, running_statistics
+from algorithm.errors import EnvError, UserError, described
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
 _PRINTING = (*_PYBULLET, "ale_py")
@@ -59,6 +60,7 @@ class GymEnv(SingleEnv):
         self._observations, self._masks = adapter.observations, adapter.masks
         self.actions = adapter.actions
         self._bounds = Bounds(adapter.obs_space, self.name)
+        self._remarks = running_statistics(env)
 
     @override
     def reset(self, seed: int) -> TimeStep:
@@ -74,7 +76,11 @@ class GymEnv(SingleEnv):
 
     def _seen(self, obs: Any, info: Any, *, over: bool) -> TimeStep:  # noqa: ANN401 - a space may hold anything
         read = self._observations.read(obs)
-        return TimeStep(read, self._masks.read(obs, info, over=over), self._bounds.violations(read))
+        remarks, self._remarks = self._remarks, ()
+        for name, why in self._bounds.violations(read).items():
+            what = f"observation {name!r} of {self.name} lies outside its bounds"
+            remarks += (Remark(what, why, "it is used as it is; correct the bounds of observation_space"),)
+        return TimeStep(read, self._masks.read(obs, info, over=over), remarks)
 
     @override
     def render(self) -> Picture | None:
@@ -85,7 +91,7 @@ class GymEnv(SingleEnv):
             with exits_as_errors():
                 picture: NDArray[Any] = np.array(self._env.render())
         except Exception as error:
-            raise self._video_error(f"{type(error).__name__}: {error}") from error
+            raise self._video_error(described(error)) from error
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
             raise self._video_error(f"a picture is {picture.dtype} of shape {picture.shape}")
         return picture
@@ -121,6 +127,21 @@ def has_vector_class(env_id: str, n: int) -> bool:
     except Exception:
         return False  # building the single environment reports it
     return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
+
+
+def reward_threshold(env_id: str, wrappers: Iterable[Wrapper]) -> float | None:
+    """Return the mean return from which Gymnasium's registry counts an environment as solved.
+
+    None if it names none, or if one of the wrappers changes rewards.
+    """
+    changing = (gym.RewardWrapper, gym.wrappers.NormalizeReward)
+    if any(issubclass(load_wrapper(wrapper)[0], changing) for wrapper in wrappers):
+        return None
+    try:
+        with _quietly(env_id):
+            return gym.spec(register_env(env_id)).reward_threshold
+    except Exception:
+        return None  # building the environment reports it
 
 
 def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
@@ -186,6 +207,7 @@ class GymRecipe:
             try:
                 with exits_as_errors():
                     env = self._build(kwargs)
+                    check_spaces(env, self.env_id)
                     if _is_pybullet(self.env_id):
                         # Its first episode prints, and differs in the last bits from later ones.
                         env.reset(seed=0)
@@ -195,7 +217,7 @@ class GymRecipe:
                 raise EnvError(
                     "the environment could not be made",
                     where=f"{self.env_id} with {dict(kwargs)}" if kwargs else self.env_id,
-                    why=f"{type(error).__name__}: {error}",
+                    why=described(error),
                     fix=advice(error, self._advice(error)),
                 ) from error
         return env
@@ -221,15 +243,14 @@ class GymRecipe:
             kwargs = {**self.env_args, "render_mode": "human"}
             with exits_as_errors():
                 env = self._build(kwargs)
+                check_spaces(env, self.env_id)
                 env.reset(seed=0)
         except Exception as error:
             if env is not None:
                 env.close()
             if isinstance(error, UserError):
                 raise
-            raise self._render_error(
-                "human", f"{type(error).__name__}: {error}", advice(error, _NO_WINDOW)
-            ) from error
+            raise self._render_error("human", described(error), advice(error, _NO_WINDOW)) from error
         return env
 
     def _make_with_images(self) -> gym.Env[Any, Any]:

@@ -28,8 +28,9 @@ from algorithm.env.masks import MASK
 from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.single import SpaceMismatchError
+from algorithm.env.spaces import check_spaces
 from algorithm.env.vector_info import info_of, observation_of
-from algorithm.errors import EnvError
+from algorithm.errors import EnvError, described
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _T = TypeVar("_T")
@@ -78,6 +79,7 @@ class GymVectorEnv(VecEnv):
         name: str,
     ) -> None:
         self._env = _make(make, name)
+        check_spaces(self._env, name, "single_")
         self._n = self._env.num_envs
         self._class = type(self._env.unwrapped).__name__
         self._name, self._step = name, 0
@@ -143,8 +145,8 @@ class GymVectorEnv(VecEnv):
         obs, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))
         self._step += 1
         reward = self._copy(rewards, "rewards")
-        terminated = self._copy(terminations, "terminations").astype(np.bool_)
-        truncated = self._copy(truncations, "truncations").astype(np.bool_)
+        terminated = self._flags(terminations, "terminations")
+        truncated = self._flags(truncations, "truncations")
         skipped, ended, final = self._resets_itself, terminated | truncated, None
         self._episode[skipped] += 1
         self._resets_itself = np.zeros(self._n, np.bool_)
@@ -270,7 +272,7 @@ class GymVectorEnv(VecEnv):
             error = as_exception(raised)
             raise self._error(
                 f"failed in {call}",
-                why=f"{type(error).__name__}: {error}",
+                why=described(error),
                 fix="run with --debug for the environment's own traceback",
             ) from error
 
@@ -283,6 +285,13 @@ class GymVectorEnv(VecEnv):
         if array.shape != (self._n,):  # numpy would broadcast it silently
             raise self._space_error(f"{what} have shape {array.shape} instead of {(self._n,)}")
         return array
+
+    def _flags(self, value: ArrayLike, what: str) -> Bool:
+        """Return a new array with one truth value per sub-environment."""
+        numbers = self._copy(value, what)
+        if np.isnan(numbers).any():  # numpy would take it for true
+            raise self._space_error(f"{what} are NaN, neither true nor false")
+        return numbers.astype(np.bool_)
 
     def _autoreset_mode(self) -> AutoresetMode:
         stated = self._env.metadata.get("autoreset_mode")
@@ -323,6 +332,6 @@ def _make(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
         raise EnvError(
             "the environment could not be made",
             where=f"{name}, a vector class of its own",
-            why=f"{type(error).__name__}: {error}",
+            why=described(error),
             fix=advice(error, "check base_config.env_name and env_args"),
         ) from error

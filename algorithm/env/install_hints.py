@@ -7,6 +7,8 @@ from pathlib import Path
 
 import gymnasium as gym
 
+from algorithm.errors import mend
+
 _EXTRAS = {
     "ale_py": "atari",
     "opencv": "atari",
@@ -34,15 +36,14 @@ def install_command(extra: str) -> str:
         major, minor = _UNTIL[extra]
         older = f"Python {major}.{minor - 1} or an older one"
         return f"use {older}: for {major}.{minor} the extra {extra} has no packages"
-    if _CHECKOUT.is_file():
-        return f'in the project\'s folder: .venv/bin/python -m pip install -e ".[{extra}]"'
-    return f'{sys.executable} -m pip install "advanced-soft-actor-critic[{extra}]"'
+    editable = "-e " if _CHECKOUT.is_file() else ""
+    return f'in the project\'s folder: {sys.executable} -m pip install {editable}".[{extra}]"'
 
 
 def advice(error: Exception, otherwise: str) -> str:
-    """Return the command that installs what ``error`` misses, or ``otherwise``."""
+    """Return what to correct, or the command that installs what is missing, or ``otherwise``."""
     if isinstance(error, ImportError | gym.error.DependencyNotInstalled):
         for package, extra in _EXTRAS.items():
             if package in str(error):
                 return install_command(extra)
-    return otherwise
+    return mend(error) or otherwise

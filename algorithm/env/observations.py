@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from algorithm.data import Array
 from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import Leaf, Space, leaves
+from algorithm.errors import described
 from algorithm.spec import ObsSpec
 
 UNNAMED = "obs"
@@ -212,7 +213,7 @@ def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 
             value = value[key]
     except (KeyError, IndexError, TypeError) as error:
         raise SpaceMismatchError(
-            f"observation {name!r} is missing in what was returned ({type(error).__name__}: {error})"
+            f"observation {name!r} is missing in what was returned ({described(error)})"
         ) from error
     return value
 

@@ -10,15 +10,17 @@ from typing import Any
 
 from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
 from algorithm.env.dmc import DmControlRecipe
-from algorithm.env.env_id import resolve_env_id
+from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.pool.executor import Executor, InProcessExecutor, ignore_hang
 from algorithm.env.pool.pool import EnvPool
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.pool.worker_executor import WorkerExecutor
-from algorithm.env.single import MakeEnv
-from algorithm.env.unity.vec import UnityOptions, UnityVecEnv
+from algorithm.env.pool.worker_process import ignore_text
+from algorithm.env.single import MakeEnv, SingleEnv
+from algorithm.env.unity.seat import UnityOptions
+from algorithm.env.unity.vec import UnityVecEnv
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
 from algorithm.errors import EnvError, UsageError
 from algorithm.plugins import ENVS, accepts, find, unknown
@@ -36,6 +38,8 @@ class PoolOptions:
     timeout:  seconds after which a step or reset counts as hanging, -1 for never
     restarts: failures survived by a restart; ``on_fault`` is called with each
     on_hang:  called before a hang in this process ends it, in another thread; it gets a minute
+    waiting:  called again and again while sub-environments are made, with a text on how far that is; what it
+              raises ends that
     log:      folder for the output of worker processes, and of Unity's players; a temporary one by default
     unity:    more about Unity's players
     """
@@ -45,6 +49,7 @@ class PoolOptions:
     restarts: int = 10
     on_fault: OnFault = _ignore_fault
     on_hang: Callable[[EnvError], None] = ignore_hang
+    waiting: Callable[[str], None] = ignore_text
     log: Path | None = None
     unity: UnityOptions = field(default_factory=UnityOptions)
 
@@ -52,9 +57,16 @@ class PoolOptions:
         """Return a pool of n environments. Raises EnvError if they cannot be built."""
         executor: Executor
         if self.workers:
-            executor = WorkerExecutor(make, n, self.workers, timeout=self.timeout, log=self.log)
+            executor = WorkerExecutor(
+                make, n, self.workers, timeout=self.timeout, log=self.log, waiting=self.waiting
+            )
         else:
-            executor = InProcessExecutor(make, n, timeout=self.timeout, on_hang=self.on_hang)
+
+            def make_one(index: int) -> SingleEnv:
+                self.waiting(f"{index:,} of {n:,} environments are made")
+                return make(index)
+
+            executor = InProcessExecutor(make_one, n, timeout=self.timeout, on_hang=self.on_hang)
         return EnvPool(executor, seed_of=seed_of, restarts=self.restarts, on_fault=self.on_fault)
 
 
@@ -96,7 +108,8 @@ def _single(request: EnvRequest, make_pool: MakePool) -> VecEnv:
 
 
 def _recipe(request: EnvRequest) -> GymRecipe:
-    env_id = resolve_env_id(request.env_name, request.folder)  # from then on the task's modules can be found
+    use_folder(request.folder, request.env_type)
+    env_id = resolve_env_id(request.env_name, request.folder)
     return recipe_class(request.env_type)(
         env_id=env_id,
         env_args=request.env_args,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -31,16 +31,29 @@ def as_number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an env
 
 
 def as_bool(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an environment returns
-    """Convert to a bool, also from a number; ``bool('False')`` would be true. Raises SpaceMismatchError."""
-    return bool(value) if isinstance(value, (bool, np.bool_)) else bool(as_number(value, what))
+    """Convert to a bool, also from a number other than NaN, not from text. Raises SpaceMismatchError."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    number = as_number(value, what)
+    if math.isnan(number):
+        raise SpaceMismatchError(f"{what} is nan, neither true nor false")
+    return bool(number)
+
+
+class Remark(NamedTuple):
+    """Something about an environment that ends no episode and that its user should know."""
+
+    what: str
+    why: str
+    fix: str
 
 
 class TimeStep(NamedTuple):
-    """Observation and action mask of an agent."""
+    """Observation and action mask of an agent, and remarks that were not made before."""
 
     obs: Mapping[str, Array]  # name -> observation, possibly the environment's own array
     action_mask: Bool | None  # [ΣN] true where a choice is allowed; None for all
-    out_of_bounds: Mapping[str, str] = MappingProxyType({})  # name -> first value outside its bounds
+    remarks: Sequence[Remark] = ()
 
 
 class ActionDecoder(Protocol):

@@ -14,6 +14,8 @@ Space = gym.Space[Any]
 SUPPORTED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 """Supported kinds of leaf."""
 
+_EXAMPLES = {"observation_space": "Box(-1, 1, (3,))", "action_space": "Discrete(2)"}
+
 
 class Leaf(NamedTuple):
     """A space that is neither a Dict nor a Tuple, with its place in the tree."""
@@ -21,6 +23,21 @@ class Leaf(NamedTuple):
     name: str  # its path joined by "/"; empty for the whole space
     path: tuple[Any, ...]  # key of each Dict and index of each Tuple on the way
     space: Space
+
+
+def check_spaces(env: object, name: str, prefix: str = "") -> None:
+    """Raise EnvError for an environment without spaces; prefix: of their names."""
+    for attribute, example in _EXAMPLES.items():
+        found = getattr(env, f"{prefix}{attribute}", None)
+        if not isinstance(found, gym.Space):
+            raise EnvError(
+                f"the environment has no {prefix}{attribute}",
+                where=name,
+                why=f"a {type(found).__module__}.{type(found).__qualname__} is no space of gymnasium"
+                if found is not None
+                else "its class must say what it shows and what it takes",
+                fix=f"set it in the class or in __init__: {prefix}{attribute} = gymnasium.spaces.{example}",
+            )
 
 
 def branches_of(space: Space) -> Iterator[tuple[Any, Space]]:
@@ -46,8 +63,8 @@ def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
     for leaf in found:
         if not isinstance(leaf.space, SUPPORTED):
             raise unsupported_error(leaf, kind, env)
-    if not found:
-        raise EnvError(f"the {kind} space {space} is empty", where=env, fix=f"an agent needs an {kind}")
+    for empty in [space] * (not found) + [leaf.space for leaf in found if 0 in (leaf.space.shape or ())]:
+        raise EnvError(f"the {kind} space {empty} is empty", where=env, fix=f"an agent needs an {kind}")
     names = [leaf.name for leaf in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise EnvError(

@@ -13,12 +13,19 @@ import gymnasium as gym
 from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
 from algorithm.env.install_hints import advice
 from algorithm.env.pool.process_exit import exits_as_errors
-from algorithm.errors import EnvError, UsageError
+from algorithm.env.single import Remark
+from algorithm.errors import EnvError, UsageError, described
 
 Wrapper = Mapping[str, Mapping[str, Any] | None]
 """One entry of ``base_config.wrappers``: name -> keyword arguments."""
 
 _KEY = "base_config.wrappers"
+
+_WITH_STATISTICS = {
+    gym.wrappers.NormalizeObservation: "sac_config.use_normalization does the same, and is saved",
+    gym.wrappers.NormalizeReward: "sac_config.reward_scaling does the same, is saved, and leaves evaluations "
+    "the environment's own rewards; eval_config.wrappers keeps a wrapper from them",
+}
 
 
 def resolve_wrappers(wrappers: Iterable[Wrapper], folder: Path | None) -> tuple[Wrapper, ...]:
@@ -61,10 +68,28 @@ def apply_wrappers(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Map
             raise EnvError(
                 "a wrapper could not be put around the environment",
                 where=f"{_KEY}, {wrapper.__name__} with {dict(kwargs)} around {env}",
-                why=f"{type(error).__name__}: {error}",
+                why=described(error),
                 fix=advice(error, "compare its arguments with the wrapper's documentation"),
             ) from error
     return env
+
+
+def running_statistics(env: gym.Env[Any, Any]) -> tuple[Remark, ...]:
+    """Return a remark on each wrapper around ``env`` whose statistics no checkpoint holds."""
+    found = []
+    while isinstance(env, gym.Wrapper):
+        for kind, instead in _WITH_STATISTICS.items():
+            if isinstance(env, kind):
+                found.append(
+                    Remark(
+                        what=f"the wrapper {type(env).__name__} keeps running statistics",
+                        why="no checkpoint holds them: an evaluation and asac.load begin with others, and a "
+                        "resumed run is not exact",
+                        fix=f"leave it out: {instead}",
+                    )
+                )
+        env = env.env
+    return tuple(found)
 
 
 def _module(name: str, source: str) -> ModuleType:
@@ -75,7 +100,7 @@ def _module(name: str, source: str) -> ModuleType:
         raise UsageError(
             f"the wrapper {name!r} cannot be imported",
             where=_KEY,
-            why=f"{type(error).__name__}: {error}",
+            why=described(error),
             fix=advice(error, fix),
         ) from error
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
+
+from typing_extensions import override
 
 from algorithm.data import StepBatch
 from algorithm.roles import Episode, Recorder
@@ -52,6 +55,32 @@ class NullCallback:
 
 
 NULL_CALLBACK = NullCallback()
+
+PROGRESS_S = 10.0
+"""Seconds between two lines of :class:`ProgressLines`."""
+
+
+class ProgressLines(NullCallback):
+    """A line every ten seconds about episodes that take longer.
+
+    say: shows a line
+    clock: seconds, never going back
+    """
+
+    def __init__(self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._clock = say, clock
+        self._steps = self._ended = 0
+        self._next = clock() + PROGRESS_S
+
+    @override
+    def step(self, ended: Sequence[Episode]) -> None:
+        """Count a step, and show the line if it is due."""
+        self._steps += 1
+        self._ended += len(ended)
+        if self._clock() >= self._next:
+            self._next += PROGRESS_S
+            episodes = f"{self._ended} episode{'s' * (self._ended != 1)} ended"
+            self._say(f"playing: {self._steps:,} steps of the environment, {episodes}")
 
 
 class CallbackList:

@@ -28,7 +28,7 @@ class Performance:
     """Returns and lengths of the evaluation episodes of one behaviour, in the order in which they began."""
 
     returns: tuple[float, ...]
-    lengths: tuple[int, ...]
+    lengths: tuple[float, ...]
 
     @property
     def interval(self) -> Interval:

@@ -6,7 +6,6 @@ for an export goes into a folder of its name, beside the runs of the task.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,13 +19,15 @@ from algorithm.config.cli import TrainOptions, config_flags, notices
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.console.base import Console
-from algorithm.console.offers import can_be_watched, has_display
+from algorithm.console.offers import can_be_watched
 from algorithm.console.output import open_console
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.errors import UsageError
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback
+from algorithm.errors import StorageError, UsageError
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
+from algorithm.evaluation.length import cut_off_line, episode_limit
+from algorithm.evaluation.logged import Logged
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.experience.collector import Iteration
@@ -35,10 +36,10 @@ from algorithm.nn.process import set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.roles import Agent, Episode
 from algorithm.runs.files import finite_or_null, write_json
-from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from algorithm.sharing.opening import found
 from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.system.display import has_display
 from algorithm.train.assembly import close_env, load_networks_into, make_agents, make_env
 from algorithm.train.signals import StopRequest
 from algorithm.wording import Rows
@@ -71,24 +72,25 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             (*LIMITS, *options.overrides),
             config_flags(options),
             options.seed,
-            env=folder,
+            env=played.task(folder),
             require_runnable=True,
         )
         _refuse_other_algorithm(run, loaded, folder)
         set_up_process(loaded.threads)
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
-        for text in notices(options, loaded.config.base_config):
+        for text in notices(options, loaded.config):
             console.warn(text)
         if options.render and not has_display():
-            console.warn("there is no display: no window can be seen, --video films instead")
+            films = "" if loaded.config.base_config.env_type == "UNITY" else ", --video films instead"
+            console.warn(f"there is no display: no window can be seen{films}")
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         n_envs = loaded.config.base_config.n_envs
         env = make_env(
             loaded,
             "evaluate",
             n_envs,
-            faults=Faults(console),
+            faults=Faults(console, go_on=stop.check_start),
             render=options.render,
             film=options.video,
             watched=options.run,
@@ -215,16 +217,19 @@ def _evaluate(
         episodes.append(episode)
         console.message(_line(len(episodes), episode))
 
+    limit = episode_limit(loaded.config, env.time_limit)
     with _editor_as_signal(stop):
         evaluate(
             env,
             _policies(agents, greedy=True),
             num_episodes,
-            length_limit=loaded.config.base_config.max_step_each_iter,
+            length_limit=limit,
             stop=lambda: bool(stop),
             on_episode=on_episode,
-            callback=callback,
+            callback=CallbackList(callback, ProgressLines(console.message)),
         )
+    if line := cut_off_line(scores_of(episodes).values(), loaded.config, limit):
+        console.warn(line)
     return episodes
 
 
@@ -233,8 +238,8 @@ def _editor_as_signal(stop: StopRequest) -> Iterator[None]:
     """End the block as a first signal does when the user stops playing in the Unity Editor."""
     try:
         yield
-    except EditorStoppedError:
-        stop.set()
+    except EditorStoppedError as end:
+        stop.set(end.what, interrupted=True)
 
 
 def _policies(agents: dict[str, Agent], *, greedy: bool) -> dict[str, EvalPolicy]:
@@ -261,7 +266,8 @@ def _finish_run(console: Console, run: RunDir, scores: Scores, step: int, acting
     if not scores:
         console.message("no episode was finished")
         return
-    console.message(f"written to {run.shown(_write(run, scores, step, acting))}")
+    for name, path in _write(console, run, scores, step, acting):
+        console.message(f"{name}: {path}")
 
 
 def _finish_eval(
@@ -285,9 +291,9 @@ def _finish_eval(
     )
     rows = [("checkpoint", f"step {step:,}"), *table(scores, logged), *files]
     if stop.signal is not None:
-        rows.append(("ended by", f"{stop.signal.name}, before all episodes were finished"))
+        rows.append(("ended by", f"{stop.reason}, before all episodes were finished"))
     if scores and options.eval is not None:  # a film alone does not replace an evaluation
-        rows.append(("file", run.shown(_write(run, scores, step, "deterministic"))))
+        rows += _write(console, run, scores, step, "deterministic")
     commands = []
     if can_be_watched(render_modes, display=has_display()):
         watch = run.command("-n", run.name, "--watch", f"--ckpt={step}")  # acting as it was measured
@@ -295,11 +301,16 @@ def _finish_eval(
     console.finish(rows, commands)
 
 
-def _write(run: RunDir, scores: Scores, step: int, acting: str) -> Path:
+def _write(console: Console, run: RunDir, scores: Scores, step: int, acting: str) -> Rows:
+    """Write ``evaluation.json`` and return its row; a warning and none where it cannot be written."""
     path = run.path / "evaluation.json"
-    run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
-    write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
-    return path
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
+        write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
+    except (OSError, StorageError) as error:
+        console.warn(f"the result stands here alone · {getattr(error, 'line', error)}")
+        return ()
+    return (("file", run.shown(path)),)
 
 
 Scores = dict[str, Performance]
@@ -321,7 +332,7 @@ def scores_json(scores: Scores) -> object:
         {
             behaviour: {
                 "mean": performance.interval.mean,
-                "ci95": [performance.interval.low, performance.interval.high],
+                "ci95": performance.interval.half_width,
                 "returns": performance.returns,
                 "lengths": performance.lengths,
             }
@@ -345,46 +356,3 @@ def table(scores: Scores, logged: Logged | None) -> Rows:
         who = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}: "
         rows += [(f"{who}{name}", value) for name, value in own]
     return rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class Logged:
-    """Evaluation that a run logged while training, at the step of a checkpoint.
-
-    episodes: of each evaluation while training
-    num_envs: environments of the evaluation to compare
-    repeats:  episodes follow from their seeds
-    """
-
-    run: RunDir
-    step: int
-    episodes: int
-    num_envs: int
-    repeats: bool = True
-
-    def mean(self, behaviour: str) -> float | None:
-        """Return the logged ``eval/return_mean``, or None. Raises StorageError for a damaged file."""
-        if not self.run.metrics_jsonl.exists():
-            return None
-        metrics = read_metrics(self.run.metrics_jsonl)
-        level = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/"
-        found = dict(zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False))
-        mean = found.get(float(self.step), math.nan)
-        return None if math.isnan(mean) else mean
-
-    def verdict(self, behaviour: str, performance: Performance) -> str | None:
-        """Compare a performance with the logged one; None where there is none of as many episodes."""
-        logged = self.mean(behaviour)
-        if logged is None or len(performance.returns) != self.episodes:
-            return None
-        if self.num_envs > 1:
-            return f"{logged:.1f}, of other episodes: each of {self.num_envs} environments has its own seeds"
-        if not self.repeats:
-            return f"{logged:.1f}, of other episodes: a Unity player never plays the same ones again"
-        mean = performance.interval.mean
-        if mean == logged:
-            return "the same, to the last bit"
-        return (
-            f"{logged:.6g}, which differs by {mean - logged:+.3g}: "
-            "another seed, configuration, device or version plays differently"
-        )

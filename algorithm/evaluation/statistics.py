@@ -9,31 +9,26 @@ from functools import lru_cache
 
 import numpy as np
 
-from algorithm.data import Double
-
 CONFIDENCE = 0.95
+
+INTERVAL = "Student's 95 %"
+"""Name of all intervals that are shown, in terminals, pictures and reports."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the ends of its 95 % interval, in the unit of the samples.
+    """A mean and half the width of its 95 % interval, in the unit of the samples.
 
-    ``low`` and ``high`` are NaN for a single sample.
+    ``half_width``, the number after ±, is NaN for a single sample.
     """
 
     mean: float
-    low: float
-    high: float
-
-    @property
-    def half_width(self) -> float:
-        """Half the distance between the ends: the number after ±."""
-        return (self.high - self.low) / 2
+    half_width: float
 
     @property
     def text(self) -> str:
-        """``mean ± half width (95 %)``; the mean alone for a single sample."""
-        spread = f" ± {_short(self.half_width)} (95 %)" if math.isfinite(self.half_width) else ""
+        """``mean ± half width`` and the name of the interval; the mean alone for a single sample."""
+        spread = f" ± {_short(self.half_width)} ({INTERVAL})" if math.isfinite(self.half_width) else ""
         return f"{_short(self.mean)}{spread}"
 
 
@@ -51,9 +46,9 @@ def mean_interval(values: Sequence[float]) -> Interval:
     samples = np.asarray(values, np.float64)
     mean = float(samples.mean())
     if len(samples) == 1:
-        return Interval(mean, math.nan, math.nan)
-    half = student_quantile(len(samples) - 1) * float(samples.std(ddof=1)) / math.sqrt(len(samples))
-    return Interval(mean, mean - half, mean + half)
+        return Interval(mean, math.nan)
+    error = float(samples.std(ddof=1)) / math.sqrt(len(samples))
+    return Interval(mean, student_quantile(len(samples) - 1) * error)
 
 
 @lru_cache(maxsize=256)
@@ -85,20 +80,3 @@ def _student_within(angle: float, freedom: int) -> float:
         total += term
         term *= cosine**2 * ((2 * k) / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
     return (angle + sine * total) * 2 / math.pi if odd else sine * total
-
-
-def bootstrap_band(samples: Double, *, resamples: int = 2000, seed: int = 0) -> tuple[Double, Double]:
-    """Return the 95 % percentile bootstrap of the mean over rows, column by column (Efron 1979).
-
-    samples: [R, P], one row a run, one column a point of the curve; whole rows are resampled. Returns the
-    lower and the upper ends, [P] each. The same arguments give the same band.
-    Raises ValueError without rows.
-    """
-    if samples.ndim != 2 or not len(samples):
-        raise ValueError(f"bootstrap_band: expected runs × points, got shape {samples.shape}")
-    runs = len(samples)
-    drawn = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=resamples)
-    means = drawn @ samples / runs
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(means, [tail, 100 - tail], axis=0)
-    return low, high

@@ -21,7 +21,8 @@ class Recorded:
     """Outcome of a step for the agents of one behaviour."""
 
     episodes: list[Episode]  # that ended with it
-    to_reset: list[int]  # agents at the length limit, or in an episode with numbers that are not finite
+    to_reset: list[int]  # agents at the length limit
+    to_drop: list[int]  # agents in an episode with numbers that are not finite
     taken: int  # transitions
 
 
@@ -133,7 +134,8 @@ class AgentProcessor:
         finished = (ended | over_limit).nonzero()[0]
         recorded = Recorded(
             episodes=[self._episode(i) for i in finished],
-            to_reset=self.ids[over_limit].tolist() + again,
+            to_reset=self.ids[over_limit].tolist(),
+            to_drop=again,
             taken=len(rows),
         )
         self._begin(finished)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from algorithm.data import State
-from algorithm.env.base import Observation, VecEnv
+from algorithm.env.base import Observation, ResetResult, VecEnv
 from algorithm.errors import EnvError
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
@@ -57,7 +57,7 @@ class LocalCollector:
             )
             for name, first in started.items()
         }
-        self._reset(self._unusable(started))
+        self._drop(self._unusable(started))
         self._num_envs = num_envs or sum(len(group.ids) for group in self._groups.values())
 
     @property
@@ -80,6 +80,7 @@ class LocalCollector:
         for name, came in recorded.items():  # they are stored, whatever becomes of the reset
             self.behaviour_steps[name] += came.taken
         # After all have recorded: an environment's reset is one for all of its agents.
+        self._drop({name: came.to_drop for name, came in recorded.items()})
         self._reset({name: came.to_reset for name, came in recorded.items()})
         self._idle = 0 if any(came.taken for came in recorded.values()) else self._idle + 1
         if self._idle == PATIENCE:
@@ -138,17 +139,30 @@ class LocalCollector:
 
     def _reset(self, agents: Mapping[str, list[int]]) -> None:
         """Reset the environments of ``agents``, by behaviour."""
-        tries = 0
-        while named := sorted({agent for of_one in agents.values() for agent in of_one}):
-            if tries == _TRIES:
-                raise no_beginning(tries)
-            tries += 1
-            self._watch.lap("store")
-            started = self._env.reset(named)
-            self._watch.lap("step")
-            for name, first in started.items():
-                self._groups[name].restart(agents[name], first)
-            agents = self._unusable(started)
+        self._drop(self._begun(agents, self._env.reset))
+
+    def _drop(self, agents: Mapping[str, list[int]]) -> None:
+        """End episodes that cannot be used until none of them is left."""
+        for _ in range(_TRIES):
+            if not any(agents.values()):
+                return
+            agents = self._begun(agents, self._env.drop)
+        if any(agents.values()):
+            raise no_beginning(_TRIES)
+
+    def _begun(
+        self, agents: Mapping[str, list[int]], end: Callable[[list[int]], Mapping[str, ResetResult]]
+    ) -> Mapping[str, list[int]]:
+        """End the episodes of ``agents``; return the agents whose next ones cannot be used either."""
+        named = sorted({agent for of_one in agents.values() for agent in of_one})
+        if not named:
+            return {}
+        self._watch.lap("store")
+        started = end(named)
+        self._watch.lap("step")
+        for name, first in started.items():
+            self._groups[name].restart(agents[name], first)
+        return self._unusable(started)
 
     def _unusable(self, started: Mapping[str, Observation]) -> dict[str, list[int]]:
         """Return agents whose first observation is not finite, by behaviour."""

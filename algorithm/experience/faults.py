@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from algorithm.console.base import Console
@@ -11,30 +12,40 @@ from algorithm.env.base import Fault
 from algorithm.errors import EnvError
 
 _LOGGER = logging.getLogger(__name__)
+_SILENCE_S = 10.0  # of a start
 
 
 class Faults:
-    """Receiver of the survived failures of environments and learners; one per run."""
+    """Receiver of the survived failures of environments and learners; one per run.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    go_on: raises where a start that takes long is to end
+    """
+
+    def __init__(self, console: Console, *, go_on: Callable[[], None] = lambda: None) -> None:
+        self._console, self._go_on = console, go_on
+        self._told_at = time.monotonic()
         self._reported: set[str] = set()  # by the environments of training and of evaluation
         self.env_restarts = self.non_finite = self.rollbacks = 0
         self._before_end: Callable[[EnvError], None] = _log_hang
 
     def __call__(self, fault: Fault) -> None:
         """Warn once that an environment was restarted; the simulator's own trace goes to ``train.log``."""
-        if fault.harmless:
+        if fault.fix:
             if fault.what not in self._reported:
                 self._reported.add(fault.what)
-                self._console.warn(
-                    f"{fault.line} · it is used as it is; correct the bounds of observation_space"
-                )
+                self._console.warn(f"{fault.line} · {fault.fix}")
             return
         self.env_restarts += 1
         self._console.warn(f"{fault.line} · started anew")
         if fault.trace:
             _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
+
+    def waiting(self, text: str) -> None:
+        """Show how far a start is, every ten seconds. Raises what ``go_on`` does."""
+        self._go_on()
+        if (now := time.monotonic()) - self._told_at >= _SILENCE_S:
+            self._told_at = now
+            self._console.message(text)
 
     def hangs(self, error: EnvError) -> None:
         """Save what can be saved: an environment hangs in this process, which is about to end."""
@@ -49,6 +60,11 @@ class Faults:
         self.non_finite += 1
         log = self._console.warn if warn else _LOGGER.info
         log(line)
+
+    def of_actors(self, env_restarts: int = 0, non_finite: int = 0) -> None:
+        """Count what remote actors have survived; their own consoles have told of it."""
+        self.env_restarts += env_restarts
+        self.non_finite += non_finite
 
     def skipped(self, line: str) -> None:
         """Warn of skipped optimiser steps; the metric ``optim/skipped`` counts them."""

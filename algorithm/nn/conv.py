@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +70,9 @@ def _resnet(channels: int) -> list[nn.Module]:
         channels = width
     return [*layers, nn.ReLU(inplace=True)]
 
+
+Kind = Literal["simple", "nature", "resnet"]
+"""Names of the convolutions."""
 
 KINDS: dict[str, tuple[int, Callable[[int], list[nn.Module]]]] = {
     "simple": (MIN_SIDE, _simple),

@@ -8,10 +8,21 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.fields import AtLeastOne, Natural
+from algorithm.nn.conv import Kind
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encode import ImageEncoder, VectorEncoder
 from algorithm.nn.images import image_layouts
-from algorithm.nn.mlp import ActionHead, Body, Norm, hidden_layers, hidden_widths, mlp
+from algorithm.nn.mlp import (
+    ACTIVATIONS,
+    ActionHead,
+    Activation,
+    Body,
+    Norm,
+    hidden_layers,
+    hidden_widths,
+    mlp,
+)
 from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.protocols import Rep, q_size
 from algorithm.spec import AgentSpec
@@ -28,17 +39,19 @@ class ModelRep(Rep):
                   :class:`~algorithm.nn.augment.RandomShift`; 0 is none, None goes by the size of the image
     bounded:      features of images are normalised and bounded, see
                   :class:`~algorithm.nn.encode.ImageEncoder`
+    activation:   of the layers
     out_size:     width of the state
     """
 
     def __init__(
         self,
         spec: AgentSpec,
-        dense_n: int = 256,
-        dense_depth: int = 0,
-        conv: str | None = None,
-        random_shift: int | None = None,
+        dense_n: AtLeastOne = 256,
+        dense_depth: Natural = 0,
+        conv: Kind | None = None,
+        random_shift: Natural | None = None,
         bounded: bool = True,
+        activation: Activation = "relu",
     ) -> None:
         super().__init__(spec)
         self.image_names = tuple(image_layouts(spec.obs))
@@ -49,7 +62,7 @@ class ModelRep(Rep):
         self.images = nn.ModuleList(images)
         self.vectors = VectorEncoder(spec.obs)
         width = self.vectors.out_size + sum(image.out_size for image in images)
-        self.net = mlp(width, [dense_n] * dense_depth)
+        self.net = mlp(width, [dense_n] * dense_depth, activation=ACTIVATIONS[activation])
         self.out_size = dense_n if dense_depth else width
 
     @override
@@ -70,22 +83,24 @@ class ModelQ(nn.Module):
     norm:   of the layers, see :func:`~algorithm.nn.mlp.mlp`
     block:  ``residual``: each layer is a block that adds to its input, see
             :func:`~algorithm.nn.mlp.residual_mlp`
+    activation: between the layers
     """
 
     def __init__(
         self,
         spec: AgentSpec,
         state_size: int,
-        dense_n: int | None = None,
-        dense_depth: int | None = None,
-        hidden: Sequence[int] | None = None,
+        dense_n: AtLeastOne | None = None,
+        dense_depth: Natural | None = None,
+        hidden: Sequence[AtLeastOne] | None = None,
         norm: Norm | None = None,
         block: Body = "plain",
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         widths = hidden_widths(dense_n, dense_depth, hidden, 256)
         in_size, out_size = state_size + spec.action.continuous, q_size(spec.action)
-        self.net = hidden_layers(in_size, widths, out_size, norm=norm, block=block)
+        self.net = hidden_layers(in_size, widths, out_size, norm=norm, block=block, activation=activation)
 
     @override
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
@@ -97,7 +112,7 @@ class ModelQ(nn.Module):
 class ModelPolicy(nn.Module):
     """Policy of 2 layers of 256 units, then the action head.
 
-    dense_n, dense_depth, hidden, norm, block: as of :class:`ModelQ`
+    dense_n, dense_depth, hidden, norm, block, activation: as of :class:`ModelQ`
     noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.noisy.NoisyLinear`
     """
 
@@ -105,17 +120,20 @@ class ModelPolicy(nn.Module):
         self,
         spec: AgentSpec,
         state_size: int,
-        dense_n: int | None = None,
-        dense_depth: int | None = None,
+        dense_n: AtLeastOne | None = None,
+        dense_depth: Natural | None = None,
         noisy: bool = False,
-        hidden: Sequence[int] | None = None,
+        hidden: Sequence[AtLeastOne] | None = None,
         norm: Norm | None = None,
         block: Body = "plain",
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         linear = NoisyLinear if noisy else nn.Linear
         widths = hidden_widths(dense_n, dense_depth, hidden, 256)
-        self.net = hidden_layers(state_size, widths, norm=norm, block=block, linear=linear)
+        self.net = hidden_layers(
+            state_size, widths, norm=norm, block=block, linear=linear, activation=activation
+        )
         self.head = ActionHead([state_size, *widths][-1], spec.action, linear)
 
     @override

@@ -8,7 +8,7 @@ import traceback
 import torch
 from torch import nn
 
-from algorithm.errors import ModelError
+from algorithm.errors import ModelError, described, mend
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Memory, Obs, Rep, q_size
 from algorithm.spec import AgentSpec
@@ -34,9 +34,10 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.where]
         line = f":{frames[-1].lineno}" if frames else ""
         raise ModelError(
-            f"{self.name}.{self.method} failed{self.given}",
+            f"{'.'.join(filter(None, (self.name, self.method)))} failed{self.given}",
             where=f"{self.where}{line}",
-            why=f"{type(error).__name__}: {error}",
+            why=described(error),
+            fix=mend(error) or "",
         ) from error
 
 

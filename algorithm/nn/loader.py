@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast, get_type_hints
 
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from algorithm.errors import ModelError
@@ -94,9 +95,11 @@ def load_networks(
     blocks = {"ModelRep": "rep", **{name: one.options for name, one in classes.items()}}
 
     def build(name: str, kwargs: Mapping[str, Any] | None, *args: object) -> nn.Module:
-        given = f" with nn_config.{blocks[name]} = {dict(kwargs)}" if kwargs else ""
+        key = f"nn_config.{blocks[name]}"
+        taken = _keywords(types[name], len(args), kwargs or {}, name, key, where[name])
+        given = f" with {key} = {taken}" if taken else ""
         with blame(name, "__init__", where[name], given):
-            return types[name](*args, **(kwargs or {}))
+            return types[name](*args, **taken)
 
     rep_options, seen = options.get("rep") or {}, {"context": context} if seq_encoder == "ATTN" else {}
     if seen.keys() & rep_options.keys():
@@ -128,6 +131,46 @@ def load_networks(
     return Networks(cast(Rep, rep), state_size, built, make, sources)
 
 
+def _keywords(
+    cls: type[nn.Module], positional: int, given: Mapping[str, Any], name: str, key: str, where: str
+) -> dict[str, Any]:
+    """Return the keyword arguments of a class, with numbers in the type that a class of ours declares.
+
+    positional: number of its other arguments
+    name, key, where: of the class, its block and its file, for messages
+    Raises ModelError for an argument that it does not have, or whose value a class of ours does not take.
+    """
+    named = dict([*inspect.signature(cls).parameters.items()][positional:])
+    if any(one.kind is one.VAR_KEYWORD for one in named.values()):
+        return dict(given)
+    if unknown := [one for one in given if one not in named]:
+        close = difflib.get_close_matches(unknown[0], named, n=1)
+        raise ModelError(
+            f"{key} has no key {unknown[0]!r}",
+            where=f"the default {name}" if where == "default" else where,
+            why=f"the arguments of {name} are {', '.join(named)}" if named else f"{name} takes no arguments",
+            fix=f"did you mean {close[0]!r}?" if close else f"leave it out, or write a {name} that takes it",
+        )
+    if not cls.__init__.__module__.startswith("algorithm."):
+        return dict(given)
+    kinds = get_type_hints(cls.__init__, include_extras=True)
+    return {
+        one: _checked(value, kinds[one], f"{key}.{one}", named[one].default) for one, value in given.items()
+    }
+
+
+def _checked(value: object, kind: Any, key: str, default: object) -> object:  # noqa: ANN401 - a type form
+    try:
+        return TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise ModelError(
+            f"{key} is {value!r}",
+            where=key,
+            why=f"it {error.errors()[0]['msg'].removeprefix('Input ')}",
+            fix="change it, or leave it out" + f"; the default is {default}" * (default is not None),
+        ) from error
+
+
 def _optional(module: ModuleType | None, file: str, name: str, *args: object) -> nn.Module:
     """Build one of the ``OPTIONAL`` classes. Raises ModelError, as of the others."""
     where = file if hasattr(module, name) else "default"
@@ -152,7 +195,7 @@ def _import(file: NnFile, known: Sequence[str]) -> ModuleType:
     if module_spec is None or module_spec.loader is None:
         raise ModelError("the model file is not a Python file", where=file, fix="give it the ending .py")
     module = importlib.util.module_from_spec(module_spec)
-    with blame("the file", "import", str(file)):
+    with blame(f"the import of {file.name}", "", str(file)):
         module_spec.loader.exec_module(module)
     _check_names(module, file, known)
     return module

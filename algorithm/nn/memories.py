@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.errors import ModelError
+from algorithm.fields import AtLeastOne, Natural
 from algorithm.nn.attention import Attention
+from algorithm.nn.conv import Kind
 from algorithm.nn.defaults import ModelRep
+from algorithm.nn.mlp import Activation
 from algorithm.nn.protocols import Memory, Rep
 from algorithm.nn.recurrent import GRU, LSTM
 from algorithm.spec import AgentSpec
@@ -48,32 +51,26 @@ class _RepWithMemory(Rep, ABC):
 class RecurrentRep(_RepWithMemory):
     """Recurrent layers over features and previous actions, ``seq_encoder: RNN``.
 
-    dense_n, dense_depth, conv, random_shift, bounded: of the features, see :class:`ModelRep`
+    dense_n, dense_depth, conv, random_shift, bounded, activation: of the features, see :class:`ModelRep`
     rnn:       ``gru`` or ``lstm``
     rnn_n:     units of a layer
     rnn_depth: layers
-    Raises :class:`ModelError` for another ``rnn``.
     """
 
     def __init__(
         self,
         spec: AgentSpec,
-        dense_n: int = 256,
-        dense_depth: int = 0,
-        conv: str | None = None,
-        random_shift: int | None = None,
+        dense_n: AtLeastOne = 256,
+        dense_depth: Natural = 0,
+        conv: Kind | None = None,
+        random_shift: Natural | None = None,
         bounded: bool = True,
-        rnn: str = "gru",
-        rnn_n: int = 64,
-        rnn_depth: int = 1,
+        rnn: Literal["gru", "lstm"] = "gru",
+        rnn_n: AtLeastOne = 64,
+        rnn_depth: AtLeastOne = 1,
+        activation: Activation = "relu",
     ) -> None:
-        super().__init__(spec, ModelRep(spec, dense_n, dense_depth, conv, random_shift, bounded))
-        if rnn not in CELLS:
-            raise ModelError(
-                f"there are no recurrent layers {rnn!r}",
-                where="nn_config.rep.rnn",
-                fix=f"choose {' or '.join(CELLS)}",
-            )
+        super().__init__(spec, ModelRep(spec, dense_n, dense_depth, conv, random_shift, bounded, activation))
         self.memory = CELLS[rnn](self.token_size, rnn_n, rnn_depth)
         self.carry_shape = self.stored_carry_shape = self.memory.carry_shape
 
@@ -88,7 +85,7 @@ class AttentionRep(_RepWithMemory):
     """Causal self-attention over features and previous actions, ``seq_encoder: ATTN``.
 
     context:        tokens in a query's reach, itself included
-    dense_n, dense_depth, conv, random_shift: of the features, see :class:`ModelRep`
+    dense_n, dense_depth, conv, random_shift, activation: of the features, see :class:`ModelRep`
     attn_n:         width of a token
     attn_depth:     layers
     attn_heads:     heads of a layer
@@ -96,21 +93,23 @@ class AttentionRep(_RepWithMemory):
     attn_gated:     gates instead of residual sums
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the keys of nn_config.rep
         self,
         spec: AgentSpec,
         context: int,
-        dense_n: int = 256,
-        dense_depth: int = 0,
-        conv: str | None = None,
-        random_shift: int | None = None,
-        attn_n: int = 64,
-        attn_depth: int = 1,
-        attn_heads: int = 4,
-        attn_positions: str = "rotary",
+        dense_n: AtLeastOne = 256,
+        dense_depth: Natural = 0,
+        conv: Kind | None = None,
+        random_shift: Natural | None = None,
+        attn_n: AtLeastOne = 64,
+        attn_depth: AtLeastOne = 1,
+        attn_heads: AtLeastOne = 4,
+        attn_positions: Literal["rotary", "sinusoidal"] = "rotary",
         attn_gated: bool = False,
+        activation: Activation = "relu",
     ) -> None:
-        super().__init__(spec, ModelRep(spec, dense_n, dense_depth, conv, random_shift))
+        features = ModelRep(spec, dense_n, dense_depth, conv, random_shift, activation=activation)
+        super().__init__(spec, features)
         self.embed = nn.Linear(self.token_size, attn_n)
         self.memory = Attention(
             attn_n,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 from torch import Tensor, nn
@@ -28,8 +28,22 @@ WIDENING = 4
 """Width of the hidden layer of a residual block, in widths of the block (arXiv 2410.09754, section 4)."""
 
 
+Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
+"""Activations of default networks; see `ACTIVATIONS`."""
+
+
 def _relu() -> nn.Module:
     return nn.ReLU(inplace=True)
+
+
+ACTIVATIONS: Mapping[Activation, Callable[[], nn.Module]] = {
+    "relu": _relu,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
+"""Name of an activation -> constructor."""
 
 
 def mlp(
@@ -49,7 +63,7 @@ def mlp(
     norm:       ``layer``: layer norm (arXiv 1607.06450) between each hidden layer and its activation, as in
                 DroQ (arXiv 2110.02034). ``batch``: batch norm of the input and behind each activation, as in
                 CrossQ (arXiv 1902.05605). ``batch_first``: of the input and in front of each activation, and
-                no biases, as in XQC (arXiv 2509.25174)
+                no biases, as in XQC (arXiv 2509.25174); the input's has no β, which the next would cancel
     Returns a module [..., in_size] -> [..., out_size or hidden[-1] or in_size].
     Raises ValueError for an unknown norm, and for batch norm behind other layers than ``nn.Linear``.
     """
@@ -57,11 +71,13 @@ def mlp(
     of_batch = norm in ("batch", "batch_first")
     if of_batch and linear is not nn.Linear:
         raise ValueError(f"norm: {norm} is for plain linear layers; leave noisy out")
-    layers: list[nn.Module] = [BatchNorm(in_size)] if of_batch else []
+    layers: list[nn.Module] = [BatchNorm(in_size, shifts=norm == "batch")] if of_batch else []
     width = in_size
     for size in hidden:
         if norm == "batch":
-            layers += [NormedLinear(width, size), activation(), BatchNorm(size)]
+            # Behind another activation a norm does not take away the length of a row.
+            before = NormedLinear if activation in (_relu, nn.ReLU) else nn.Linear
+            layers += [before(width, size), activation(), BatchNorm(size)]
         elif norm == "batch_first":
             layers += [NormedLinear(width, size, bias=False), BatchNorm(size), activation()]
         else:
@@ -76,13 +92,14 @@ def mlp(
 class ResidualBlock(nn.Module):
     """x + W₂ relu(W₁ LN(x)), with 4n hidden units (SimBa, arXiv 2410.09754, section 4).
 
-    size: n, the width of x
+    size: n, the width of x; activation: builds another one than ReLU
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, activation: Callable[[], nn.Module] = _relu) -> None:
         super().__init__()
+        inner = WIDENING * size
         self.net = nn.Sequential(
-            nn.LayerNorm(size), nn.Linear(size, WIDENING * size), _relu(), nn.Linear(WIDENING * size, size)
+            nn.LayerNorm(size), nn.Linear(size, inner), activation(), nn.Linear(inner, size)
         )
 
     @override
@@ -92,14 +109,21 @@ class ResidualBlock(nn.Module):
         return added
 
 
-def residual_mlp(in_size: int, size: int, depth: int, out_size: int | None = None) -> nn.Sequential:
+def residual_mlp(
+    in_size: int,
+    size: int,
+    depth: int,
+    out_size: int | None = None,
+    activation: Callable[[], nn.Module] = _relu,
+) -> nn.Sequential:
     """Return a linear layer, ``depth`` residual blocks of width ``size``, and a layer norm behind them.
 
-    out_size: width of a last linear layer; None leaves it out.
+    out_size:   width of a last linear layer; None leaves it out.
+    activation: builds that of the blocks
     Returns a module [..., in_size] -> [..., out_size or size] (SimBa, arXiv 2410.09754, figure 5).
     """
     last = [] if out_size is None else [nn.Linear(size, out_size)]
-    blocks = (ResidualBlock(size) for _ in range(depth))
+    blocks = (ResidualBlock(size, activation) for _ in range(depth))
     return nn.Sequential(nn.Linear(in_size, size), *blocks, nn.LayerNorm(size), *last)
 
 
@@ -131,6 +155,7 @@ def hidden_layers(
     norm: Norm | None = None,
     block: Body = "plain",
     linear: Linear = nn.Linear,
+    activation: Activation = "relu",
 ) -> nn.Sequential:
     """Return :func:`mlp`, or :func:`residual_mlp` with a block for each of ``widths``, which are equal there.
 
@@ -139,14 +164,14 @@ def hidden_layers(
     """
     _check_choice("block", block, get_args(Body))
     if block == "plain":
-        return mlp(in_size, widths, out_size, linear=linear, norm=norm)
+        return mlp(in_size, widths, out_size, ACTIVATIONS[activation], linear, norm)
     if norm is not None:
         raise ValueError(f"residual blocks have a layer norm of their own; leave norm: {norm} out")
     if linear is not nn.Linear:
         raise ValueError("residual blocks have no noisy layers; leave noisy out")
     if not widths or len(set(widths)) > 1:
         raise ValueError(f"residual blocks need one width of them all, not {list(widths)}")
-    return residual_mlp(in_size, widths[0], len(widths), out_size)
+    return residual_mlp(in_size, widths[0], len(widths), out_size, ACTIVATIONS[activation])
 
 
 class ActionHead(nn.Module):

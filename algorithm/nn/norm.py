@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
-
-_Layer = TypeVar("_Layer", bound=nn.Module)
 
 EPSILON = 1e-3
 """Addend of the variance (sbx and sb3-contrib: CrossQ)."""
@@ -35,18 +33,24 @@ class BatchNorm(nn.Module):
     After ``WARM_UP`` steps of its own it renormalises: ``x̂ = (x − μ_B)/σ_B · r + d`` with ``r = clip(σ_B/σ)``
     and ``d = clip((μ_B − μ)/σ)``, neither with a gradient. Variances are biased, divided by the rows.
 
-    size: features
+    size:   features
+    shifts: β is learned. Without it β stays 0, where the next batch norm would take it away again.
     """
 
+    bias: Tensor
     mean: Tensor
     var: Tensor
     steps: Tensor
     seen_mean: Tensor
     seen_var: Tensor
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, shifts: bool = True) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        self.weight = nn.Parameter(torch.ones(size))
+        if shifts:
+            self.bias = nn.Parameter(torch.zeros(size))
+        else:
+            self.register_buffer("bias", torch.zeros(size), persistent=False)
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("var", torch.ones(size))
         self.register_buffer("steps", torch.zeros(()))
@@ -64,7 +68,7 @@ class BatchNorm(nn.Module):
         if self.share is not None:
             return self._weighted(x, self.share)
         weight: Tensor = self.weight
-        bias: Tensor = self.bias
+        bias = self.bias
         if self.corrects:
             with torch.no_grad():
                 r, d = self._correction(*_moments(x))
@@ -80,7 +84,7 @@ class BatchNorm(nn.Module):
         var = (centred.square() * share).sum(0)
         self._note(mean.detach(), var.detach())
         weight: Tensor = self.weight
-        bias: Tensor = self.bias
+        bias = self.bias
         if self.corrects:
             r, d = self._correction(mean.detach(), var.detach())
             weight, bias = weight * r, weight * d + bias
@@ -111,15 +115,19 @@ class BatchNorm(nn.Module):
 
 
 class NormedLinear(nn.Linear):
-    """Linear layer whose outputs a batch norm follows, with at most an activation between.
+    """Linear layer whose outputs a batch norm follows, with at most a ReLU between.
 
     The norm takes away the length of each row, which then only sets how far a step turns it
     (arXiv 2502.07523).
     """
 
     @torch.no_grad()
-    def unify(self, usable: Tensor) -> None:
-        """Divide each row of weights, its bias included, by its norm; ``usable`` [] 0 leaves them."""
+    def unify(self, usable: Tensor, norm: BatchNorm) -> None:
+        """Divide each row of weights, its bias included, by its length; ``usable`` [] 0 leaves them.
+
+        The running statistics of ``norm``, which follows, are divided as well. So it returns the same while
+        acting, but for the addend of its variance.
+        """
         bias = self.bias
         square = self.weight.square().sum(-1)
         if bias is not None:
@@ -128,6 +136,8 @@ class NormedLinear(nn.Linear):
         self.weight.mul_(factor.unsqueeze(-1))
         if bias is not None:
             bias.mul_(factor)
+        norm.mean.mul_(factor)
+        norm.var.mul_(factor.square())
 
 
 class BatchStatistics:
@@ -139,9 +149,9 @@ class BatchStatistics:
 
     def __init__(self, own: Iterable[nn.Module], copies: Iterable[nn.Module] = ()) -> None:
         own = list(own)
-        self._own = _layers(own, BatchNorm)
-        self._all = [*self._own, *_layers(copies, BatchNorm)]
-        self._linear = _layers(own, NormedLinear)
+        self._own = _norms(own)
+        self._all = [*self._own, *_norms(copies)]
+        self._normed = [pair for module in own for pair in _normed_layers(module)]
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -180,8 +190,8 @@ class BatchStatistics:
         shift = torch.stack([layer.shift() for layer in self._own]).amax()
         for layer in self._own:
             layer.commit(usable)
-        for linear in self._linear if unify else ():
-            linear.unify(usable)
+        for linear, norm in self._normed if unify else ():
+            linear.unify(usable, norm)
         return shift
 
 
@@ -191,10 +201,18 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, inverse.pow(-2.0).sub_(EPSILON)
 
 
-def _layers(modules: Iterable[nn.Module], kind: type[_Layer]) -> list[_Layer]:
-    return [layer for module in modules for layer in module.modules() if isinstance(layer, kind)]
+def _norms(modules: Iterable[nn.Module]) -> list[BatchNorm]:
+    return [layer for module in modules for layer in module.modules() if isinstance(layer, BatchNorm)]
+
+
+def _normed_layers(module: nn.Module) -> Iterator[tuple[NormedLinear, BatchNorm]]:
+    """Yield the linear layers, each with the norm that is the next one behind it."""
+    layers = [layer for layer in module.modules() if isinstance(layer, NormedLinear | BatchNorm)]
+    for layer, following in pairwise(layers):
+        if isinstance(layer, NormedLinear) and isinstance(following, BatchNorm):
+            yield layer, following
 
 
 def has_batch_norm(module: nn.Module) -> bool:
     """Return whether the network normalises by a batch."""
-    return bool(_layers([module], BatchNorm))
+    return bool(_norms([module]))

@@ -69,7 +69,7 @@ class OnPolicyAgent:
         networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
         self._sources = networks.sources
         self._burn_in = sac.burn_in_step if sac.seq_encoder == "ATTN" else 0
-        self._sequence: int = own.sequence_step if sac.seq_encoder else 1
+        self._sequence: int = own.sequence if sac.seq_encoder else 1
         carry_shape = networks.rep.stored_carry_shape
         self._size: int = own.rollout_step * config.base_config.n_envs
         self._reserve(memory, carry_shape)
@@ -187,8 +187,8 @@ class OnPolicyAgent:
 
     @property
     def notices(self) -> list[str]:
-        """Lines on keys that are set and have no effect."""
-        lines = [*unused(self.config), *idle(self.config)]
+        """Lines on keys that are set and have no effect, and on a training without an update."""
+        lines = [*unused(self.config), *idle(self.config, self.warm_up_steps)]
         if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
             why = "the encoder learns nothing, so policy and values share nothing anyway"
             lines.append(f"{BLOCKS[self.config.algorithm]}.shared: false has no effect: {why}")
@@ -395,4 +395,4 @@ class OnPolicyAgent:
         if memory is None:
             return []
         how = "recurrent" if memory == "RNN" else f"attention to the last {self._burn_in} steps"
-        return [("memory", f"{how}, sequences of {self._own.sequence_step} steps")]
+        return [("memory", f"{how}, sequences of {self._sequence} steps")]

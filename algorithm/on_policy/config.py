@@ -32,7 +32,10 @@ class OnPolicyConfig(Block):
         resume=_OTHER_ROLLOUT,
     )
     sequence_step: Whole = option(
-        32, "With a memory: steps of the sequences that a rollout is cut into.", new=True, ge=2
+        32,
+        "With a memory: steps of the sequences that a rollout is cut into, no more than rollout_step.",
+        new=True,
+        ge=2,
     )
     shared: bool = option(
         True,
@@ -59,6 +62,11 @@ class OnPolicyConfig(Block):
         "false: segments made with weights more than one version old are dropped.",
         new=True,
     )
+
+    @property
+    def sequence(self) -> int:
+        """Steps of a sequence with a memory: those of an environment's rollout at most."""
+        return min(self.sequence_step, self.rollout_step)
 
 
 class PpoConfig(OnPolicyConfig):
@@ -214,18 +222,21 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     return f"it is SAC's, and algorithm is {algorithm}", fix
 
 
-def idle(config: AnyConfig) -> Iterator[str]:
-    """Yield a line for each key that is set and has no effect, and for a training without an update."""
+def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
+    """Yield a line for each key that is set and has no effect, and for a training without an update.
+
+    warm_up: steps before the first update
+    """
     name = BLOCKS[config.algorithm]
     own, base, sac = getattr(config, name), config.base_config, config.sac_config
+    if 0 < base.max_step < warm_up:
+        yield (
+            f"nothing will be learned: a rollout has {own.rollout_step * base.n_envs:,} steps "
+            f"({name}.rollout_step times base_config.n_envs), the first update comes after {warm_up:,}, and "
+            f"the training ends at {base.max_step:,}"
+        )
     if sac.seq_encoder is None and own.sequence_step != type(own).model_fields["sequence_step"].default:
         yield f"{name}.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
-    size = own.rollout_step * base.n_envs
-    if 0 < base.max_step < size:
-        yield (
-            f"nothing will be learned: a rollout has {size:,} steps ({name}.rollout_step times "
-            f"base_config.n_envs), and the training ends at {base.max_step:,}"
-        )
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
@@ -262,11 +273,11 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             f"{size} steps of a rollout cannot be split into {parts} parts of two or more",
             "lower num_minibatch, or raise rollout_step or n_envs",
         )
-    elif sac.seq_encoder and size // own.sequence_step < parts:
+    elif sac.seq_encoder and size // own.sequence < parts:
         yield Contradiction(
             (f"{name}.num_minibatch", f"{name}.sequence_step"),
-            f"with a memory {size} steps of a rollout are {size // own.sequence_step} sequences of "
-            f"{own.sequence_step}, too few for {parts} parts",
+            f"with a memory {size} steps of a rollout are {size // own.sequence} sequences of "
+            f"{own.sequence}, too few for {parts} parts",
             "lower num_minibatch or sequence_step, or raise rollout_step or n_envs",
         )
     falls = [

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.errors import ModelError
+from algorithm.fields import AtLeastOne, Natural
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
 from algorithm.nn.loader import Network, Networks
-from algorithm.nn.mlp import LOG_STD_RANGE, ActionHead, hidden_widths, mlp
+from algorithm.nn.mlp import ACTIVATIONS, LOG_STD_RANGE, ActionHead, Activation, hidden_widths, mlp
 from algorithm.nn.norm import has_batch_norm
 from algorithm.nn.protocols import Obs, Rep
 from algorithm.spec import AgentSpec
 
 HIDDEN_GAIN = math.sqrt(2.0)
 """Gain of orthogonal first values in front of a layer's activation (The 37 Implementation Details, 2)."""
+
+_LogStd = Annotated[float, Field(ge=LOG_STD_RANGE[0], le=LOG_STD_RANGE[1])]
 
 
 class TanhPolicy(nn.Module):
@@ -31,23 +35,26 @@ class TanhPolicy(nn.Module):
     std: ``parameter``: the standard deviation of each continuous action is a parameter; ``state``: it is an
          output, as the mean
     log_std_init: first value of the logarithm of that parameter
+    activation: instead of tanh
     """
 
     def __init__(
         self,
         spec: AgentSpec,
         state_size: int,
-        dense_n: int | None = None,
-        dense_depth: int | None = None,
+        dense_n: AtLeastOne | None = None,
+        dense_depth: Natural | None = None,
         std: Literal["parameter", "state"] = "parameter",
-        log_std_init: float = 0.0,
-        hidden: Sequence[int] | None = None,
+        log_std_init: _LogStd = 0.0,
+        hidden: Sequence[AtLeastOne] | None = None,
+        activation: Activation = "tanh",
     ) -> None:
         super().__init__()
-        _check_std(std, log_std_init)
+        if std == "state" and log_std_init:
+            raise ValueError("with std: state there is no parameter whose first value log_std_init could be")
         widths = hidden_widths(dense_n, dense_depth, hidden, 64)
         width = [state_size, *widths][-1]
-        self.net = mlp(state_size, widths, activation=nn.Tanh)
+        self.net = mlp(state_size, widths, activation=ACTIVATIONS[activation])
         self.head = ActionHead(width, spec.action)
         self.log_std: nn.Parameter | None = None
         if spec.action.continuous and std == "parameter":
@@ -69,24 +76,6 @@ class TanhPolicy(nn.Module):
         return HybridAction(part, None if self.head.discrete is None else self.head.discrete(features))
 
 
-def _check_std(std: str, log_std_init: float) -> None:
-    if std not in ("parameter", "state"):
-        raise ModelError(
-            f"nn_config.policy.std is {std!r}",
-            why="the standard deviation is a parameter, or a part of the policy's output",
-            fix="set it to parameter or state",
-        )
-    low, high = LOG_STD_RANGE
-    if not low <= log_std_init <= high or (std == "state" and log_std_init):
-        raise ModelError(
-            f"nn_config.policy.log_std_init is {log_std_init:g}",
-            why=f"it is the first value of a parameter, and that lies in {low:g} … {high:g}"
-            if std == "parameter"
-            else "with std: state there is no such parameter",
-            fix="set it to a number there, or std to parameter",
-        )
-
-
 class TanhValue(nn.Module):
     """Value function of 2 layers of 64 units with tanh; arguments as of :class:`TanhPolicy`."""
 
@@ -94,13 +83,14 @@ class TanhValue(nn.Module):
         self,
         spec: AgentSpec,
         state_size: int,
-        dense_n: int | None = None,
-        dense_depth: int | None = None,
-        hidden: Sequence[int] | None = None,
+        dense_n: AtLeastOne | None = None,
+        dense_depth: Natural | None = None,
+        hidden: Sequence[AtLeastOne] | None = None,
+        activation: Activation = "tanh",
     ) -> None:
         super().__init__()
         widths = hidden_widths(dense_n, dense_depth, hidden, 64)
-        self.net = mlp(state_size, widths, activation=nn.Tanh)
+        self.net = mlp(state_size, widths, activation=ACTIVATIONS[activation])
         self.last = nn.Linear([state_size, *widths][-1], 1)
         set_orthogonal(self.net)
         set_orthogonal(self.last, 1.0)

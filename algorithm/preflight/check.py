@@ -15,10 +15,9 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Level
-from algorithm.env.env_id import resolve_env_id
+from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.registry import PoolOptions, make_vec_env, recipe_class
 from algorithm.env.wrappers import resolve_wrappers
-from algorithm.errors import EnvError
 from algorithm.experience.failure_dump import FailureDump
 from algorithm.preflight.check_printer import CheckVerdict, open_printer
 from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
@@ -27,8 +26,9 @@ from algorithm.preflight.commands import command
 
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
-    """Show the findings about an environment; return 0, or 4 if one of them is an error."""
+    """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
     began = time.monotonic()
+    code = 0
     counts: Counter[Level] = Counter()
     messages: Generator[CheckStarted | CheckResult, None, None]
     if loaded.config.base_config.env_type == "UNITY":
@@ -44,6 +44,8 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
                 printer.at_work(message.group, message.title)
                 continue
             counts.update(finding.level for finding in message.findings)
+            errors = [finding.code for finding in message.findings if finding.level is Level.ERROR]
+            code = code or next(iter(errors), 0)
             printer.show(message)
         printer.end(
             CheckVerdict(
@@ -55,12 +57,13 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
                 train=command(options),
             )
         )
-    return EnvError.exit_code if counts[Level.ERROR] else 0
+    return code
 
 
 def request_of(loaded: LoadedConfig, limits: CheckLimits) -> CheckRequest:
     """Return the request to check what a training with this configuration would run."""
     base = loaded.config.base_config
+    use_folder(loaded.env_dir, base.env_type)
     return CheckRequest(
         env_type=base.env_type,
         env_name=resolve_env_id(base.env_name, loaded.env_dir),

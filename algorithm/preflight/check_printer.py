@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TextIO
 
@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from algorithm.console.live import print_commands
 from algorithm.env.checks.finding import CheckResult, Finding, Level
+from algorithm.errors import visible
 
 _TITLE, _WORD = 13, 7  # widths
 _MAX_WIDTH = 100
@@ -187,12 +188,12 @@ def _lines(checked: CheckResult, least: Level) -> Iterator[tuple[str, Finding]]:
     """Yield the findings, with the check's title before the first one."""
     shown = [finding for finding in checked.findings if finding.level >= least]
     for i, finding in enumerate(shown):
-        yield ("" if i else checked.title), finding
+        yield ("" if i else checked.title), replace(finding, what=visible(finding.what))
 
 
 def _details(finding: Finding) -> list[tuple[str, str]]:
     parts = (("where", finding.where), ("why", finding.why), ("to do", finding.fix), ("trace", finding.trace))
-    return [(label, text) for label, text in parts if text]
+    return [(label, visible(text)) for label, text in parts if text]
 
 
 def _labelled(label: str, text: str) -> Table:

@@ -11,11 +11,11 @@ import numpy as np
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.data import Array, Bool, Int
-from algorithm.env.base import ResetResult, StepResult, VecEnv
+from algorithm.env.base import Fault, OnFault, ResetResult, StepResult, VecEnv
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, note, ok, plural, refusal, warning
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.env.unity.vec import UnityOptions
+from algorithm.env.unity.seat import UnityOptions
 from algorithm.errors import UserError
 from algorithm.preflight.check_process import CheckStarted
 from algorithm.seeding import episode_seeds
@@ -34,21 +34,25 @@ def check_player(
     yield CheckStarted("player", "start")
     began = time.monotonic()
     try:
-        with closing(_make(loaded)) as env:
+        faults: list[Fault] = []
+        with closing(_make(loaded, faults.append)) as env:
             seconds = time.monotonic() - began
-            yield _result("player", "start", ok(f"{env.arrangement}, ready in {seconds:.1f} s"))
+            unusual = [note(fault.what, where=fault.where) for fault in faults]
+            yield _result("player", "start", ok(f"{env.arrangement}, ready in {seconds:.1f} s"), *unusual)
             yield CheckStarted("player", "random steps")
             trial = _Trial(env, loaded.seed)
             trial.run(limits.seconds)
             yield _result("player", "speed", ok(trial.speed))
             for record in trial.records.values():
-                yield from record.results(no_graphics=loaded.config.base_config.unity_args.no_graphics)
+                yield from record.results(
+                    no_graphics=loaded.config.base_config.unity_args.no_graphics is True
+                )
             yield _result("player", "statistics", *_statistics(env.metrics()))
     except UserError as refused:
         yield _result("player", "failure", refusal(refused))
 
 
-def _make(loaded: LoadedConfig) -> VecEnv:
+def _make(loaded: LoadedConfig, on_fault: OnFault) -> VecEnv:
     base = loaded.config.base_config
     return make_vec_env(
         base.env_type,
@@ -60,6 +64,7 @@ def _make(loaded: LoadedConfig) -> VecEnv:
         pool=PoolOptions(
             timeout=base.env_timeout,
             restarts=0,
+            on_fault=on_fault,
             unity=UnityOptions(args=base.unity_args, behaviours=tuple(loaded.behaviours), purpose="check"),
         ),
     )
@@ -229,7 +234,8 @@ class _Record:
         if not self._lengths:
             yield note(
                 f"none has ended in {plural(self.steps, 'step')}",
-                why="evaluations wait for ends; a limit is Max Step of the agent, or max_step_each_iter",
+                why="evaluations cut them off (eval_config.max_step); a limit is Max Step of the agent, or "
+                "max_step_each_iter",
             )
             return
         terminated = len(self._lengths) - self._interrupted

@@ -30,7 +30,7 @@ from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.system.memory import free_memory
-from algorithm.train.assembly import check_eval_spaces, close_env, make_agents, make_env, set_up, with_sac
+from algorithm.train.assembly import check_eval_spaces, close_env, decided, make_agents, make_env, set_up
 from algorithm.train.checkpointer import kept_replays
 from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import local_collector
@@ -74,15 +74,15 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         stack.callback(close_env, env, console.warn)
         eval_env = make_env(loaded, "evaluate", 1, faults=faults)
         stack.callback(close_env, eval_env, console.warn)
-        if config.eval_config.wrappers is not None:
-            check_eval_spaces(env.specs, eval_env.specs)
-        as_written = with_sac(loaded, lambda _: {"compile": "off"})  # compiling may take longer than all else
+        check_eval_spaces(loaded, env.specs, eval_env.specs)
+        # Compiling may take longer than all else.
+        as_written = decided(loaded, "sac_config", lambda _: {"compile": "off"})
         agents = make_agents(
             as_written, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )
         console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
         for notice in (
-            *notices(options, base),
+            *notices(options, config),
             *(text for agent in agents.values() for text in agent.notices),
         ):
             console.warn(notice)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from algorithm.data import Double
-from algorithm.evaluation.statistics import bootstrap_band
+from algorithm.evaluation.statistics import INTERVAL, mean_interval
 from algorithm.report.charts import Line, write_picture
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.wording import counted
@@ -19,7 +19,7 @@ from algorithm.wording import counted
 class Series:
     """Curves of one run over environment steps; missing points are left out.
 
-    eval_*:  mean return of each evaluation and the half width of its 95 % interval, [P].
+    eval_*:  mean return of each evaluation and the half width of its interval, [P].
     train_*: mean return of the training episodes, [Q].
     """
 
@@ -71,9 +71,9 @@ def common_grid(series: Sequence[Series]) -> tuple[Double, Double]:
 
 
 def run_lines(series: Series) -> list[Line]:
-    """Return the lines of one run: evaluations with 95 % intervals, and faint training returns."""
+    """Return the lines of one run: evaluations with intervals, and faint training returns."""
     ends = (series.eval_return - series.eval_ci95, series.eval_return + series.eval_ci95)
-    label = f"{series.label}, 95 % interval"
+    label = f"{series.label}, {INTERVAL} interval"
     return [
         Line(label=label, x=series.eval_step, y=series.eval_return, band=ends, dots=True),
         Line(label="training episodes", x=series.train_step, y=series.train_return, style="faint"),
@@ -81,18 +81,26 @@ def run_lines(series: Series) -> list[Line]:
 
 
 def experiment_lines(series: Sequence[Series], label: str, *, tone: int = 0) -> list[Line]:
-    """Return the lines of several runs: each one thin, their mean thick with its 95 % bootstrap band.
+    """Return the lines of several runs: each one thin, their mean thick with its interval.
 
-    The mean covers the steps that all runs cover; one run alone is its own mean, without a band.
+    The mean covers the steps that all runs cover; one run alone is its own mean, without an interval.
     """
     if not series:
         return []
     several = len(series) > 1
     runs = [Line(label="", x=one.eval_step, y=one.eval_return, style="run", tone=tone) for one in series]
     steps, returns = common_grid(series)
-    band = bootstrap_band(returns) if several and len(steps) else None
-    mean = Line(label=label, x=steps, y=returns.mean(axis=0), tone=tone, band=band)
-    return [*(runs if several else []), mean]
+    return [*(runs if several else []), mean_line(label, steps, returns.T.tolist(), tone=tone)]
+
+
+def mean_line(
+    label: str, x: Double, samples: Sequence[Sequence[float]], *, tone: int = 0, dots: bool = False
+) -> Line:
+    """Return the means of the samples at each x, with Student's 95 % interval as in every table."""
+    intervals = [mean_interval(values) for values in samples]
+    mean = np.array([one.mean for one in intervals])
+    half = np.array([one.half_width for one in intervals])
+    return Line(label=label, x=x, y=mean, tone=tone, band=(mean - half, mean + half), dots=dots)
 
 
 def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None:
@@ -107,7 +115,7 @@ def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None
         lines = run_lines(series[0])
     else:
         names = ["training episodes", *[""] * (len(series) - 1)]  # one entry in the legend
-        lines = experiment_lines(series, f"evaluation, mean of {len(series)} runs, 95 % interval")
+        lines = experiment_lines(series, f"evaluation, mean of {len(series)} runs, {INTERVAL} interval")
         lines += [
             Line(label=name, x=one.train_step, y=one.train_return, style="faint")
             for name, one in zip(names, series, strict=True)

@@ -177,12 +177,9 @@ class Facts:
         mean, step = number(self.result, *path, "mean"), number(self.result, *path, "step")
         if mean is None or step is None:
             return None
-        episodes, ends = number(self.result, *path, "episodes"), lookup(self.result, *path, "ci95")
-        low, high = ends if isinstance(ends, list) and len(ends) == 2 else (None, None)
-        half = math.nan
-        if isinstance(low, int | float) and isinstance(high, int | float):  # null for a single episode
-            half = (high - low) / 2
-        return Score(mean, half, int(step), None if episodes is None else int(episodes))
+        episodes, half = (number(self.result, *path, name) for name in ("episodes", "ci95"))
+        known = math.nan if half is None else half  # null for a single episode
+        return Score(mean, known, int(step), None if episodes is None else int(episodes))
 
 
 class TolerantReader:

@@ -15,10 +15,10 @@ import numpy as np
 
 from algorithm.console.offers import playing_commands
 from algorithm.data import Double
-from algorithm.evaluation.statistics import mean_interval
+from algorithm.evaluation.statistics import INTERVAL
 from algorithm.reading import read_json
 from algorithm.report.charts import Chart, Line, suits_logarithm
-from algorithm.report.curves import experiment_lines
+from algorithm.report.curves import experiment_lines, mean_line
 from algorithm.report.experiments import Experiment, behaviours_of
 from algorithm.report.facts import Facts, TolerantReader, holder_of, number
 from algorithm.report.lineage import (
@@ -178,7 +178,7 @@ def _tiles(facts: PopulationFacts) -> list[Tile]:
 def _curves(facts: PopulationFacts, runs: Experiment, behaviour: str) -> dict[str, object]:
     """Return the chart of the members' evaluations in one behaviour."""
     series = runs.series(behaviour)
-    lines = experiment_lines(series, f"mean of {counted(len(series), 'member')}, 95 % interval")
+    lines = experiment_lines(series, f"mean of {counted(len(series), 'member')}, {INTERVAL} interval")
     best = facts.best
     if best is not None and best.member in facts.members and len(series) > 1:
         own = Experiment("", (facts.members[best.member],)).series(behaviour)
@@ -211,13 +211,10 @@ def _scores(outcomes: Sequence[MemberOutcome]) -> Chart | None:
     if not known:
         return None
     x = np.array(list(known), np.float64)
-    means = [mean_interval(scores) for scores in known.values()]
-    band = np.array([one.low for one in means]), np.array([one.high for one in means])
-    mean = np.array([one.mean for one in means])
     best, worst = (np.array([pick(scores) for scores in known.values()]) for pick in (max, min))
     lines = [
         Line(label="best", x=x, y=best, tone=1, dots=True),
-        Line(label="mean, 95 % interval", x=x, y=mean, band=band, dots=True),
+        mean_line(f"mean, {INTERVAL} interval", x, list(known.values()), dots=True),
         Line(label="worst", x=x, y=worst, tone=2, dots=True),
     ]
     return Chart("Score by generation", lines, large=True, along="generation")

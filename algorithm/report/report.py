@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from algorithm.config.cli import TrainOptions
 from algorithm.config.yaml_io import inline
-from algorithm.console.offers import playing_commands
+from algorithm.console.offers import PAST_SUCCESS, playing_commands
+from algorithm.evaluation.statistics import INTERVAL
 from algorithm.families import misplaced
 from algorithm.report.facts import FINISHED, Facts, Score, lookup, number
 from algorithm.report.page import render
@@ -106,7 +107,7 @@ def _score(label: str, score: Score | None) -> Tile:
         return Tile(label, "none", "not evaluated yet")
     mean, _, half_width = plus_minus(score.mean, score.half_width).partition(" ± ")
     episodes = None if score.episodes is None else counted(score.episodes, "episode")
-    notes = [f"± {half_width} (95 %)" if half_width else None, episodes, f"step {score.step:,}"]
+    notes = [f"± {half_width} ({INTERVAL})" if half_width else None, episodes, f"step {score.step:,}"]
     return Tile(label, mean, ", ".join(filter(None, notes)))
 
 
@@ -214,6 +215,8 @@ def _further(facts: Facts) -> list[str]:
     if facts.config is None or facts.state != FINISHED:
         return []
     base = facts.config.config.base_config
+    if lookup(facts.result, "ended", "by") == "stop_at_return":
+        return [*PAST_SUCCESS]
     limits = {"max_step": base.max_step, "max_iter": base.max_iter}
     return [f"--{key}={2 * limit}" for key, limit in limits.items() if limit > 0]
 

@@ -12,7 +12,8 @@ def repeat_summary(results: Sequence[Mapping[str, object]]) -> dict[str, object]
     """Summarise several runs with different seeds, ready for JSON.
 
     results: the contents of their ``result.json``. For the last and the best evaluation: ``values`` one per
-    run (None where a run has none), and ``mean`` and ``ci95`` (Student, over runs) of those there are.
+    run (None where a run has none), and of those there are ``mean`` and ``ci95``, half the width of its
+    interval over runs.
     Raises ValueError without results.
     """
     if not results:
@@ -48,10 +49,10 @@ def _evaluation_mean(result: Mapping[str, object], key: str) -> float | None:
 def _over_runs(values: Sequence[float | None]) -> dict[str, object]:
     known = [value for value in values if value is not None]
     if not known:
-        return {"values": list(values), "mean": None, "ci95": [None, None]}
+        return {"values": list(values), "mean": None, "ci95": None}
     interval = mean_interval(known)
-    ends = [end if math.isfinite(end) else None for end in (interval.low, interval.high)]
-    return {"values": list(values), "mean": interval.mean, "ci95": ends}
+    half = interval.half_width if len(known) > 1 else None
+    return {"values": list(values), "mean": interval.mean, "ci95": half}
 
 
 def _shown(mean: float | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
+from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks, read_sections
 from algorithm.errors import StorageError
 from algorithm.plugins import listed
 from algorithm.reading import read_bytes
@@ -40,8 +40,12 @@ def _task(env: str, models: Path) -> str:
     """Return a task's sections, with what stands behind their names, and its runs with their results."""
     folder, pages = find_env(env), list[str]()
     if folder.env_name is None:
-        found = _SECTION.finditer(_text(folder.path / CONFIG_FILE))
-        pages.append(_page("sections", [(each["name"], each["text"] or "") for each in found]))
+        file = folder.path / CONFIG_FILE
+        read, found = read_sections(file, []), _SECTION.finditer(_text(file))
+        rows = [
+            (each["name"], each["text"] or "") for each in found if not read or each["name"] in read.children
+        ]
+        pages.append(_page("sections", rows or [("none", "the file is one section")]))
     names = run_names(folder.label, models=models)
     runs = [RunDir.open(folder.label, name, models=models) for name in names]
     pages.append(_page("runs", [(run.name, _result(run)) for run in runs] or [("none", "")]))
@@ -62,9 +66,8 @@ def _scores(said: Any) -> Iterator[str]:  # noqa: ANN401 - what a file holds
     yield f"{said['steps']:,} steps"
     for key, title in (("last_eval", "last"), ("best_eval", "best")):
         if found := said.get(key):
-            low, high = found["ci95"]
-            half = (high - low) / 2 if None not in (low, high) else float("nan")
-            yield f"{title} {plus_minus(found['mean'], half)}"
+            half = found["ci95"]  # null for a single episode
+            yield f"{title} {plus_minus(found['mean'], float('nan') if half is None else half)}"
 
 
 def _text(file: Path) -> str:

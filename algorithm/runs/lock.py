@@ -166,9 +166,10 @@ class RunLock:
             if _read(self._path) == self._text:  # else another folder stands there, with locks of its own
                 for file in lock_files(self._path):
                     remove_held(file)
-            lock.release()
         except (OSError, ValueError) as failure:  # the run itself has ended well; who comes next finds it
             self._notice(f"{self._path} cannot be removed: {failure}")
+        finally:
+            lock.release()
 
     def check(self) -> None:
         """Raise StorageError if the folder was moved or replaced, or locked by another process."""
@@ -198,11 +199,13 @@ class RunLock:
         try:
             found = _read(self._path)
             holder = None if found is None else Holder.read(found)
-            if holder is not None and holder.lives:
+            mine = found == self._text  # of a run of this process that could not remove it, and has ended
+            if holder is not None and not mine and holder.lives:
                 raise _refusal(self._path, holder)
             write_bytes(self._path, self._text.encode())
         except BaseException:
-            remove_held(Path(lock.lock_file))  # while it is held, so that waiting processes retry
+            with contextlib.suppress(OSError):  # while it is held, so that waiting processes retry
+                remove_held(Path(lock.lock_file))
             lock.release()
             raise
         return found

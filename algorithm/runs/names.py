@@ -7,7 +7,6 @@ import itertools
 import os
 import re
 import socket
-import tempfile
 import unicodedata
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from algorithm.config.cli import MODELS
-from algorithm.errors import UsageError
+from algorithm.errors import UsageError, visible
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -25,6 +24,9 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])( *\..*)
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories of control, format, surrogate and private-use characters, and of separators of lines."""
+
+POPULATION = "population.yaml"
+"""File that makes a folder that of a population."""
 
 
 def behaviour_level(behaviour: str) -> str:
@@ -125,27 +127,32 @@ def directory_flags(models: Path) -> list[str]:
 
 
 def check_directory(models: Path) -> None:
-    """Raise UsageError if runs cannot lie in a folder that ``--directory`` names."""
+    """Raise UsageError for a path of ``--directory`` that no folder can have, or where a file stands.
+
+    Whether it can be written is found out where a run is made.
+    """
     if _is_usual(models):  # RunDir.create says what is wrong with it
         return
-    there = next(path for path in (models.absolute(), *models.absolute().parents) if path.exists())
+    why = "it has characters that cannot be seen" if visible(str(models)) != str(models) else ""
     try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        fault = "is a file" if there.is_file() else f"cannot be written: {error.strerror}"
+        file = next((path for path in (models, *models.parents) if path.is_file()), None)
+        why = why or (f"{shown(file.absolute())} is a file" if file else "")
+    except (OSError, ValueError) as error:
+        why = why or str(getattr(error, "strerror", None) or error)
+    if why:
         raise UsageError(
             "runs cannot be kept in that folder",
-            where=f"--directory {models}",
-            why=f"{shown(there)} {fault}",
+            where=f"--directory {models!s:.200}",
+            why=why,
             fix="name a folder that can be written; it need not exist yet",
-        ) from error
+        )
 
 
 def shown(path: Path) -> str:
     """Format ``path`` for reading and pasting: relative to the current directory if below it."""
     here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    text = str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return f"./{text}" if text.startswith("-") else text  # or it would be read as a flag
 
 
 def _is_usual(models: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
+import re
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,9 @@ from algorithm.plugins import Plugin
 from algorithm.reading import read_json, read_lines
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
 from algorithm.runs.names import (
+    POPULATION,
     candidates,
+    check_directory,
     check_name,
     directory_flags,
     env_folder,
@@ -56,11 +59,8 @@ class RunDir:
 
     @classmethod
     def create(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
-        """Make the folder of a new run; two processes never get the same one.
-
-        Raises UsageError for a name that is taken or is no folder name, StorageError where it cannot be
-        written.
-        """
+        """Make the folder of a new run, no two processes the same one. Raises UsageError, StorageError."""
+        check_directory(models)
         parent = env_folder(env, models)
         for name in candidates(template):
             run = cls(env, name, parent / name, argument or env)
@@ -94,6 +94,9 @@ class RunDir:
         check_name(name)
         if name in run_names(env, models=models):
             return cls(env, name, env_folder(env, models) / name, argument or env)
+        run = cls(env, name, env_folder(env, models) / name, argument or env)
+        if is_taken(run.path) and not run.config.exists():
+            raise _taken(run)
         raise _unknown(f"there is no run {name!r} of {env}", env, name, models, argument)
 
     @classmethod
@@ -376,13 +379,20 @@ def _instead(known: Sequence[str], argument: str, models: Path) -> tuple[str, st
 
 
 def _taken(run: RunDir) -> UsageError:
-    names = (f"{run.name}_{count}" for count in itertools.count(2))
-    free = next(name for name in names if not (run.path.parent / name).exists())
-    return UsageError(
-        f"a run named {run.name!r} exists already",
-        where=shown(run.path),
-        why="training again under that name would mix two runs",
-        fix=f"{run.training_command('-n', run.name, '--resume')}    (go on with it)\n"
-        f"{run.command('-n', run.name, '--run')}    (use what it learned)\n"
-        f"{run.training_command('-n', free)}    (train another one)",
-    )
+    beside = {one.name for one in run.path.parent.iterdir()}
+    free = next(name for n in itertools.count(2) if (name := f"{run.name}_{n}") not in beside)
+    what, why = f"a run named {run.name!r} exists already", "training again there would mix two runs"
+    resume, play = run.training_command("-n", run.name, "--resume"), run.command("-n", run.name, "--run")
+    fix = f"{resume}    (go on with it)\n{play}    (use what it learned)\n"
+    other = run.training_command("-n", free)
+    if (run.path / POPULATION).exists():
+        members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", one)) for one in beside)
+        what, why = f"a population named {run.name!r} exists already", "a name stands for one of them"
+        words = [f"--num_learners={members}", "-n"]
+        fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (go on with it)\n"
+        other = run.command(*words, free, role="evolver")
+    elif not run.config.exists():
+        what = f"there is something else under the name {run.name!r}"
+        why = "it is no run, for it has no config.yaml: a start may have been cut off"
+        fix = f"rm -r {shlex.quote(shown(run.path))}    (remove it, once you have looked at it)\n"
+    return UsageError(what, where=shown(run.path), why=why, fix=f"{fix}{other}    (train another one)")

@@ -34,7 +34,7 @@ from algorithm.roles import (
 )
 from algorithm.sac.acting import acting_parts, new_actor
 from algorithm.sac.compiled_update import reason_against
-from algorithm.sac.description import describe, notices, on_device_notices, update_cost
+from algorithm.sac.description import describe, encoder_work, notices, on_device_notices, update_cost
 from algorithm.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.sac.learner import Sac
 from algorithm.sac.model import NETWORKS
@@ -68,6 +68,7 @@ class SacAgent:
         sac = config.sac_config
         networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, seed, behaviour)
         self._rep, self._sources, self._state_size = networks.rep, networks.sources, networks.state_size
+        self._encoder_work = encoder_work(networks.rep, spec)
         _reserve(memory, behaviour, spec, config, networks.rep.stored_carry_shape)
         make_store = partial(
             DemoStore,
@@ -185,7 +186,8 @@ class SacAgent:
         """Return lines for the start screen."""
         rows = describe(self.spec, self.config, self._sources, self.num_parameters(), self.replay)
         model, sac = self.sac.model, self.config.sac_config
-        cost = update_cost(self.spec, sac, self._state_size, model.q.members[0], model.policy)
+        critic, encoder = model.q.members[0], self._encoder_work
+        cost = update_cost(self.spec, sac, self._state_size, critic, model.policy, encoder=encoder)
         shown = self._demonstrations.rows() if self._demonstrations else []
         acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
         return [*rows, *cost, ("acting", acting), *self._way(), *shown, *signal_rows(self.config)]
@@ -260,7 +262,8 @@ class SacAgent:
             if self._guard.passes(batch, step, finite=finite):
                 self._memory.updated(result)
                 self._recent.add(batch, result)
-            watch.lap("update")  # priorities included: fetching them is what waits for the device
+            # Priorities included: fetching them is what waits for the device.
+            watch.lap("compile" if self.sac.compiled else "update")
 
     def _take_back(self, result: UpdateResult) -> bool:
         """Store new priorities; return False, and keep the old ones, if a TD error is not finite."""
@@ -308,7 +311,8 @@ class SacAgent:
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self._rep.parameters())
-        own = notices(self.spec, self.config.sac_config, has_encoder=has_encoder)
+        max_step = self.config.base_config.max_step
+        own = notices(self.spec, self.config.sac_config, has_encoder=has_encoder, max_step=max_step)
         own += on_device_notices(self.spec, self.config.replay_config, self._device)
         if self.config.sac_config.compile == "on" and self._not_compiled is not None:
             own.append(f"sac_config.compile has no effect: {self._not_compiled}")

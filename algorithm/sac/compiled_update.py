@@ -32,7 +32,12 @@ Take = Callable[[SequenceBatch, Turn], UpdateResult]
 
 
 class Updates(Protocol):
-    """Taker of updates."""
+    """Taker of updates.
+
+    compiled: the last call compiled something before, so that it took long
+    """
+
+    compiled: bool
 
     def __call__(self, batch: SequenceBatch, turn: Turn) -> UpdateResult:
         """Take an update from a batch on the learner's device."""
@@ -48,6 +53,8 @@ class EagerUpdates:
 
     take: one update · generator: of all its random numbers
     """
+
+    compiled = False
 
     def __init__(self, take: Take, generator: torch.Generator) -> None:
         self._take = take
@@ -76,6 +83,7 @@ class CompiledUpdates:
         self._obs: list[str] = []
         self._why: str | None = None  # they are not compiled
         self._say: Say = _ignore
+        self.compiled = False
 
     def tell(self, say: Say) -> None:
         """Have compiling announced by ``say``, and what goes wrong there."""
@@ -83,10 +91,11 @@ class CompiledUpdates:
 
     def __call__(self, batch: SequenceBatch, turn: Turn) -> UpdateResult:
         """Take it; the first of its kind is compiled before, which takes some ten seconds."""
+        self.compiled = self._why is None and turn not in self._names
         if self._why is not None:
             return self._take(batch, turn)
         self._turn, self._obs = turn, list(batch.obs)
-        if turn not in self._names:
+        if self.compiled:
             self._say(
                 "compiling the update: a minute the first time, with a memory some, seconds from then on"
             )

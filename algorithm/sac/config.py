@@ -39,10 +39,10 @@ class SacConfig(Block):
 
     nn: str | None = option(
         "nn",
-        "File with the network classes, in the task's folder or below, without .py; or those of an installed "
-        "package, by name (docs/plugins.md). null: the defaults.",
+        "File of the networks in the task's folder, without .py, or those of a package. null: the defaults.",
         resume=_OTHER_NETWORKS,
         shared=True,
+        names="networks",
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
@@ -98,8 +98,7 @@ class SacConfig(Block):
     )
     start_step: Whole = option(
         1000,
-        "Environment steps with uniformly random actions before learning begins. 0: learning begins as soon "
-        "as one batch is there.",
+        "Environment steps of uniformly random actions before learning begins. 0: it begins with a batch.",
         new=True,
         ge=0,
         resume="fixed: the updates that are owed are counted from it",
@@ -235,7 +234,7 @@ class SacConfig(Block):
         "After each step every row of a layer in front of a batch norm is brought to length 1; so the step "
         "size stays what it is as weights would grow.",
         new=True,
-        resume="free: the networks' outputs stay the same",
+        resume="free: running statistics are scaled along, so that outputs stay the same",
     )
     learning_rate_schedule: Literal["constant", "linear"] = option(
         "constant",
@@ -365,6 +364,7 @@ class SacConfig(Block):
         resume=rules.new_extensions,
         shared=True,
         examples=[["name", "module:make", {"name": {"argument": "value"}}]],
+        names="extensions",
     )
     use_normalization: bool = option(
         True,

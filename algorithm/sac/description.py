@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import psutil
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from algorithm.nn.augment import Augmentation
 from algorithm.nn.flat import weight_matrices
 from algorithm.nn.norm import has_batch_norm
 from algorithm.nn.normalise import vector_names
+from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.config import ReplayConfig
 from algorithm.roles import BehaviourConfig
@@ -47,14 +48,43 @@ def describe(
     ]
 
 
+@torch.no_grad()
+def encoder_work(rep: Rep, spec: AgentSpec) -> int:
+    """Return the multiplications of a representation on the CPU for one token.
+
+    A weight is one factor for each place of its layer's output: one of a vector, all pixels of an image.
+    """
+    work = []
+
+    def note(layer: nn.Module, _: object, out: object) -> None:
+        for weight in layer.parameters(recurse=False):
+            if weight.dim() > 1:
+                places = out.numel() // len(weight) if isinstance(out, Tensor) else 1
+                work.append(weight.numel() * places)
+
+    hooks = [layer.register_forward_hook(note) for layer in rep.modules()]
+    obs = {name: torch.from_numpy(value) for name, value in spec.obs.zeros(1, 1).items()}
+    carry, exists = torch.zeros(1, *rep.stored_carry_shape), torch.ones(1, 1, dtype=torch.bool)
+    rep(obs, torch.zeros(1, 1, spec.action.size), carry, exists)
+    for hook in hooks:
+        hook.remove()
+    return sum(work)
+
+
 def update_cost(
-    spec: AgentSpec, sac: SacConfig, state_size: int, critic: nn.Module, policy: nn.Module
+    spec: AgentSpec,
+    sac: SacConfig,
+    state_size: int,
+    critic: nn.Module,
+    policy: nn.Module,
+    *,
+    encoder: int,
 ) -> Rows:
     """Return a row on the multiplications of a step's updates, beside plain SAC's; none where they are alike.
 
-    The encoder is left out. With a memory or images it costs the most, and the same in both.
+    Plain SAC has no encoder: it learns from the states.
 
-    state_size: S · critic: one of them
+    state_size: S · critic: one of them · encoder: multiplications of a token
     """
     action, joint = spec.action, has_batch_norm(critic)
     sizes = [int(weight_matrices([network]).sum()) for network in (critic, policy)]
@@ -65,13 +95,23 @@ def update_cost(
     plain = [_UNITS * (first + _UNITS + last) for first, last in ends]
     usual = SacConfig(n_step=1)  # otherwise the defaults, which are plain SAC
     rows, updates = sac.batch_size * sac.learn_step, sac.replay_ratio if sac.use_replay_buffer else 1.0
-    ratio = rows * _multiplications(sac, *sizes, joint=joint)
-    ratio *= updates / usual.batch_size / _multiplications(usual, *plain, joint=False)
+    encoding = encoder * _passes(sac)
+    every = encoding + _multiplications(sac, *sizes, joint=joint)
+    ratio = rows * every * updates / usual.batch_size / _multiplications(usual, *plain, joint=False)
     if abs(ratio - 1.0) < 0.05:
         return []
     what = "an update takes" if updates == 1.0 else f"{updates:g} updates a step take"
     times = f"{ratio:.{2 if ratio < 10 else 0}f} times the multiplications of one of plain SAC"
-    return [("cost", f"{what} {times} (2 × {_UNITS} units, {usual.batch_size} rows)")]
+    share = f", {encoding / every:.0%} of them to encode observations" if encoding else ""
+    return [("cost", f"{what} {times} (2 × {_UNITS} units, {usual.batch_size} rows){share}")]
+
+
+def _passes(sac: SacConfig) -> float:
+    """Return the encoder's passes of tokens for each learned one; see :mod:`algorithm.nn.encoding`."""
+    tokens = sac.burn_in_step + sac.learn_step + sac.n_step
+    backward = 2 * (tokens if sac.seq_encoder == "ATTN" else sac.learn_step)
+    target = (tokens if sac.seq_encoder else tokens - 1) if sac.use_target_network else 0
+    return (tokens + backward + target) / sac.learn_step
 
 
 def _multiplications(sac: SacConfig, q: int, policy: int, *, joint: bool) -> float:
@@ -145,9 +185,17 @@ def _critics(sac: SacConfig) -> str:
 _DEFAULT = SacConfig.model_fields
 
 
-def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool) -> list[str]:
-    """Return a line for each key that is set and has no effect, or less than expected."""
+def notices(spec: AgentSpec, sac: SacConfig, *, has_encoder: bool, max_step: int) -> list[str]:
+    """Return a line for each key that is set and has no effect, or less than expected.
+
+    max_step: at which the training ends; −1 for no end
+    """
     found = []
+    if 0 < max_step <= max(sac.start_step, sac.batch_size - 1):
+        first = f"the first {sac.start_step:,} steps are random actions (sac_config.start_step)"
+        if sac.start_step < sac.batch_size:
+            first = f"an update takes {sac.batch_size:,} windows (sac_config.batch_size)"
+        found.append(f"nothing will be learned: {first}, and the training ends at {max_step:,}")
     if sac.discrete_dqn_like and not spec.action.branches:
         found.append("sac_config.discrete_dqn_like has no effect: there is no discrete action")
     greedy = sac.discrete_dqn_like and spec.action.branches and not spec.action.continuous

@@ -126,6 +126,11 @@ class Sac:
         )
         return self._take(batch.to(self.device), turn)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the last update was compiled before it was taken."""
+        return self._take.compiled
+
     def _update(self, batch: SequenceBatch, turn: Turn) -> UpdateResult:
         self._layer_noise.apply(self._generator)
         with self.model.training_mode():

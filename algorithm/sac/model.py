@@ -17,7 +17,7 @@ from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
 from algorithm.nn.flat import FlatParameters
 from algorithm.nn.loader import Network, Networks
-from algorithm.nn.norm import has_batch_norm
+from algorithm.nn.norm import NormedLinear, has_batch_norm
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Obs, Rep
 from algorithm.nn.target import NoTarget, Target
@@ -112,9 +112,10 @@ def check_norms(model: Model, config: SacConfig) -> None:
             why=f"the mean and the variance of {config.batch_size * config.learn_step} rows say too little",
             fix=f"set it to {SMALLEST_BATCH} or more, or norm to layer",
         )
-    if config.unit_weights and not (critics or has_batch_norm(model.policy)):
+    layers = [*model.q.members[0].modules(), *model.policy.modules()]
+    if config.unit_weights and not any(isinstance(layer, NormedLinear) for layer in layers):
         raise ModelError(
-            "sac_config.unit_weights is true, and there is no batch norm",
-            why="without a norm behind it the length of a row of weights matters",
+            "sac_config.unit_weights is true, and there is no batch norm that takes away lengths",
+            why="without one behind it, with at most a ReLU between, the length of a row of weights matters",
             fix="set nn_config.q: {norm: batch_first}, or unit_weights: false",
         )

@@ -19,9 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from algorithm.config.program import VERSION
-from algorithm.errors import StorageError
+from algorithm.errors import StorageError, described
 from algorithm.reading import parse_json, read_bytes
-from algorithm.runs.checkpoints.manifest import Entry
+from algorithm.runs.checkpoints.manifest import Entry, is_step
 from algorithm.runs.files import json_text
 from algorithm.runs.names import is_name
 
@@ -31,13 +31,22 @@ FORMAT = 1
 MANIFEST, CONFIG, CARD, RESULT = "manifest.json", "config.yaml", "README.md", "result.json"
 EVALUATION, WEIGHTS, PLOTS, CODE = "evaluation.json", "model.safetensors", "plots", ".py"
 
-LARGEST = 2**31
-"""Maximum size in bytes of an export."""
+LARGEST = 2**31 - 2**24
+"""Maximum size in bytes of an export; a zip of that size needs none of the 64-bit records."""
+
+MOST = 1000
+"""Maximum number of its members."""
+
+_LIMITS = {MANIFEST: 2**18, CONFIG: 2**18, RESULT: 2**22, EVALUATION: 2**22, CARD: 2**20}
+_LIMITS_BY_SUFFIX = {CODE: 2**20, ".png": 2**24}
+"""Maximum size in bytes of a member; networks have that of the export. Text is slow to parse."""
 
 _SEAL = b"sha256:"
 _DIGEST = 64  # hexadecimal digits
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = stat.S_IFREG | 0o644
+_END = struct.Struct("<4s4H2LH")  # the record at the end of a zip
+_LONGEST = 512  # bytes of a member in the directory
 _FAULTS = (
     zipfile.BadZipFile,
     ValueError,
@@ -88,9 +97,11 @@ class ExportManifest:
 
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Return the zip of these members, the same bytes for the same members. Raises StorageError."""
-    size = sum(map(len, files.values()))
-    if size > LARGEST:
-        raise StorageError("the export is too large", why=f"it has {size:,} bytes, {LARGEST:,} is the limit")
+    sizes = {name: len(data) for name, data in files.items()}
+    for name, size in {**sizes, "it": sum(sizes.values())}.items():
+        if size > _limit(name):
+            why = f"{name} has {size:,} bytes, {_limit(name):,} is the limit"
+            raise StorageError("the export is too large", why=why)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files):
@@ -114,6 +125,7 @@ def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
     except ValueError as error:
         raise refused(source, str(error)) from error
     _check_seal(data, source)
+    _check_directory(data, source)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
@@ -143,6 +155,20 @@ def _check_seal(data: bytes, source: str) -> None:
         raise refused(source, "it was changed: its SHA-256 is not the one that was written")
 
 
+def _check_directory(data: bytes, source: str) -> None:
+    """Refuse a directory that is too long to be read, by the record behind it and the one of 64 bits."""
+    place = len(data) - _END.size - len(_SEAL) - _DIGEST
+    if place < 0 or data[place : place + 4] != b"PK\5\6" or data[max(place - 20, 0) :][:4] == b"PK\6\7":
+        raise refused(source, "its directory is not as --export writes it")
+    _, _, _, _, members, size, _, _ = _END.unpack_from(data, place)
+    if members > MOST or size > MOST * _LONGEST:
+        raise refused(source, f"it has {members:,} members or more, {MOST:,} is the limit")
+
+
+def _limit(name: str) -> int:
+    return _LIMITS.get(name, _LIMITS_BY_SUFFIX.get(PurePosixPath(name).suffix, LARGEST))
+
+
 def _check_members(infos: list[zipfile.ZipInfo], size: int, source: str) -> None:
     """Refuse members that ``pack`` never writes, by the directory of the zip alone."""
     seen = set()
@@ -158,6 +184,8 @@ def _check_members(infos: list[zipfile.ZipInfo], size: int, source: str) -> None
             raise refused(source, f"{name!r} is compressed, which members of an export never are")
         if name != info.filename or not _is_known(name):
             raise refused(source, f"{name!r} is no file of an export")
+        if info.file_size > _limit(name):
+            raise refused(source, f"{name!r} has {info.file_size:,} bytes, {_limit(name):,} is the limit")
     if sum(info.file_size for info in infos) >= size:
         raise refused(source, "its members claim more bytes than it has")
 
@@ -200,10 +228,10 @@ def _read_manifest(data: bytes | None, source: str) -> ExportManifest:
             files={name: Entry.read(entry) for name, entry in content["files"].items()},
             version=version,
         )
-        if type(manifest.step) is not int or manifest.step < 0 or manifest.text.encode() != data:
+        if not is_step(manifest.step) or manifest.text.encode() != data:
             raise ValueError("it is not in the form in which it is written")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise refused(source, f"its {MANIFEST} is none ({type(error).__name__}: {error})") from error
+        raise refused(source, f"its {MANIFEST} is none ({described(error)})") from error
     return manifest
 
 

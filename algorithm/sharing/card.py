@@ -13,11 +13,11 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.locate import find_env
 from algorithm.config.program import VERSION
-from algorithm.evaluation.statistics import mean_interval
+from algorithm.evaluation.statistics import INTERVAL, mean_interval
 from algorithm.report.facts import Facts, lookup
 from algorithm.report.settings import differences
 from algorithm.runs.checkpoints.manifest import Entry
-from algorithm.sharing.trust import code_named
+from algorithm.sharing.trust import unlisted
 from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.wording import duration, plus_minus
 
@@ -77,7 +77,7 @@ class Shared:
     @property
     def needs_trust(self) -> bool:
         """True if reading it needs ``trust=True``."""
-        return bool(self.code or code_named(self.loaded.config, self.loaded.behaviours.values()))
+        return bool(self.code or unlisted(self.loaded.config, self.loaded.behaviours.values()))
 
     def measured(self) -> list[Measured]:
         """Return the evaluations of this checkpoint: while training, and later by ``--eval``."""
@@ -133,7 +133,7 @@ def _best_known(measured: Iterable[Measured]) -> list[Measured]:
 
 def _result(shared: Shared, one: Measured) -> dict[str, object]:
     spread = f" +/- {one.half_width:.2f}" if math.isfinite(one.half_width) else ""
-    name = "mean reward with its 95 % interval"
+    name = f"mean reward with its {INTERVAL} interval"
     metric: dict[str, object] = {"type": "mean_reward", "value": f"{one.mean:.2f}{spread}", "name": name}
     if one.episodes is not None:
         metric |= {"args": {"episodes": one.episodes}}
@@ -160,7 +160,7 @@ def _results(shared: Shared) -> str:
         return f"## Results\n\nThis checkpoint, of step {shared.step:,}, has not been evaluated."
     rows = [(one.behaviour, one.how, one.text, str(one.episodes or "unknown")) for one in measured]
     table = _table(("behaviour", "evaluation", "mean return", "episodes"), rows)
-    note = "± is half of the 95 % interval of the mean. Evaluations take the deterministic policy."
+    note = f"± is half of {INTERVAL} interval of the mean. Evaluations take the deterministic policy."
     return f"## Results\n\n{table}\n\n{note}"
 
 
@@ -188,7 +188,7 @@ def _warning(shared: Shared) -> list[str]:
         return []
     named = [
         f"`{name}`"
-        for name in (*shared.code, *code_named(shared.loaded.config, shared.loaded.behaviours.values()))
+        for name in (*shared.code, *unlisted(shared.loaded.config, shared.loaded.behaviours.values()))
     ]
     return [f"It needs code, which runs on your machine; look at it before you trust it: {', '.join(named)}."]
 

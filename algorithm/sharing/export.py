@@ -12,7 +12,7 @@ from algorithm.config.flag_types import HUB, Ckpt
 from algorithm.config.loader import LoadedConfig, dump_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.program import program
-from algorithm.config.schema import NetConfig
+from algorithm.config.schema import BaseConfig, Config, NetConfig
 from algorithm.console.output import open_console
 from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_bytes, read_json
@@ -36,6 +36,7 @@ from algorithm.sharing.archive import (
 )
 from algorithm.sharing.card import Shared, card
 from algorithm.sharing.hub import FILE, hub_api, push
+from algorithm.sharing.trust import LEFT_OUT
 from algorithm.train.assembly import nn_file
 from algorithm.train.resume import find_run
 
@@ -112,7 +113,8 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
     which:  its checkpoint
     source: what a reader gives to ``asac.load``
     Paths and addresses of this machine are left out: ``paths`` of the result, ``net_config``,
-    ``wandb_config`` and ``callbacks``. Raises StorageError and ConfigError for files that cannot be read.
+    ``wandb_config``, ``callbacks`` and the paths of demonstrations. Raises StorageError and ConfigError for
+    files that cannot be read.
     """
     own = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
     loaded = _without_own(own)
@@ -155,10 +157,21 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
 
 
 def _without_own(loaded: LoadedConfig) -> LoadedConfig:
-    """Return the configuration without addresses, accounts and callbacks, none of which acting needs."""
-    base = loaded.config.base_config.model_copy(update={"callbacks": ()})
+    """Return the configuration without names, addresses, paths and callbacks, none of which acting needs."""
+    blank = BaseConfig()
+    base = loaded.config.base_config.model_copy(update={"callbacks": blank.callbacks, "name": blank.name})
     own = {"base_config": base, "net_config": NetConfig(), "wandb_config": WandbConfig()}
-    return replace(loaded, config=loaded.config.model_copy(update=own))
+    config = _without_paths(loaded.config.model_copy(update=own))
+    behaviours = {name: _without_paths(one) for name, one in loaded.behaviours.items()}
+    return replace(loaded, config=config, behaviours=behaviours)
+
+
+def _without_paths(config: Config) -> Config:
+    """Return it without the paths of demonstrations, which only a training reads."""
+    if config.demonstrations.path is None:
+        return config
+    shared = config.demonstrations.model_copy(update={"path": LEFT_OUT})
+    return config.model_copy(update={"demonstrations": shared})
 
 
 def _networks(checkpoint: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from algorithm.config.flag_types import HUB
 from algorithm.env.install_hints import install_command
-from algorithm.errors import StorageError, UsageError, UserError
+from algorithm.errors import StorageError, UsageError, UserError, described
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -70,7 +70,7 @@ def hub_api(repository: str) -> HfApi:
 def _told(error: Exception, what: str, repository: str) -> UserError:
     """Return an error of the library for a person, with what to do."""
     status = getattr(getattr(error, "response", None), "status_code", None)
-    why = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+    why = " ".join(described(error).split())[:400]
     fixes = {
         401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
         403: "use a token that may write there, or a name of your own: --push OWNER/NAME",

@@ -39,13 +39,18 @@ class Export:
     source: as it was given
     run:    the folder as a run with a single checkpoint, which is the best and the latest
     loaded: its configuration
+    trusted: somebody has said that its code may run
     """
 
-    def __init__(self, source: str, manifest: ExportManifest, folder: Path) -> None:
-        self.source = source
+    def __init__(self, source: str, manifest: ExportManifest, folder: Path, *, trusted: bool) -> None:
+        self.source, self.trusted = source, trusted
         self.manifest = manifest
         self.run = RunDir(manifest.env, source, folder, manifest.env)
         self.loaded = _configuration(source, manifest, folder)
+        if self.loaded.drawn:  # whoever reads it again would not get what was looked at
+            raise refused(
+                source, f"its {CONFIG} draws {', '.join(self.loaded.drawn)}; --export writes values"
+            )
         self.close = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     @contextmanager
@@ -86,7 +91,7 @@ def open_export(source: str, *, trust: bool = False) -> Export:
     folder = Path(tempfile.mkdtemp(prefix="asac-"))
     try:
         (folder / CONFIG).write_bytes(files[CONFIG])
-        export = Export(source, manifest, folder)
+        export = Export(source, manifest, folder, trusted=trust)
         if not trust:
             refuse_code(source, export.loaded, files)
         _write(folder, manifest, files)
@@ -118,6 +123,15 @@ class Found:
             return
         with self.export.fitting(specs):
             yield
+
+    def task(self, folder: EnvFolder) -> EnvFolder:
+        """Return the folder whose modules may be imported: ``folder``, or none's for an untrusted export.
+
+        It names no module, and one that lies beside it could take the place of a library that is missing.
+        """
+        if self.export is None or self.export.trusted:
+            return folder
+        return EnvFolder(self.run.checkpoints, folder.label)
 
     def checkpoint(self, which: Ckpt | None, *, warn: Callable[[str], None]) -> Checkpoint:
         """Read a checkpoint, as `find_checkpoint`; an export has one."""

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
 
@@ -69,6 +70,21 @@ def end_with_parent() -> None:
     """Have the kernel kill this process when the thread ends that started it. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, KILL)
+
+
+def start_resource_tracker() -> None:
+    """Start Python's keeper of shared memory, so that it outlives a closed terminal as this process does.
+
+    By itself it ignores SIGINT and SIGTERM alone. Killed by SIGHUP it is started anew, and prints a traceback
+    for all that it does not know of.
+    """
+    if sys.platform == "win32" or HUNG_UP is None:
+        return
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {HUNG_UP})  # which it inherits
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def print_stacks_on_request() -> None:

@@ -18,9 +18,11 @@ from algorithm.data import Demonstrations
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
-from algorithm.env.env_id import extend_path, resolve_env_id, source_file
+from algorithm.env.env_id import extend_path, resolve_env_id, source_file, use_folder
+from algorithm.env.gym import reward_threshold
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.env.unity.vec import UnityOptions
+from algorithm.env.unity.seat import UnityOptions
+from algorithm.env.wrappers import resolve_wrappers
 from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.evaluation.video import video_path
 from algorithm.experience.faults import Faults
@@ -81,6 +83,7 @@ def make_env(
             restarts=base.env_restarts,
             on_fault=faults,
             on_hang=faults.hangs,
+            waiting=faults.waiting,
             log=log,
             unity=UnityOptions(
                 args=base.unity_args,
@@ -93,19 +96,27 @@ def make_env(
     )
 
 
-def check_eval_spaces(train: Mapping[str, AgentSpec], evaluation: Mapping[str, AgentSpec]) -> None:
-    """Raise UsageError unless agents see and do the same in evaluations as in the training."""
-    for name, spec in train.items():
-        other = evaluation.get(name)
+def check_eval_spaces(
+    loaded: LoadedConfig, train: Mapping[str, AgentSpec], evaluation: Mapping[str, AgentSpec]
+) -> None:
+    """Raise unless agents see and do the same in evaluations as in the training.
+
+    Raises UsageError where evaluations have wrappers of their own, else EnvError.
+    """
+    for name in {**train, **evaluation}:
+        spec, other = train.get(name), evaluation.get(name)
         if spec == other:
             continue
-        raise UsageError(
-            "evaluations have other observations or actions than the training",
-            where="eval_config.wrappers",
-            why=f"{name!r} is {other} there, and {spec} in the training",
-            fix="repeat in eval_config.wrappers those of base_config.wrappers that change observations or "
-            "actions",
-        )
+        what = "evaluations have other observations or actions than the training"
+        why = f"{name!r} is {other} there, and {spec} in the training"
+        if loaded.config.eval_config.wrappers is not None:
+            raise UsageError(
+                what,
+                where="eval_config.wrappers",
+                why=why,
+                fix="repeat those of base_config.wrappers that change observations or actions",
+            )
+        raise EnvError(what, why=why, fix="every start of the environment has to bring the same spaces")
 
 
 def check_evaluations(loaded: LoadedConfig) -> None:
@@ -130,12 +141,16 @@ def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
 def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
 
-    ``threads: auto`` has become a number, and ``compile: auto`` is off where that is not worth it: a run that
-    is prolonged goes on as it began.
+    ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``compile: auto`` is
+    off where that is not worth it: a run that is prolonged goes on as it began.
     """
     said = []
-    loaded = with_sac(
+    if loaded.config.base_config.stop_at_return == "auto":
+        solved = _solved_at(loaded)
+        loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
+    loaded = decided(
         loaded,
+        "sac_config",
         lambda config: (
             {"compile": "off"} if config.sac_config.compile == "auto" and not config.worth_compiling else {}
         ),
@@ -143,23 +158,34 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     if loaded.config.sac_config.threads == "auto":
         seconds = measure_threads()
         number = fastest(seconds)
-        loaded = with_sac(loaded, lambda _: {"threads": number})
+        loaded = decided(loaded, "sac_config", lambda _: {"threads": number})
         each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
         said = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)
     return loaded, said
 
 
-def with_sac(loaded: LoadedConfig, decide: Callable[[Config], Mapping[str, object]]) -> LoadedConfig:
-    """Return the configuration with keys of ``sac_config`` as decided for all and for each behaviour."""
+def _solved_at(loaded: LoadedConfig) -> float | None:
+    """Return the environment's own threshold; None without one, and without evaluations on the way."""
+    config, folder = loaded.config, loaded.env_dir
+    if config.base_config.env_type != "GYM" or config.eval_config.per_step <= 0:
+        return None
+    wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
+    return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)
 
-    def decided(config: Config) -> Config:
-        sac = config.sac_config.model_copy(update=dict(decide(config)))
-        return config.model_copy(update={"sac_config": sac})
 
-    behaviours = {name: decided(config) for name, config in loaded.behaviours.items()}
-    names = loaded.decided | {f"sac_config.{key}" for key in decide(loaded.config)}
-    return replace(loaded, config=decided(loaded.config), behaviours=behaviours, decided=names)
+def decided(
+    loaded: LoadedConfig, block: str, decide: Callable[[Config], Mapping[str, object]]
+) -> LoadedConfig:
+    """Return the configuration with keys of a block as decided for all and for each behaviour."""
+
+    def changed(config: Config) -> Config:
+        own = getattr(config, block).model_copy(update=dict(decide(config)))
+        return config.model_copy(update={block: own})
+
+    behaviours = {name: changed(config) for name, config in loaded.behaviours.items()}
+    names = loaded.decided | {f"{block}.{key}" for key in decide(loaded.config)}
+    return replace(loaded, config=changed(loaded.config), behaviours=behaviours, decided=names)
 
 
 def make_agents(
@@ -180,7 +206,10 @@ def make_agents(
     replays that do not fit into ``memory``.
     """
     check_behaviours(loaded, specs)
-    extend_path(loaded.env_dir)  # for extensions; a learner may have made no environment
+    for config in map(loaded.for_behaviour, specs):  # a learner may have made no environment
+        if isinstance(nn_file(config, nn_folder), Path):
+            extend_path(loaded.env_dir)
+        use_folder(loaded.env_dir, *(name for entry in config.sac_config.extensions for name in entry))
 
     def demonstrations(name: str, spec: AgentSpec) -> Demonstrations | None:
         keys = loaded.for_behaviour(name).demonstrations

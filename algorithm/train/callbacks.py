@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing_extensions import override
 
 from algorithm.console.base import Evaluation
 from algorithm.env.env_id import import_source, resolve_env_id
-from algorithm.errors import UsageError, UserError
+from algorithm.env.install_hints import advice
+from algorithm.errors import UsageError, UserError, described
 from algorithm.roles import Agent, Episode
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest
@@ -105,11 +107,12 @@ class OnStep(Callback):
 class Callbacks:
     """Callbacks of a training, called in their order. Without any a point costs nothing.
 
-    A method that no class overrides is not called.
+    A method that no class overrides is not called. Raises UsageError for what is no callback, and for a
+    method ``on_…`` of no point.
     """
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
-        self._all = list(callbacks)
+        self._all = [_checked(one) for one in callbacks]
         self._training: Training | None = None
         self._points = {
             name: [getattr(one, name) for one in self._all if getattr(type(one), name) is not method]
@@ -126,12 +129,12 @@ class Callbacks:
         for method in self._points[point]:
             try:
                 method(self._training, *arguments)
-            except Exception as error:
+            except BaseException as error:  # SystemExit and its like are errors of the callback as well
                 owner = type(method.__self__).__name__
                 raise CallbackError(
                     f"{owner}.{point} raised an error",
                     where=_place(error),
-                    why=f"{type(error).__name__}: {error}",
+                    why=described(error),
                     fix="mend it and go on with --resume: the run is saved; train.log has the traceback",
                 ) from error
 
@@ -152,13 +155,28 @@ def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
     try:
         found = getattr(import_source(source), wanted)
         made = found(**kwargs)
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        why = described(error)
         fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
-        raise _unusable(name, why, fix) from error
-    if not isinstance(made, Callback):
-        raise _unusable(name, f"a {type(made).__name__} is no Callback", "derive it from asac.Callback")
-    return made
+        raise _unusable(name, why, advice(error, fix)) from error
+    return _checked(made, name)
+
+
+def _checked(one: object, name: str = "") -> Callback:
+    """Return a callback. Raises UsageError for anything else, and for a method that nothing would call."""
+    if not isinstance(one, Callback):
+        kind = one.__name__ if isinstance(one, type) else type(one).__name__
+        fix = "derive it from asac.Callback" + ", and hand in an instance" * isinstance(one, type)
+        raise _unusable(name or kind, f"{kind} is no Callback", fix)
+    points = [point for point in vars(Callback) if point.startswith("on_")]
+    for method in dir(one):
+        if method.startswith("on_") and method not in points:
+            owner = type(one).__name__
+            close = difflib.get_close_matches(method, points, n=1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            why = f"{method} is no point of a training and would never be called: {', '.join(points)} are"
+            raise _unusable(name or owner, why, f"rename {owner}.{method}{meant}")
+    return one
 
 
 def _unusable(name: str, why: str, fix: str) -> UsageError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from algorithm.data import State
@@ -15,7 +16,7 @@ SHOWN_RETURNS = 20
 MAX_EPISODES = 2**14
 """Maximum number of episodes of a summary; of more than twice as many the last ones are kept."""
 
-Evaluations = dict[str, tuple[int, Performance]]
+Evaluations = Mapping[str, tuple[int, Performance]]
 """Behaviour -> step and outcome of an evaluation."""
 
 
@@ -23,8 +24,9 @@ class Counters:
     """Counts of one training; ``behaviours`` are its agents' names."""
 
     def __init__(self, behaviours: Iterable[str]) -> None:
-        self.step = self.iteration = self.episodes = self.evaluations = 0
-        self.since_summary: dict[str, list[Episode]] = {name: [] for name in behaviours}
+        self.step = self.iteration = self.evaluations = 0
+        self.finished: dict[str, int] = dict.fromkeys(behaviours, 0)  # episodes
+        self.since_summary: dict[str, list[Episode]] = {name: [] for name in self.finished}
         self.returns: deque[float] = deque(maxlen=SHOWN_RETURNS)
         self.last_eval: Evaluations = {}
         self.best_eval: Evaluations = {}
@@ -38,15 +40,19 @@ class Counters:
             if len(kept) > 2 * MAX_EPISODES:
                 del kept[:-MAX_EPISODES]
             self.returns.append(episode.total)
-            self.episodes += 1
+            self.finished[episode.behaviour] += 1
 
-    def evaluated(self, behaviour: str, performance: Performance) -> bool:
-        """Record an evaluation at this step; return whether it is the best so far."""
-        self.last_eval[behaviour] = (self.step, performance)
-        best = self.best_eval.get(behaviour)
-        is_best = best is None or performance.interval.mean > best[1].interval.mean
+    @property
+    def episodes(self) -> int:
+        """Finished episodes of all behaviours."""
+        return sum(self.finished.values())
+
+    def evaluated(self, found: Mapping[str, Performance]) -> bool:
+        """Record an evaluation at this step; return whether it is the best so far, over all behaviours."""
+        self.last_eval = {name: (self.step, performance) for name, performance in found.items()}
+        is_best = not self.best_eval or _mean(self.last_eval) > _mean(self.best_eval)
         if is_best:
-            self.best_eval[behaviour] = (self.step, performance)
+            self.best_eval = self.last_eval
         return is_best
 
     @property
@@ -54,13 +60,19 @@ class Counters:
         """True if every behaviour was evaluated at this very step."""
         return bool(self.last_eval) and all(step == self.step for step, _ in self.last_eval.values())
 
+    def reach(self, limit: float | None) -> bool:
+        """Return whether every behaviour's mean return at this very step comes to ``limit``."""
+        if limit is None or not self.is_evaluated:
+            return False
+        return all(done.interval.mean >= limit for _, done in self.last_eval.values())
+
     def state(self) -> State:
         """Return everything, as JSON."""
         return State(
             meta={
                 "step": self.step,
                 "iteration": self.iteration,
-                "episodes": self.episodes,
+                "finished": self.finished,
                 "evaluations": self.evaluations,
                 "since_summary": {
                     name: [[e.agent, e.total, e.length] for e in episodes]
@@ -76,14 +88,31 @@ class Counters:
     def load_state(self, state: State) -> None:
         """Continue from what :meth:`state` returned."""
         meta = state.meta
-        self.step, self.iteration, self.episodes = meta["step"], meta["iteration"], meta["episodes"]
-        self.evaluations = meta["evaluations"]
+        self.step, self.iteration = int(meta["step"]), int(meta["iteration"])
+        self.evaluations = int(meta["evaluations"])
+        self.finished |= meta["finished"]
         for name, episodes in meta["since_summary"].items():
             self.since_summary[name] = [Episode(name, *each) for each in episodes]
         self.returns.clear()
         self.returns.extend(meta["returns"])
         self.last_eval, self.best_eval = _read(meta["last_eval"]), _read(meta["best_eval"])
         self.owes_evaluation = meta["owes_evaluation"]
+
+
+def overall(evaluations: Evaluations) -> tuple[int, Performance]:
+    """Return step and outcome over all behaviours; an episode is the mean of theirs of its number."""
+    step, first = next(iter(evaluations.values()))
+    if len(evaluations) == 1:
+        return step, first
+    done = [performance for _, performance in evaluations.values()]
+    returns, lengths = (
+        zip(*each, strict=True) for each in ((p.returns for p in done), (p.lengths for p in done))
+    )
+    return step, Performance(tuple(map(fmean, returns)), tuple(map(fmean, lengths)))
+
+
+def _mean(evaluations: Evaluations) -> float:
+    return overall(evaluations)[1].interval.mean
 
 
 def _written(evaluations: Evaluations) -> dict[str, object]:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NoReturn
 
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.resume_rules import changes, refuse
 from algorithm.console.base import Console
+from algorithm.console.offers import PAST_SUCCESS
+from algorithm.data import State
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
 from algorithm.train.callbacks import Callback
+from algorithm.train.counters import Counters
 from algorithm.train.runtime import OneProcess, Wire
 from algorithm.train.session import run_training
 from algorithm.train.state import Start, fitting
@@ -109,28 +113,30 @@ def _wanted(
 
 
 def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:
-    base = wanted.config.base_config
-    with fitting(saved.path):
-        counted = saved.state["run"]["tally"]
-        iteration, evaluated = int(counted["iteration"]), int(counted["evaluations"])
-    if evaluations is not None and evaluated >= evaluations:
+    def refuse(why: str, *flags: str) -> NoReturn:
+        command = run.training_command("-n", run.name, "--resume", *flags)
         raise UsageError(
-            "nothing is left to do",
-            where=run.shown(saved.path),
-            why=f"--evaluations is {evaluations:,}, and the run has {evaluated:,}",
-            fix=f"{run.training_command('-n', run.name, '--resume', f'--evaluations={2 * evaluated}')}"
-            "    (train on)",
+            "nothing is left to do", where=run.shown(saved.path), why=why, fix=f"{command}    (train on)"
         )
-    for key, done in (("max_step", saved.step), ("max_iter", iteration)):
-        limit = getattr(base, key)
-        if 0 < limit <= done and _has_ended(run, saved.step):
-            longer = run.training_command("-n", run.name, "--resume", f"--{key}={2 * done}")
-            raise UsageError(
-                "nothing is left to do",
-                where=run.shown(saved.path),
-                why=f"base_config.{key} is {limit:,}, and the run has come to {done:,}",
-                fix=f"{longer}    (train on)",
-            )
+
+    base, counted = wanted.config.base_config, Counters(())
+    with fitting(saved.path):
+        counted.load_state(State(meta=saved.state["run"]["tally"]))
+    if evaluations is not None and counted.evaluations >= evaluations:
+        refuse(
+            f"--evaluations is {evaluations:,}, and the run has {counted.evaluations:,}",
+            f"--evaluations={2 * counted.evaluations}",
+        )
+    if not _has_ended(run, saved.step):
+        return
+    if isinstance(base.stop_at_return, float) and counted.reach(base.stop_at_return):
+        refuse(
+            f"base_config.stop_at_return is {base.stop_at_return:,g}, and its evaluation has come to that",
+            *PAST_SUCCESS,
+        )
+    for key, done in (("max_step", saved.step), ("max_iter", counted.iteration)):
+        if 0 < (limit := getattr(base, key)) <= done:
+            refuse(f"base_config.{key} is {limit:,}, and the run has come to {done:,}", f"--{key}={2 * done}")
 
 
 def _never_saved(run: RunDir) -> StorageError:

@@ -62,7 +62,7 @@ from algorithm.train.state import (
     load_foreign_replays,
     load_replays,
 )
-from algorithm.train.summaries import finish_screen, result_json, start_screen, write_outcome, write_page
+from algorithm.train.summaries import result_json, show_finish, start_screen, write_outcome, write_page
 from algorithm.train.trainer import Trainer
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
@@ -133,6 +133,8 @@ def run_training(
         console = stack.enter_context(open_console(quiet=options.quiet, logger=logger))
         for line in measured:
             console.message(line)
+        for text in notices_of(options, loaded.config):
+            console.warn(text)
         lock = stack.enter_context(RunLock(run.lock, notice=console.message))
         monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
         stack.callback(monitor_process().run_finished)
@@ -161,13 +163,13 @@ def run_training(
             faults.attach(end_of_hang)
             runtime.begin()
             outcome = trainer.train()
-            runtime.end(stopped=outcome.stopped or outcome.paused)
+            runtime.end(stopped=not outcome.complete)
         except Exception as error:
             end(error)
             raise
         result = result_json(run, outcome, loaded.seed)
         write_outcome(loaded, run, outcome, result, console)
-        console.finish(*finish_screen(run, outcome, saver.summary, trainer.render_modes))
+        show_finish(console, run, outcome, saver.summary, trainer.render_modes)
     return Trained(run, result, stop.exit_code)
 
 
@@ -201,14 +203,14 @@ class Session:
         """Build all that can fail before the first step; nothing of an older state is cut back before."""
         config, run, console = self.loaded.config, self.run, self.console
         video = config.eval_config.video
-        faults = Faults(console)
+        faults = Faults(console, go_on=self.stop.check_start)
         seed_globally(self.loaded.seed)
         watched = self.options.render and self.wire is not OneProcess  # nothing else happens here
         alone = config.base_config.env_type == "UNITY" and config.base_config.unity_args.editor
         eval_env = None if alone else self.env("evaluate", 1, faults, render=watched, film=video)
         runtime = self.wire(self, eval_env, faults)
-        if eval_env and config.eval_config.wrappers is not None:
-            check_eval_spaces(runtime.scene.specs, eval_env.specs)
+        if eval_env:
+            check_eval_spaces(self.loaded, runtime.scene.specs, eval_env.specs)
         film = VideoRecorders(eval_env, run.videos, warn=console.warn) if video and eval_env else no_video
         networks = run.path if start and not self.options.use_env_nn else self.loaded.env_dir
         agents, start, empty = self._agents(runtime, networks, start)
@@ -388,13 +390,11 @@ class Session:
         return manager
 
     def _warn(self, agents: Mapping[str, Agent], notices: Sequence[str], *, resumed: bool) -> None:
-        warn = self.console.warn
-        own = notices_of(self.options, self.loaded.config.base_config)
-        for text in (*own, *(text for agent in agents.values() for text in agent.notices)):
-            warn(text)
+        for text in (text for agent in agents.values() for text in agent.notices):
+            self.console.warn(text)
         if self.options.disable_sample:
-            warn("--disable_sample while training: no exploration, and no importance sampling")
+            self.console.warn("--disable_sample while training: no exploration, and no importance sampling")
         for text in notices:
-            warn(f"resumed, not bit-exact: {text}") if resumed else self.console.message(text)
+            self.console.warn(f"resumed, not bit-exact: {text}") if resumed else self.console.message(text)
         if resumed and not notices:
             self.console.message("resumed exactly: everything goes on as if it had never stopped")

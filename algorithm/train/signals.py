@@ -10,6 +10,14 @@ from algorithm.env.pool.monitor_process import exit_now
 from algorithm.system.processes import HUNG_UP, STOP_SIGNALS
 
 
+class StoppedError(Exception):
+    """A signal before anything was done that would have to be saved."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"{number.name}: ended while the environments were made; nothing was begun")
+        self.exit_code = 128 + number
+
+
 class StopRequest:
     """A context in which signals set a flag instead of raising.
 
@@ -46,16 +54,30 @@ class StopRequest:
         return 0 if self.signal is None else 128 + self.signal
 
     @property
+    def why(self) -> str:
+        """Name of the signal, or the reason that was given."""
+        return self.signal.name if self.signal else self._why
+
+    @property
     def text(self) -> str:
         """Line to print after the first signal."""
-        return f"{self.signal.name}: saving and ending; once more ends at once" if self.signal else self._why
+        return self._why or f"{self.reason}: saving and ending; once more ends at once"
 
-    def set(self, why: str = "") -> None:
-        """Request the end as the first SIGINT does, or with a reason for it, which is no failure."""
-        if why:
-            self._why = why
-        else:
+    @property
+    def reason(self) -> str:
+        """Reason for the end, or the name of the signal."""
+        return self._why or (self.signal.name if self.signal else "")
+
+    def set(self, why: str, *, interrupted: bool = False) -> None:
+        """Request the end, which is no failure. interrupted: with the exit code of the first SIGINT."""
+        self._why = why
+        if interrupted:
             self.signal = self.signal or signal.SIGINT
+
+    def check_start(self) -> None:
+        """Raise StoppedError after a signal."""
+        if self.signal is not None:
+            raise StoppedError(self.signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:

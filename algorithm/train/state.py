@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from algorithm.config.resume_rules import Change, table
 from algorithm.data import Array, State
-from algorithm.errors import StorageError
+from algorithm.errors import StorageError, UsageError
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.families import family
 from algorithm.roles import Agent, Collector
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, Snapshot, load_checkpoint, load_replay
-from algorithm.runs.checkpoints.manifest import STATE
+from algorithm.runs.checkpoints.manifest import MANIFEST, STATE
 from algorithm.runs.names import behaviour_level
 from algorithm.runs.provenance import what_differs
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -180,6 +180,19 @@ class ForeignNetworks:
 
     folder: Path
     keep: Collection[str]
+
+    def __post_init__(self) -> None:
+        """Raise UsageError unless it is the folder of a checkpoint."""
+        there = False
+        with suppress(OSError, ValueError):  # no system has such a path
+            there = (self.folder / MANIFEST).is_file()
+        if not there:
+            raise UsageError(
+                "there are no networks to begin with",
+                where=f"--networks {self.folder!s:.200}",
+                why=f"it is not the folder of a checkpoint: it has no {MANIFEST}",
+                fix="give one, such as --networks models/TASK/NAME/checkpoints/step_000100000",
+            )
 
     @property
     def replay(self) -> Path | None:

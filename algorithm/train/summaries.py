@@ -13,15 +13,18 @@ import torch
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.console.base import Console
-from algorithm.console.offers import has_display, playing_commands
+from algorithm.console.offers import playing_commands
 from algorithm.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.length import episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.report.curves import plot_curve, read_series
 from algorithm.report.report import write_report
 from algorithm.roles import Agent
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.system.display import has_display
+from algorithm.train.counters import overall
 from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
@@ -79,10 +82,10 @@ def _products(wanted: str, device: torch.device) -> str:
     return f", matrix products in {precision} precision{made}"
 
 
-def finish_screen(
-    run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
-) -> tuple[Rows, Rows]:
-    """Return the result, and commands to go on with.
+def show_finish(
+    console: Console, run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
+) -> None:
+    """Show the result, and commands to go on with.
 
     saved: cost of the checkpoints; render_modes: of the environment
     """
@@ -90,6 +93,9 @@ def finish_screen(
     rows = [
         ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
     ]
+    if not outcome.updates:
+        rows.insert(0, ("learned", "nothing from these steps: the training ended before the first update"))
+    rows.append(("ended", next(iter(outcome.ends.values()))[0]))
     for title, evaluations in (("evaluation", outcome.last_eval), ("best", outcome.best_eval)):
         for behaviour, (step, performance) in evaluations.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
@@ -102,31 +108,27 @@ def finish_screen(
         ("curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
         ("report", run.shown(run.report)),
     ]
-    return rows, commands
+    console.finish(rows, commands, doubtful=not outcome.updates)
 
 
 def _longer(run: RunDir, outcome: Outcome) -> str:
     """Return the command that goes on with the run, twice as far after its end."""
-    further = [] if outcome.stopped else [f"--{outcome.limit}"]
+    further = [flag for _, flags in outcome.ends.values() for flag in flags]
     return run.training_command("-n", run.name, "--resume", *further)
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
-    """Return ``result.json``; the evaluations of the first of several behaviours stand at the top too."""
-    per_behaviour = {
-        name: {
-            "last_eval": _evaluation(outcome.last_eval, name),
-            "best_eval": _evaluation(outcome.best_eval, name),
-        }
-        for name in outcome.last_eval
-    }
-    first = next(iter(per_behaviour.values()), {"last_eval": None, "best_eval": None})
+    """Return ``result.json``: each behaviour's own numbers, and at the top those of all of them."""
+    evaluations = {"last_eval": outcome.last_eval, "best_eval": outcome.best_eval}
+    by, (why, _) = next(iter(outcome.ends.items()))
     result: dict[str, object] = {
+        "ended": {"by": by, "why": why},
         "steps": outcome.steps,
+        "episodes": sum(own["episodes"] for own in outcome.behaviours.values()),
         "updates": outcome.updates,
         "seconds": round(outcome.seconds, 3),
         "seed": seed,
-        **first,
+        **{which: _evaluation(*overall(found)) if found else None for which, found in evaluations.items()},
         "replay_ratio": outcome.replay_ratio,
         "time": {part: round(seconds, 3) for part, seconds in outcome.time.items()},
         "faults": dict(outcome.faults),
@@ -138,24 +140,33 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
             "report": str(run.report),
         },
     }
-    if set(per_behaviour) - {DEFAULT_BEHAVIOUR}:
-        result["behaviours"] = per_behaviour
+    if set(outcome.behaviours) - {DEFAULT_BEHAVIOUR}:
+        result["behaviours"] = {
+            name: {
+                **own,
+                **{
+                    which: _evaluation(*found[name]) if found else None
+                    for which, found in evaluations.items()
+                },
+            }
+            for name, own in outcome.behaviours.items()
+        }
     return result
 
 
 def _end(loaded: LoadedConfig) -> str:
     """Return the limits of the training, and the key of a default limit."""
-    base = loaded.config.base_config
-    limits = [
-        f"{limit:,} {what}"
-        for limit, what in ((base.max_iter, "iterations"), (base.max_step, "steps"))
-        if limit > 0
-    ]
+    base, limits = loaded.config.base_config, []
+    if base.max_iter > 0:
+        limits.append(f"{base.max_iter:,} iterations")
+    if base.max_step > 0:
+        default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
+        limits.append(f"{base.max_step:,} steps{default}")
+    if base.stop_at_return is not None:
+        limits.append(f"an evaluation of {base.stop_at_return:,g} (base_config.stop_at_return)")
     if not limits:
         return "when it is stopped: base_config.max_step and max_iter set no limit"
-    first = ", whichever comes first" * (len(limits) > 1)
-    default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
-    return f"at {' or '.join(limits)}{default}{first}"
+    return f"at {' or '.join(limits)}" + ", whichever comes first" * (len(limits) > 1)
 
 
 def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
@@ -168,7 +179,11 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
     for name, spec in env.specs.items():
         prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
         rows += [("observation", prefix + _observations(spec)), ("action", prefix + _actions(spec))]
-    return [*rows, ("time limit", f"{env.time_limit} steps" if env.time_limit else "none known")]
+    limit = f"{env.time_limit} steps" if env.time_limit else "none known"
+    length = episode_limit(config, env.time_limit)
+    if length > 0:
+        limit += f"; {length:,} in an evaluation"
+    return [*rows, ("time limit", limit)]
 
 
 def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
@@ -222,12 +237,11 @@ def _performance(step: int, performance: Performance) -> str:
     return f"{performance.interval.text}, {n} episode{'s' * (n != 1)}, step {step:,}"
 
 
-def _evaluation(evaluations: Mapping[str, tuple[int, Performance]], name: str) -> dict[str, object]:
-    step, performance = evaluations[name]
+def _evaluation(step: int, performance: Performance) -> dict[str, object]:
     interval = performance.interval
     return {
         "mean": interval.mean,
-        "ci95": [interval.low, interval.high],
+        "ci95": interval.half_width,
         "episodes": len(performance.returns),
         "step": step,
     }

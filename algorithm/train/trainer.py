@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import psutil
@@ -15,20 +16,29 @@ from algorithm.agents.divergence import diverged
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.console.base import Console, Evaluation, Progress
+from algorithm.console.offers import PAST_SUCCESS
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.evaluation.callbacks import EvalCallback
+from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.families import family
 from algorithm.roles import Episode
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
+from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.timing import Part
 from algorithm.train.callbacks import Callbacks
 from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.counters import Evaluations, overall
 from algorithm.train.profile import NoProfile, TrainingProfile, shares
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
+
+EndedBy = Literal["signal", "callback", "stop_at_return", "max_step", "max_iter", "evaluations"]
+
+Ends = Mapping[EndedBy, tuple[str, Sequence[str]]]
+"""What ends a run now -> words for a person, and flags with which it goes on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +47,18 @@ class Outcome:
 
     steps: int
     updates: int
-    stopped: bool  # by a signal
-    paused: bool  # after so many evaluations, before its limits
-    limit: str  # that ended it, twice as far: ``max_step=8000``
+    ends: Ends  # what ended it; not empty, and the first one is told
     time: Mapping[Part, float]  # seconds of training by what they went into, without evaluation
     faults: Mapping[str, int]  # failures survived, by kind
     replay_ratio: float
-    last_eval: Mapping[str, tuple[int, Performance]]  # (step, performance)
-    best_eval: Mapping[str, tuple[int, Performance]]
+    last_eval: Evaluations
+    best_eval: Evaluations
+    behaviours: Mapping[str, Mapping[str, int]]  # steps, episodes and updates of each
+
+    @property
+    def complete(self) -> bool:
+        """True if a limit of the training ended it, or success; false for a signal, a callback, a pause."""
+        return next(iter(self.ends)) not in ("signal", "callback", "evaluations")
 
     @property
     def seconds(self) -> float:
@@ -87,11 +101,14 @@ class Trainer:
         self._film, self._on_non_finite, self._evaluations = film, on_non_finite, evaluations
         base = config.base_config
         self._max_step, self._max_iter = base.max_step, base.max_iter
+        assert base.stop_at_return != "auto", "it has not been decided"
+        self._stop_at = base.stop_at_return
         self._profile = profile or NoProfile()
         self._callbacks, self._saved_at = Callbacks(), -1
+        self._told_cut_off = False
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
-        self._step_rate, self._update_rate = Rate(), Rate()
+        self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
 
     def attach(self, callbacks: Callbacks) -> None:
@@ -104,7 +121,7 @@ class Trainer:
         return self._eval_env.render_modes if self._eval_env else ()
 
     def train(self) -> Outcome:
-        """Run until ``max_step``, ``max_iter`` or a signal; save, and evaluate unless a signal ended it."""
+        """Run until a limit, success or a signal; save, and evaluate unless a signal ended it."""
         counters, sac = self._counters, self._config.sac_config
         summary = Every(sac.write_summary_per_step, counters.step)
         save = Every(sac.save_model_per_step, counters.step)
@@ -131,9 +148,10 @@ class Trainer:
                 self._console.progress(self._progress())
             self._watch.lap("other")
             self._profile.step(self._training.updates)
-        # The checkpoint of this step lacks an evaluation that was owed, and that a pause counts.
-        self._finish(lacks=owed and counters.is_evaluated and self._paused())
-        return self._outcome()
+        # The checkpoint of this step lacks an evaluation that was owed, and that has ended the run.
+        ends = self._ends()
+        self._finish(lacks=owed and counters.is_evaluated and (self._paused() or self._succeeded()))
+        return self._outcome(self._ends() if self._stop else ends)
 
     def _finish(self, *, lacks: bool) -> None:
         """Save, and evaluate unless a signal ended the run. lacks: this step's checkpoint is not whole."""
@@ -173,20 +191,44 @@ class Trainer:
         return self._counters.step
 
     def _finished(self) -> bool:
-        return bool(self._stop) or self._at_limit() or self._paused()
+        steps, iterations = self._at_limits()
+        return bool(self._stop) or steps or iterations or self._paused() or self._succeeded()
 
-    def _at_limit(self) -> bool:
-        steps_done = 0 < self._max_step <= self._counters.step
-        return steps_done or 0 < self._max_iter <= self._counters.iteration
+    def _at_limits(self) -> tuple[bool, bool]:
+        """Return whether it has come to the limits of steps and of iterations."""
+        counters = self._counters
+        return 0 < self._max_step <= counters.step, 0 < self._max_iter <= counters.iteration
 
     def _paused(self) -> bool:
         return self._evaluations is not None and self._counters.evaluations >= self._evaluations
 
+    def _succeeded(self) -> bool:
+        return self._counters.reach(self._stop_at)
+
+    def _ends(self) -> Ends:
+        counters, (steps, iterations) = self._counters, self._at_limits()
+        found: dict[EndedBy, tuple[str, Sequence[str]]] = {}
+        if self._stop:
+            return {"callback" if self._stop.signal is None else "signal": (self._stop.why, ())}
+        if self._succeeded():
+            text = f"an evaluation has come to {self._stop_at:,g} (base_config.stop_at_return)"
+            found["stop_at_return"] = text, PAST_SUCCESS
+        if steps:
+            text = f"it has taken {counters.step:,} steps (base_config.max_step)"
+            found["max_step"] = text, (f"--max_step={2 * counters.step}",)
+        if iterations:
+            text = f"it has made {counters.iteration:,} iterations (base_config.max_iter)"
+            found["max_iter"] = text, (f"--max_iter={2 * counters.iteration}",)
+        if self._paused():
+            text = f"it has made {counters.evaluations:,} evaluations (--evaluations)"
+            found["evaluations"] = text, (f"--evaluations={2 * counters.evaluations}",)
+        return found
+
     def _advance(self) -> None:
         try:
             self._step()
-        except EditorStoppedError:
-            self._stop.set()
+        except EditorStoppedError as end:
+            self._stop.set(end.what, interrupted=True)
 
     def _step(self) -> None:
         counters, collector = self._counters, self._training.collector
@@ -216,40 +258,44 @@ class Trainer:
             name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()
         }
         self._counters.owes_evaluation = True  # also for who saves while it goes on
+        limit = episode_limit(self._config, self._eval_env.time_limit)
         found = evaluate(
             self._eval_env,
             policies,
             self._config.eval_config.episodes,
-            length_limit=self._config.base_config.max_step_each_iter,
+            length_limit=limit,
             stop=lambda: bool(self._stop),
-            callback=self._film(step),
+            callback=CallbackList(self._film(step), ProgressLines(self._console.message)),
             on_non_finite=self._on_non_finite,
         )
         self._watch.skip()
-        self._step_rate, self._update_rate = Rate(), Rate()  # evaluation is not training time
         self._counters.owes_evaluation = found is None
         if found is None:
             return
         self._counters.evaluations += 1
+        if not self._told_cut_off and (line := cut_off_line(found.values(), self._config, limit)):
+            self._told_cut_off = True
+            self._console.warn(line)
+        is_best = self._counters.evaluated(found)
         for name, performance in found.items():
-            self._report(name, performance)
+            self._report(name, performance, is_best=is_best)
         self._save_if_best()
 
     def _save_if_best(self) -> None:
-        means = [performance.interval.mean for _, performance in self._counters.last_eval.values()]
-        self._saver.save_best(float(np.mean(means)), self._metrics.state())
+        _, performance = overall(self._counters.last_eval)
+        self._saver.save_best(performance.interval.mean, self._metrics.state())
 
-    def _report(self, behaviour: str, performance: Performance) -> None:
+    def _report(self, behaviour: str, performance: Performance, *, is_best: bool) -> None:
         interval, step = performance.interval, self._counters.step
-        is_best = self._counters.evaluated(behaviour, performance)
         values = {
             "eval/return_mean": interval.mean,
             "eval/return_ci95": interval.half_width,
             "eval/length": float(np.mean(performance.lengths)),
         }
         self._metrics.write(step, values, behaviour=behaviour)
-        self._console.evaluation(_shown(step, performance), best=is_best)
-        self._callbacks.call("on_evaluation", _shown(step, performance))
+        shown = _shown(step, performance, behaviour)
+        self._console.evaluation(shown, best=is_best)
+        self._callbacks.call("on_evaluation", shown)
 
     def _write_summary(self) -> None:
         shared = self._watch.shares() | self._rates() | self._training.faults.metrics
@@ -277,9 +323,12 @@ class Trainer:
 
     def _progress(self) -> Progress:
         counters, updates = self._counters, self._training.updates
+        compiling = self._watch.seconds["compile"]
+        if compiling != self._compiling:  # it takes long, and what was before says nothing of the rest
+            self._compiling = compiling
+            self._step_rate, self._update_rate = (Rate(clock=lambda: self._watch.total) for _ in range(2))
         rate = self._step_rate.update(counters.step)
         left = (self._max_step - counters.step) / rate if self._max_step > 0 and rate > 0 else None
-        first = next(iter(self._agents))
         return Progress(
             step=counters.step,
             max_step=self._max_step if self._max_step > 0 else None,
@@ -292,42 +341,41 @@ class Trainer:
             env_steps_per_s=rate,
             updates_per_s=self._update_rate.update(updates),
             returns=tuple(counters.returns),
-            last_eval=_shown(*counters.last_eval[first]) if counters.last_eval else None,
-            best_eval=_shown(*counters.best_eval[first]) if counters.best_eval else None,
+            last_eval=_shown(*overall(counters.last_eval)) if counters.last_eval else None,
+            best_eval=_shown(*overall(counters.best_eval)) if counters.best_eval else None,
             env_restarts=self._training.faults.env_restarts,
             metrics=self._latest_metrics,
             readouts=family(list(self._agents.values())[-1].config).readouts,
             rows=self._training.collector.rows(),
         )
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self, ends: Ends) -> Outcome:
         step = self._counters.step
         taken = self._training.collector.behaviour_steps
         ratios = [agent.update_ratio(taken[name]) for name, agent in self._agents.items()]
-        limit = f"max_iter={2 * self._counters.iteration}"
-        if 0 < self._max_step <= step:
-            limit = f"max_step={2 * step}"
-        elif not self._at_limit():
-            limit = f"evaluations={2 * self._counters.evaluations}"
         return Outcome(
             steps=step,
             updates=self._training.updates,
-            stopped=bool(self._stop),
-            paused=not self._stop and not self._at_limit(),
-            limit=limit,
+            ends=ends,
             time=self._watch.seconds,
             faults=self._training.faults.counts,
             replay_ratio=float(np.mean(ratios)),
             last_eval=self._counters.last_eval,
             best_eval=self._counters.best_eval,
+            behaviours={
+                name: {
+                    "steps": taken[name],
+                    "episodes": self._counters.finished[name],
+                    "updates": agent.updates,
+                }
+                for name, agent in self._agents.items()
+            },
         )
 
 
-def _shown(step: int, performance: Performance) -> Evaluation:
+def _shown(step: int, performance: Performance, behaviour: str = DEFAULT_BEHAVIOUR) -> Evaluation:
     interval = performance.interval
-    return Evaluation(
-        step=step, mean=interval.mean, ci95=interval.half_width, episodes=len(performance.returns)
-    )
+    return Evaluation(step, interval.mean, interval.half_width, len(performance.returns), behaviour)
 
 
 def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:

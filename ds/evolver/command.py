@@ -14,13 +14,14 @@ from algorithm.config.cli import TrainOptions, notices
 from algorithm.config.cli_ds import ClusterOptions, DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
-from algorithm.config.program import program
+from algorithm.config.program import as_typed, program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.config.yaml_io import write_yaml
+from algorithm.console.offers import PAST_SUCCESS
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
-from algorithm.runs.names import directory_flags, expand_name
+from algorithm.runs.names import POPULATION, directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.wording import listed
 from ds.cluster.command import connected, say
@@ -28,7 +29,7 @@ from ds.cluster.connect import python_arguments
 from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
 from ds.cluster.process import RestartRule
 from ds.evolver.evolver import Evolver, Rules
-from ds.evolver.generations import CONFIG, Generation, MemberStart, PopulationDir
+from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
 from ds.evolver.lineage import LineageLog
 from ds.evolver.members import MemberCommands, MemberRun
@@ -81,6 +82,8 @@ def evolve(options: DistributedOptions) -> int:
     plan = _resumed(options, folder) if options.train.resume else _new(options, folder)
     if not plan.genes.distributions:
         say("warning: random_params names no key: only the networks evolve")
+    if isinstance(plan.loaded.config.base_config.stop_at_return, float):
+        say("warning: base_config.stop_at_return has no effect: members end with their generations")
     if cluster.ray is None:
         _check_memory(plan, options.train)
     with ExitStack() as stack:
@@ -219,7 +222,9 @@ def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -
 
 def _newest(parent: Path, train: TrainOptions) -> str:
     """Return the name of the population that was begun last."""
-    begun = sorted(parent.glob(f"*/{CONFIG}"), key=lambda file: (file.stat().st_mtime_ns, file.parent.name))
+    begun = sorted(
+        parent.glob(f"*/{POPULATION}"), key=lambda file: (file.stat().st_mtime_ns, file.parent.name)
+    )
     if not begun:
         alone = shlex.join([*program(), train.env, *directory_flags(train.directory)])
         raise UsageError(
@@ -246,7 +251,7 @@ def _check(loaded: LoadedConfig) -> None:
             "evolver_enabled is false",
             where=f"{loaded.source}: base_config.evolver_enabled",
             why="the configuration forbids a population",
-            fix="-o base_config.evolver_enabled=true, or train alone: main.py",
+            fix=as_typed("-o base_config.evolver_enabled=true, or train alone: python main.py"),
         )
     if base.evolver_cem_min_length > base.evolver_cem_length:
         raise UsageError(
@@ -319,7 +324,7 @@ def _member(
     assert cluster is not None
     name = f"{plan.name}_{number}"
     main = commands_from_args(options, name)
-    flags = [f"--seed={plan.loaded.seed + number - 1}"]
+    flags = [f"--seed={plan.loaded.seed + number - 1}", *PAST_SUCCESS]  # members end with their generations
     if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
         flags += ["-o", f"sac_config.network_seed={plan.loaded.seed}"]
     main = replace(main, learner_flags=(*main.learner_flags, *flags))

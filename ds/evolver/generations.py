@@ -22,10 +22,9 @@ from algorithm.errors import StorageError, UsageError
 from algorithm.reading import read_json
 from algorithm.runs.checkpoints.manifest import DamagedError, Entry, check_listed
 from algorithm.runs.files import json_text, make_folder, write_durably, write_text
-from algorithm.runs.names import is_taken
+from algorithm.runs.names import POPULATION, is_taken
 from algorithm.system.files import rename, sync_folder
 
-CONFIG = "population.yaml"
 _FACTS = "population.json"
 _GENERATION = "generation.json"
 _MANIFEST = "manifest.json"
@@ -80,13 +79,13 @@ class PopulationDir:
         except OSError as error:
             raise StorageError.of(error, what="the population's folder cannot be made", where=path) from error
         write_text(path / _FACTS, json_text(facts))
-        write_text(path / CONFIG, config)
+        write_text(path / POPULATION, config)
         return folder
 
     @classmethod
     def open(cls, path: Path) -> PopulationDir:
         """Return an existing folder. Raises UsageError if it is none of a population."""
-        if not (path / CONFIG).is_file():
+        if not (path / POPULATION).is_file():
             raise UsageError(
                 "there is no such population",
                 where=path,
@@ -100,13 +99,13 @@ class PopulationDir:
 
         config: as for ``create``; generation: that goes on
         """
-        write_text(self.path / CONFIG, config)
+        write_text(self.path / POPULATION, config)
         self.write_lineage(generation)
 
     @property
     def config(self) -> Path:
         """The configuration as it was merged, before any draw."""
-        return self.path / CONFIG
+        return self.path / POPULATION
 
     @property
     def lock(self) -> Path:

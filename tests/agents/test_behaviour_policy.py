@@ -66,3 +66,31 @@ def test_a_choice_that_is_not_allowed_any_more_is_not_held():
     after = act(one, first, mask).action
     assert not (after[:, :5].astype(bool) & ~mask).any()
     np.testing.assert_allclose(after[:, 5:], first[:, 5:], atol=1e-6)
+
+
+def test_the_density_of_what_is_held_by_hand():
+    one, n = player(c=4.0, d=4.0), 400
+    first = act(one, HYBRID.action.padding(n))
+    np.testing.assert_allclose(first.behaviour_logp, [[-np.log(6.0), -2.0 * np.log(2.0)]] * n, rtol=1e-6)
+    after = act(one, first.action)
+    same = (after.action[:, :5] == first.action[:, :5]).all(1)
+    held = np.isclose(after.action[:, 5:], first.action[:, 5:], atol=1e-6).all(1)
+    discrete = np.where(same, 0.75 + 0.25 / 6.0, 0.25 / 6.0)
+    np.testing.assert_allclose(np.exp(after.behaviour_logp[:, 0]), discrete, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(after.behaviour_logp[~held, 1]), 0.25 / 4.0, rtol=1e-5)
+    assert (np.exp(1e3 - after.behaviour_logp[held, 1]) == 0.0).all(), "it had a probability"
+    forbidden = act(one, first.action, ~first.action[:, :5].astype(bool))
+    np.testing.assert_allclose(np.exp(forbidden.behaviour_logp[:, 0]), 1.0 / 2.0, rtol=1e-5)
+
+
+def test_weighted_by_its_ratio_a_held_action_stands_for_any_policy():
+    """E_μ[π/μ · f] = E_π[f] behind any action: π is (1 + u) / 4 on the first number, and 3 : 2 : 1."""
+    one, n = player(c=2.0, d=2.0), 40_000
+    first = act(one, HYBRID.action.padding(1)).action.repeat(n, 0)
+    acted = act(one, first)
+    u, choices = acted.action[:, 5], acted.action[:, :3]
+    policy = np.stack([np.log(choices @ [0.5, 1 / 3, 1 / 6] / 2.0), np.log((1.0 + u) / 4.0)], 1)
+    ratio = np.exp(policy - acted.behaviour_logp)
+    assert ratio.mean(0) == pytest.approx([1.0, 1.0], abs=0.05)
+    assert (ratio[:, 1] * u).mean() == pytest.approx(1.0 / 3.0, abs=0.03)
+    assert (ratio[:, :1] * choices).mean(0) == pytest.approx([0.5, 1 / 3, 1 / 6], abs=0.03)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from algorithm.config import cli, load_config
+from algorithm.config import cli, elsewhere, load_config
 from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args
-from algorithm.config.schema import BaseConfig
+from algorithm.config.schema import BaseConfig, Config, fields
 from algorithm.env.config import UnityArgs
 from tests.config.conftest import PENDULUM
 
@@ -115,6 +115,18 @@ def test_checkpoints(text, which):
         ("x --env_args word", "neither k=v,k=v nor a YAML mapping"),
         ("", "required: env"),
         ("x y", "unrecognized arguments: y"),
+        ("x --algo ppo", "write python main.py x -o algorithm=PPO"),
+        ("--algo=crossq --env x", "write python main.py x --preset cross"),
+        ("x --algo td3", "write one of -o algorithm=SAC, -o algorithm=PPO"),
+        ("x --total_timesteps 100", "write python main.py x --max_step 100"),
+        ("--env-id x --n-steps 9 --algo ppo", "write python main.py x -o ppo_config.rollout_step=9 -o algo"),
+        ("x --lr 3e-4 --capture-video", "x -o sac_config.learning_rate=3e-4 -o eval_config.video=true"),
+        ("x --num-envs", "python main.py --help shows every flag"),
+        ("x --max-step 3", "did you mean --max_step?"),
+        ("train x --seed 1", "write python main.py x --seed 1"),
+        ("x evaluate", "write python main.py x --eval 10"),
+        ("list", "write python main.py --list"),
+        ("train", "name what to train: python main.py gym/pendulum"),
         ("x --age 3", "unrecognized arguments"),  # no abbreviations: they would change meaning with new flags
     ],
 )
@@ -128,6 +140,30 @@ def test_mistakes_are_told_in_the_common_shape(argv, said, capsys):
 def test_nothing_at_all_is_told_what_to_name(capsys):
     text = refused([], capsys)
     assert "name what to train: python main.py gym/pendulum, or python main.py CartPole-v1" in text
+
+
+@pytest.mark.parametrize(
+    "typed, program",
+    [("bin/asac", "asac"), ("asac/__main__.py", "python -m asac"), ("main.py", "python main.py")],
+)
+def test_what_to_write_begins_as_what_was_typed(typed, program, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", [typed])
+    assert f"write {program} x --max_step 9" in refused(["x", "--total_timesteps", "9"], capsys)
+
+
+def test_a_task_may_have_the_name_of_a_command(task):
+    task(PENDULUM, name="test")
+    assert parse_args(["test"]).env == "test"
+
+
+def test_what_other_libraries_say_is_said_in_names_that_exist():
+    keys = {path[-1] for path, _ in fields()}
+    assert {name for ours in (elsewhere.KEYS | elsewhere.RELATED).values() for name in ours} <= keys
+    for flags in (*elsewhere.COMMANDS.values(), *elsewhere.SWITCHES.values()):
+        parse_args([*flags, "x"])
+    for ours in {*elsewhere.FLAGS.values(), *elsewhere.ALGORITHMS.values()} - {"{}"}:
+        value = "cpu" if "--device" in ours else "3"
+        parse_args(["x", *ours.format(value).split()])
 
 
 def test_every_refusal_begins_as_an_error(capsys):
@@ -161,14 +197,19 @@ def test_playing_is_told_from_training(argv, plays):
 
 def test_unity_flags_have_no_effect_and_say_so():
     options = parse_args(["x", "-p", "5006", "--editor"])
-    base = BaseConfig(env_type="GYM", env_name="x")
-    assert notices(options, base) == [
+    gym = Config(base_config=BaseConfig(env_type="GYM", env_name="x"))
+    unity = Config(base_config=BaseConfig(env_type="UNITY", env_name="x"))
+    assert notices(options, gym) == [
         "--port has no effect on GYM: it is for Unity environments",
         "--editor has no effect on GYM: it is for Unity environments",
     ]
     assert all("no effect on this command" in notice for notice in notices(options, None))
-    assert notices(options, BaseConfig(env_type="UNITY", env_name="x")) == []
-    assert notices(parse_args(["x"]), base) == []
+    assert notices(options, unity) == []
+    assert notices(parse_args(["x"]), gym) == []
+    sampled = {"reset_config": {"mass": {"uniform": [1, 2]}, "size": 1}}
+    (notice,) = notices(parse_args(["x"]), gym.model_copy(update=sampled))
+    assert "reset_config.mass is handed to reset() as it is" in notice
+    assert notices(options, unity.model_copy(update=sampled)) == []
 
 
 @pytest.mark.parametrize("flag", ["-p", "--port", "--unity_port"])
@@ -189,14 +230,19 @@ def test_a_wrong_port_is_refused(port, capsys):
 
 def test_listening_on_every_interface_is_announced():
     base = BaseConfig(env_type="UNITY", env_name="x", unity_args=UnityArgs(listen="all"))
-    assert "neither a password nor encryption" in "".join(notices(parse_args(["x"]), base))
+    assert "neither a password nor encryption" in "".join(
+        notices(parse_args(["x"]), Config(base_config=base))
+    )
 
 
 @pytest.mark.parametrize("keys", [{"max_step_each_iter": 50}, {"reset_on_iteration": True}], ids=str)
 def test_a_reset_of_one_unity_agent_is_announced_as_one_of_all(keys):
-    (notice,) = notices(parse_args(["x"]), BaseConfig(env_type="UNITY", env_name="x", **keys))
+    unity, gym = (
+        Config(base_config=BaseConfig(env_type=kind, env_name="x", **keys)) for kind in ("UNITY", "GYM")
+    )
+    (notice,) = notices(parse_args(["x"]), unity)
     assert "all its agents" in notice
-    assert notices(parse_args(["x"]), BaseConfig(env_type="GYM", env_name="x", **keys)) == []
+    assert notices(parse_args(["x"]), gym) == []
 
 
 def test_help_shows_every_flag_and_the_examples(capsys):

@@ -43,8 +43,22 @@ def test_the_name_is_enough(here, monkeypatch, name, label):
     loaded = load_config(name, require_runnable=True)
     base = loaded.config.base_config
     assert (base.env_type, base.env_name, loaded.env_label) == ("GYM", name, label)
-    assert loaded.differences().keys() <= {"base_config.env_type", "base_config.env_name"}
+    assert loaded.differences().keys() <= {
+        f"base_config.{k}" for k in ("env_type", "env_name", "stop_at_return")
+    }
     assert (loaded.env_dir, loaded.file) == (here, None)
+
+
+def test_only_without_a_file_the_training_ends_with_success(here):
+    def stop(*given: str) -> object:
+        return load_config(*given, require_runnable=True).config.base_config.stop_at_return
+
+    (here / "mine.yaml").write_text("default: {}\nown: {base_config: {stop_at_return: 300}}\n")
+    assert stop("CartPole-v1") == stop("CartPole-v1", "mine.yaml") == "auto"
+    assert stop("CartPole-v1", "mine.yaml:own") == 300.0
+    assert stop("gym/cart_pole") is None
+    with pytest.raises(ConfigError, match="evaluations on the way"):
+        load_config("CartPole-v1", "mine.yaml:own", ["eval_config.per_step=-1"])
 
 
 def test_a_task_of_the_control_suite_has_a_prefix(here):
@@ -94,7 +108,7 @@ def test_all_tasks_are_listed_only_where_nothing_is_near(here, monkeypatch):
     assert near.fix == f"did you mean `dm_control/cartpole` or `CartPole-v1`? {others}"
     assert "toy/recall" in far.fix and far.fix.endswith(others)
     (package,) = refusal("ALE/Pong-v5").problems
-    assert package.fix == f"did you mean `atari/pong`? {others}"
+    assert package.fix == f"did you mean `ale_py:ALE/Pong-v5` or `atari/pong`? {others}"
 
 
 @pytest.mark.parametrize(
@@ -108,8 +122,14 @@ def test_all_tasks_are_listed_only_where_nothing_is_near(here, monkeypatch):
         ("cartpole-v7", "`CartPole-v1`?"),
         ("LunarLander-v2", "`LunarLander-v3`?"),
         ("HalfCheeta", "`HalfCheetah-v5`"),
+        ("BreakoutNoFrameskip-v4", "did you mean `ale_py:BreakoutNoFrameskip-v4`"),
+        ("MiniGrid-Empty-5x5-v0", "did you mean `minigrid:MiniGrid-Empty-5x5-v0`"),
+        ("popgym-RepeatPreviousEasy-v0", "`popgym:popgym-RepeatPreviousEasy-v0` or `popgym/repeat_previous`"),
+        ("HopperBulletEnv-v0", "did you mean `pybullet_envs_gymnasium:HopperBulletEnv-v0`"),
+        ("dm_control/cartpole-swingup-v0", "did you mean `dm.cartpole.swingup`"),
         ("qqqqqq", "of another package is module:Id, one of your own file.py:Id"),
         (":X", "of another package is module:Id"),
+        ("x" * 300, "File name too long"),
     ],
 )
 def test_what_is_no_name_is_told_with_what_is_near(here, name, said):

@@ -31,6 +31,9 @@ SINGLE = {
     "no block": ("  n_step: 3", "unknown key `n_step`", 5, "belongs under sac_config"),
     "block in block": ("  sac_config:\n    eval_config: {}", "`sac_config.eval_config`", 6, "the top level of a section"),
     "typo elsewhere": ("  sac_config: {capacty: 9}", "`sac_config.capacty`", 5, "`replay_config.capacity`"),
+    "another library's key": ("  sac_config: {lr: 1}", "`sac_config.lr`", 5, "did you mean `learning_rate`?"),
+    "another library's key elsewhere": ("  sac_config: {n_epochs: 9}", "`sac_config.n_epochs`", 5, "`ppo_config.num_epoch`"),
+    "another library's key of several": ("  ent_coef: 9", "`ent_coef`", 5, "`sac_config.init_log_alpha` or `ppo_config.entropy_coef` or"),
     "wild key": ("  sac_config: {zzzzzz: 9}", "`sac_config.zzzzzz`", 5, "known here: nn, seed"),
     "text for number": ("  sac_config:\n    n_step: many", "wrong value `sac_config.n_step: many`", 6, "≥ 1"),
     "fraction for int": ("  sac_config: {n_step: 2.5}", "wrong value `sac_config.n_step: 2.5`", 5, "whole number"),
@@ -207,8 +210,8 @@ def test_an_unknown_section_lists_the_known_ones(task):
     assert problem.what == "unknown section `vanila`" and "did you mean `vanilla`" in problem.fix
 
 
-def test_a_file_without_sections_is_told_so(task):
-    task("base_config: {env_type: GYM}\n")
+def test_a_file_that_has_sections_and_keys_beside_them_is_told_so(task):
+    task("base_config: {env_type: GYM}\nfast: {}\n")
     assert "write `default:` above everything" in only(refusal("gym/task")).fix
     task("fast: {}\n")
     assert only(refusal("gym/task")).fix == "sections: fast"

@@ -63,5 +63,5 @@ def test_a_key_is_declared_in_one_place_and_generated_files_follow(copy):
     assert changed - reference.generated().keys() == {OWNER}, "one edit in one file"
     assert changed >= reference.generated().keys()
     listing = (copy / "algorithm" / "default_config.yaml").read_text("utf-8")
-    assert "# [new] [shared] [fixed] Share of units.\n  dropout: 0.25\n" in listing
+    assert "# [shared] [fixed] Share of units.\n  dropout: 0.25\n" in listing
     assert json.loads(python(copy, "-c", USE)) == [["refused: other networks"], 1, 1.0]

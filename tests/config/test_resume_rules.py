@@ -92,7 +92,7 @@ def test_all_that_is_refused_is_told_at_once_with_the_way_back(loaded):
         "it was Pendulum-v1 and is now CartPole-v1",
         "-o base_config.env_name=Pendulum-v1",
         "-o 'base_config.env_args={g: 9.8}'",
-        "a curriculum is what reset_config is for",
+        "reset_config may change",
         "-o sac_config.seed=1",
         "or train a new run: -n NAME without --resume",
     ):

@@ -12,6 +12,7 @@ from algorithm.config.shipped_sections import MEMORY, SEED, leaves, reasons
 from algorithm.config.tree import from_value
 from algorithm.config.validation import build
 from algorithm.fields import facts_of
+from algorithm.runs.listing import listing as page
 from tests.config.conftest import PENDULUM
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -62,8 +63,14 @@ def test_the_seed_order_is_kept():
 
 
 @pytest.mark.parametrize("name", ["seed_default.yaml", "seed_distributed.yaml"])
-def test_the_listings_load_as_a_whole_configuration(name):
+def test_the_listings_load_as_a_whole_configuration_and_as_they_are_pasted(task, name):
     loaded = load_config_file(GOLDEN / name)
+    task((GOLDEN / name).read_text("utf-8"))
+    pasted = load_config("gym/task", overrides=["sac_config.n_step=5"], seed=loaded.seed)
+    assert pasted.config.sac_config.n_step == 5 and pasted.source == "config.yaml, one section"
+    assert pasted.config.replay_config == loaded.config.replay_config
+    assert load_config("gym/task", "config", seed=loaded.seed).config == loaded.config
+    assert "none  the file is one section" in page("gym/task", Path("models"))
     written = {".".join(path): value for path, value in flat(listing(name))}
     expected = {key: value for key, value in written.items() if value != default_of(key)}
     assert loaded.differences() == {k: v for k, v in expected.items() if k != "ma_config"}

@@ -86,6 +86,7 @@ def test_every_word_of_a_line_is_a_key_and_a_value():
 
 
 def test_the_line_of_an_evaluation():
+    assert evaluation_line(Evaluation(1, 2.0, 3.0, 4, "Ball"), best=False).startswith("eval behaviour=Ball ")
     line = evaluation_line(Evaluation(2000, -1234.56789, 30.0, 10), best=True)
     assert line == "eval step=2000 return_mean=-1234.57 return_ci95=30 episodes=10 best=1"
 
@@ -282,20 +283,40 @@ def test_a_warning_that_still_stands_at_the_end_is_not_repeated(between):
     assert plain(stream).count("take care") == " ".join(shown).count("take care") == (2 if between else 1)
 
 
-def test_commands_are_never_broken_over_lines():
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_commands_are_never_broken_over_lines_and_a_doubtful_result_is_yellow(doubtful):
     stream, console = live(60)
     command = "python main.py gym/pendulum " + "x" * 100
     with console:
-        console.finish([("evaluation", "-1 [red]")], [("use it", command)])
+        console.finish([("evaluation", "-1 [red]")], [("use it", command)], doubtful=doubtful)
     assert command in plain(stream).splitlines()
+    assert ("\x1b[33m" in stream.getvalue(), "\x1b[32m" in stream.getvalue()) == (doubtful, not doubtful)
     assert "-1 [red]" in plain(stream), "text is not markup"
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(open_console(stream=Terminal()), LineConsole)
+    for term, styled in (("dumb", False), ("xterm", True)):
+        monkeypatch.setenv("TERM", term)
+        with open_console(stream=(stream := Terminal())) as console:
+            console.warn("take care")
+        assert ("\x1b" in stream.getvalue()) == styled
+
+
+def test_text_from_outside_steers_no_terminal(monkeypatch):
+    evil = "\x1b[2J\x9b2J\x07\u202egpj.\udc9b\r"
+    spelt = r"\x1b[2J\x9b2J\x07\u202egpj.\udc9b\r"
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(open_console(stream=Terminal()), LiveConsole)
+    for quiet in (False, True):
+        with open_console(stream=(stream := Terminal()), quiet=quiet) as console:
+            console.start([("run", [("name", evil)])])
+            console.progress(progress(rows=((evil, evil),)))
+            console.message(evil)
+            console.command(evil, evil)
+            console.warn(evil)
+            console.finish([(evil, evil)], [(evil, evil)])
+        shown = stream.getvalue()
+        assert spelt in shown
+        assert not [code for code in ("\x1b[2J", "\x9b", "\x07", "\u202e", "\udc9b") if code in shown]
 
 
 def test_everything_goes_to_the_log(tmp_path, logger):

@@ -111,9 +111,11 @@ def test_a_path_without_files_is_told_with_its_place(tmp_path):
         ("b.npz", f"{tmp_path / 'b.npz'} is no file, and matches none"),
         ("none/*.npz", "is no file, and matches none"),
         ("empty", "holds no .npz file"),
+        ("~nosuch/a.npz", "Could not determine home directory"),
+        ("x" * 200 + "/" + "y" * 5000, "File name too long"),
     ):
         said = refusal(tmp_path, spec, path)
-        assert f"demonstrations.path: {path}" in said and why in said, said
+        assert f"demonstrations.path: {path:.200}" in said and why in said, said
 
 
 FAULTS = {
@@ -170,16 +172,24 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path):
         assert "it is no recording" in refusal(tmp_path, spec, f"{name}.npz")
 
 
-def test_a_size_that_only_a_header_claims_costs_no_memory(tmp_path):
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((2**50,), f"0/reward has 8 bytes, and its header says float32 [{2**50}]"),
+        ((True, 2), "0/reward has the shape (True, 2)"),
+        ((-1, -2), "0/reward has the shape (-1, -2)"),
+    ],
+)
+def test_a_size_that_only_a_header_claims_costs_no_memory(tmp_path, shape, said):
     spec = record(tmp_path / "good.npz", "Pendulum-v1", 1, limit=2)
     with np.load(tmp_path / "good.npz") as file:
         arrays = {name: file[name] for name in file.files}
     np.savez(tmp_path / "a.npz", **{n: v for n, v in arrays.items() if n != "0/reward"})
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive, archive.open("0/reward.npy", "w") as member:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (2**50,)}
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(member, header)
         member.write(b"\0" * 8)
-    assert f"0/reward has 8 bytes, and its header says float32 [{2**50}]" in refusal(tmp_path, spec)
+    assert said in refusal(tmp_path, spec)
 
 
 def test_bytes_at_random_are_survived(tmp_path, rng):

@@ -50,7 +50,7 @@ def test_a_family_without_remote_actors_is_refused(folder, capsys, monkeypatch):
     alone = replace(on_policy.FAMILIES["PPO"], make_acting=None)
     monkeypatch.setitem(on_policy.FAMILIES, "PPO", alone)
     said = refused(capsys, "-o", "algorithm=PPO")
-    assert "PPO has no actors in other processes" in said and "python main.py task" in said
+    assert "PPO has no actors in other processes" in said and "python main.py ./task" in said
 
 
 def test_a_port_that_is_taken(folder, capsys):

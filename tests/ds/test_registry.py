@@ -48,8 +48,10 @@ class Scene:
         self.actors.queued(one, newest - one.version)
         return one
 
-    def beat(self, actor, newest=0, version=0, steps=0, waiting=0, dropped=0):
-        beat = Beat(actor=actor, version=version, steps=steps, waiting=waiting, dropped=dropped)
+    def beat(self, actor, newest=0, version=0, steps=0, waiting=0, dropped=0, faults=(0, 0)):
+        beat = Beat(
+            actor=actor, version=version, steps=steps, waiting=waiting, dropped=dropped, faults=faults
+        )
         return self.actors.beat(beat, newest - beat.version)
 
     def bye(self, actor):
@@ -290,6 +292,20 @@ def test_state_round_trip():
     assert scene.restarted().restarted().actors.state() == state
     with pytest.raises(KeyError):
         scene.actors.load_state({})
+
+
+def test_faults_of_actors_are_counted_once_by_whichever_learner():
+    scene = Scene()
+    for actor, *beats in (("a", (1, 0), (3, 2), (0, 0), (3, 2)), ("b", (0, 1))):
+        scene.hello(actor)
+        for faults in beats:
+            scene.beat(actor, faults=faults)
+    assert scene.actors.take_faults() == {"env_restarts": 3, "non_finite": 3}
+    assert not any(scene.actors.take_faults().values())
+    scene = scene.restarted()
+    scene.hello("a")
+    scene.beat("a", faults=(4, 2))
+    assert scene.actors.take_faults() == {"env_restarts": 1, "non_finite": 0}
 
 
 def test_a_flood_of_nonsense_is_counted_and_told_of_in_a_line():

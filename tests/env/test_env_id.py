@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import gymnasium as gym
 import pytest
 
+from algorithm import command
 from algorithm.env.env_id import register_env, resolve_env_id, source_file
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError
@@ -47,6 +51,35 @@ def test_a_file_that_is_not_there_is_named_with_where_it_was_looked_for(folder):
         resolve_env_id("absent.py:X", folder)
     assert str(folder / "absent.py") in caught.value.why
     assert str(folder.parent / "here" / "absent.py") in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "found"),
+    [("CartPole-v1", "z3.py", False), ("CartPole-v1", "nn.py", True), ("own_env:Own", "z3.py", True)],
+)
+def test_modules_where_the_user_stands_are_imported_only_if_something_there_is_named(
+    folder, name, beside, found
+):
+    """torch imports a module called z3, if there is one."""
+    here = folder.parent / "here"
+    own_env.write(here)
+    (here / beside).touch()
+    make_vec_env("GYM", name, folder=here, seed_of=SEEDS).close()
+    assert (str(here) in sys.path[1:]) == found
+
+
+def test_a_program_takes_no_modules_from_the_folder_that_python_puts_first(folder, monkeypatch):
+    root, first, other = str(Path(command.__file__).parents[1]), str(folder), folder / "site"
+    (other / "algorithm").mkdir(parents=True)
+    (other / "algorithm" / "__init__.py").touch()
+    for path, left in (
+        ([first, root], [root]),
+        ([first], [root]),
+        ([first, str(other)], [root, str(other)]),  # workers take this version, too
+    ):
+        monkeypatch.setattr(sys, "path", path)
+        command.leave_first_folder()
+        assert sys.path == left
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -97,11 +130,22 @@ def test_a_misspelt_id_is_told_with_what_there_is(folder, name):
     assert caught.value.fix.endswith("there: Own, Own-v0")
 
 
-def test_a_file_with_a_mistake_is_told_as_one(folder):
-    (folder / "own_env.py").write_text("import gymnasium\ngymnasium.absent\n")
+@pytest.mark.parametrize(
+    ("source", "why", "fix"),
+    [
+        ("import gymnasium\ngymnasium.absent\n", "AttributeError", "check base_config.env_name"),
+        ("class Own(:\n    pass\n", "SyntaxError", "correct line 1 of {file}:\nclass Own(:"),
+        ("import gym\n", "ModuleNotFoundError", "write `import gymnasium as gym`"),
+        ("import gym_core\n\nclass Own(gym_core.Env):\n    pass\n", "of gym, and not", "as gym`"),
+    ],
+)
+def test_a_file_with_a_mistake_is_told_as_one(folder, source, why, fix):
+    (folder / "gym_core.py").write_text("class Env:\n    __module__ = 'gym.core'\n")
+    (folder / "own_env.py").write_text(source)
     with pytest.raises(EnvError, match="could not be made") as caught:
         make_vec_env("GYM", "own_env.py:Own", folder=folder, n=2, seed_of=SEEDS)
-    assert "AttributeError" in caught.value.why
+    assert why in caught.value.why
+    assert fix.format(file=folder / "own_env.py") in caught.value.fix
 
 
 def test_a_wrapper_is_offered_as_no_environment(folder):

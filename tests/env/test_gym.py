@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from algorithm.env.gym import GymEnv, GymRecipe
+from algorithm.env.gym import GymEnv, GymRecipe, reward_threshold
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError, UsageError
 from algorithm.seeding import episode_seeds
@@ -124,6 +124,28 @@ def test_a_package_that_is_missing_is_told_with_what_brings_it(monkeypatch, n):
     monkeypatch.setitem(gym.registry, "Absent-v0", gym.envs.registration.EnvSpec("Absent-v0", **args))
     with pytest.raises(EnvError, match=r'pip install -e "\.\[box2d\]"'):
         make_vec_env("GYM", "Absent-v0", n=n, seed_of=SEEDS)
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize(("spaces", "n", "what"), [
+    ({}, 1, "the environment has no observation_space"),
+    ({"observation_space": gym.spaces.Discrete(2), "action_space": 2}, 1, "a builtins.int is no"),
+    ({"num_envs": 2, "single_observation_space": gym.spaces.Discrete(2)}, 2, "no single_action_space"),
+])  # fmt: skip
+def test_an_environment_without_spaces_is_told_what_to_write(monkeypatch, spaces, n, what):
+    base = gym.Env if n == 1 else gym.vector.VectorEnv
+    own = {"entry_point" if n == 1 else "vector_entry_point": lambda **_: type("Bare", (base,), spaces)()}
+    monkeypatch.setitem(gym.registry, "Bare-v0", gym.envs.registration.EnvSpec("Bare-v0", **own))
+    with pytest.raises(EnvError, match="has no") as caught:
+        make_vec_env("GYM", "Bare-v0", n=n, seed_of=SEEDS)
+    assert what in str(caught.value) and "_space = gymnasium.spaces." in caught.value.fix
+
+
+def test_what_counts_as_solved_is_what_the_registry_says():
+    assert reward_threshold("CartPole-v1", []) == 475.0
+    assert reward_threshold("CartPole-v1", [{"TimeAwareObservation": None}]) == 475.0
+    assert reward_threshold("CartPole-v1", [{"TransformReward": {"func": None}}]) is None
+    assert reward_threshold("Pendulum-v1", []) is reward_threshold("NoSuchTask-v0", []) is None
 
 
 def test_an_unknown_suite_is_refused():

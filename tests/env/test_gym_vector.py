@@ -337,7 +337,7 @@ def test_failures_count_the_steps_before_them():
 
 
 class Wrong(DiaryVector):
-    """Returns one thing in a wrong shape, or ends an episode without its last observation."""
+    """Returns one thing in a wrong shape or undefined, or ends an episode without its last observation."""
 
     def __init__(self, what: str) -> None:
         super().__init__(2, mode=SAME)
@@ -356,6 +356,8 @@ class Wrong(DiaryVector):
             found["infos"]["_final_obs"] = np.zeros(2, np.bool_)
         elif self._what == "final_obs":
             found["infos"]["final_obs"] = np.zeros((2, 1))
+        elif self._what == "undefined":
+            found["terminations"] = np.array([0.0, np.nan])
         elif self._what in names:
             found[self._what] = found[self._what][0]
         return tuple(found.values())
@@ -369,6 +371,7 @@ class Wrong(DiaryVector):
         ("masked", "without its last observation"),
         ("first", r"observation 'obs' has shape \(4,\), its space says \(2, 4\)"),
         ("observations", "observation 'obs' has shape"),
+        ("undefined", "terminations are NaN, neither true nor false"),
         ("final_obs", r"final_obs.* of environment 0: observation 'obs' has shape \(1,\), its space says"),
         *((what, rf"{what} have shape \(\) instead of \(2,\)")
           for what in ("rewards", "terminations", "truncations")),

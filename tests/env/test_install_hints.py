@@ -36,14 +36,15 @@ def importing(name: str, monkeypatch: pytest.MonkeyPatch) -> Exception:
 def test_a_missing_package_is_told_with_its_extra(
     name: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert f'pip install -e ".[{extra}]"' in advice(importing(name, monkeypatch), "else")
+    assert advice(importing(name, monkeypatch), "else") == (
+        f'in the project\'s folder: {sys.executable} -m pip install -e ".[{extra}]"'
+    )
 
 
 def test_an_installed_package_names_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("algorithm.env.install_hints._CHECKOUT", tmp_path / "pyproject.toml")
     error = ModuleNotFoundError("No module named 'pybullet_envs_gymnasium'")
-    expected = f'{sys.executable} -m pip install "advanced-soft-actor-critic[bullet]"'
-    assert advice(error, "else") == expected
+    assert advice(error, "else").endswith('-m pip install ".[bullet]"'), "the project is on no index"
 
 
 def test_atari_preprocessing_without_opencv_is_told_with_its_extra() -> None:

@@ -130,6 +130,8 @@ def test_choices_are_not_spread_over_a_shape_they_do_not_have(value):
     (Tuple([Discrete(2), gym.spaces.Sequence(Discrete(2))]), ["'1' is a Sequence", "MultiBinary"]),
     (gym.spaces.OneOf([Discrete(2)]), ["OneOf"]),
     (Dict(), ["observation space", "is empty"]),
+    (Box(0, 1, (0,)), ["observation space", "is empty"]),
+    (Dict(a=Box(0, 1, (3, 0)), b=Discrete(2)), ["(3, 0)", "is empty"]),
     (Dict({"a/0": Discrete(2), "a": Tuple([Discrete(2)])}), ["both called 'a/0'"]),
 ])  # fmt: skip
 def test_what_cannot_be_served_is_refused_with_the_reason(space, fragments):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from algorithm.env.atari import PressFire
+from algorithm.env.base import Fault
 from algorithm.env.gym import GymRecipe
 from algorithm.env.redirect_output import silence
 from algorithm.env.registry import PoolOptions, make_vec_env
@@ -44,6 +45,26 @@ def test_wrappers_are_put_on_in_their_order_with_their_arguments():
     env.reset(1)
     seen, reward, *_ = env.step(np.zeros(1, np.float32))
     assert (seen.obs["obs"].item(), reward) == (2.0, -2.0)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_wrappers_whose_statistics_are_in_no_checkpoint_are_told_once_with_what_to_do(workers):
+    told: list[Fault] = []
+    env = make_vec_env(
+        "GYM",
+        "tests.toys:Endless-v0",
+        n=2,
+        pool=PoolOptions(workers=workers, on_fault=told.append),
+        wrappers=[{"NormalizeObservation": None}, {"NormalizeReward": None}],
+        seed_of=lambda index, episode: 0,
+    )
+    for _ in range(2):
+        env.reset()
+    env.close()
+    names = ["NormalizeReward", "NormalizeObservation"]
+    assert [fault.what.split()[2] for fault in told] == names
+    assert all(word in told[0].fix for word in ("sac_config.reward_scaling", "eval_config.wrappers"))
+    assert "sac_config.use_normalization" in told[1].fix
 
 
 @pytest.mark.parametrize("workers", [0, 1])

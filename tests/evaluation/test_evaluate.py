@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from algorithm.config.schema import Config
 from algorithm.data import Segment
 from algorithm.errors import EnvError
 from algorithm.evaluation import evaluate as module
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback, ProgressLines
 from algorithm.evaluation.evaluate import Performance, evaluate
+from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.collector import LocalCollector
 from algorithm.roles import Episode
 from algorithm.spec import DEFAULT_BEHAVIOUR
@@ -122,6 +124,37 @@ def test_callbacks_of_a_list_run_in_order_and_all_end_even_if_one_raises():
     with pytest.raises(OSError, match="cannot end"):
         evaluate(Guests(["T"], {0}), ONE, 1, callback=callback)
     assert told == ["abegin", "bbegin", ("a", 1), ("b", 1), "aend", "bend"]
+
+
+@pytest.mark.parametrize(
+    ("time_limit", "each_iter", "own", "limit"),
+    [
+        (None, -1, None, 10_000),
+        (200, -1, None, -1),
+        (None, 50, None, 50),
+        (200, 50, 30, 30),
+        (None, -1, -1, -1),
+        (None, 50, 80, 50),
+    ],
+)
+def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, limit):
+    config = Config.model_validate(
+        {"base_config": {"max_step_each_iter": each_iter}, "eval_config": {"max_step": own}}
+    )
+    assert episode_limit(config, time_limit) == limit
+    line = cut_off_line([Performance((1.0, 2.0), (limit, 7))], config, limit)
+    if limit in (-1, 50):  # never, or by the limit of the training, which is known
+        assert line is None
+    else:
+        assert f"1 of 2 episodes of the evaluation were cut off after {limit:,} steps" in line
+
+
+def test_an_evaluation_that_takes_long_shows_a_line_every_ten_seconds():
+    said, seconds = [], iter(range(0, 1000, 4))
+    lines = ProgressLines(said.append, clock=lambda: float(next(seconds)))
+    for number in range(6):
+        lines.step([Episode("a", 0, 1.0, 2)] if number == 1 else [])
+    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (3, 5)]
 
 
 def test_an_evaluation_whose_episodes_are_always_cut_off_ends(monkeypatch):

@@ -15,8 +15,10 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from algorithm.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
-from algorithm.evaluation.play import Logged, table
+from algorithm.evaluation.logged import Logged
+from algorithm.evaluation.play import table
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from tests.preflight.test_check import LIMITS
@@ -129,12 +131,25 @@ def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys
     rows = dict(line.strip().split("  ", 1) for line in said.splitlines() if line.startswith("  "))
     rows = {name: value.strip() for name, value in rows.items()}
     assert rows["checkpoint"] == "step 260" and rows["episodes"] == "2" and rows["length"] == "20.0 steps"
-    assert rows["mean return"].startswith(f"{mean:.1f} ± ") and "(95 %)" in rows["mean return"]
+    assert rows["mean return"].startswith(f"{mean:.1f} ± ") and "(Student's 95 %)" in rows["mean return"]
     assert rows["min and max"] == f"{min(returns):.1f} and {max(returns):.1f}"
     assert rows["logged"] == "the same, to the last bit"
     assert rows["file"] == "models/task/a/evaluation.json"
     assert rows["watch"] == "python main.py ./task -n a --watch --ckpt=260"
     assert said.count("episode ") == 2
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("flags", [("--eval=1",), ("--run", "-o", "base_config.max_iter=1")])
+def test_a_result_that_cannot_be_written_is_shown(folder, capsys, monkeypatch, flags):
+    def refuse(path, value):
+        raise StorageError("a file cannot be written", where=path, why="Read-only file system")
+
+    monkeypatch.setattr("algorithm.evaluation.play.write_json", refuse)
+    assert run(*flags) == 0
+    said = capsys.readouterr().out
+    assert "the result stands here alone" in said and "Read-only file system" in said
+    assert "mean return" in said
 
 
 @pytest.mark.parametrize(("flags", "says"), [

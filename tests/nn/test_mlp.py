@@ -7,9 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from algorithm.nn.defaults import ModelPolicy, ModelQ
-from algorithm.nn.mlp import hidden_layers, mlp, residual_mlp
+from algorithm.nn.defaults import ModelPolicy, ModelQ, ModelRep
+from algorithm.nn.memories import AttentionRep, RecurrentRep
+from algorithm.nn.mlp import ACTIVATIONS, hidden_layers, mlp, residual_mlp
+from algorithm.nn.norm import BatchNorm, NormedLinear
 from algorithm.nn.protocols import q_size
+from algorithm.on_policy.networks import TanhPolicy, TanhValue
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2,), continuous=2))
@@ -46,6 +49,25 @@ def test_default_networks_have_every_kind(options, size):
     assert q(torch.randn(7, 3), torch.randn(7, 2)).shape == (7, q_size(SPEC.action))
     found = policy(torch.randn(7, 3), {})
     assert found.logits.shape == (7, 2) and found.continuous.mean.shape == (7, 2)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_default_network_takes_an_activation(name):
+    kinds = {type(make()) for make in ACTIVATIONS.values()}
+    networks = (
+        *(ModelQ(SPEC, 3, activation=name, **own) for own in ({}, {"norm": "batch"}, {"block": "residual"})),
+        *(kind(SPEC, 3, activation=name) for kind in (ModelPolicy, TanhPolicy, TanhValue)),
+        *(kind(SPEC, activation=name, dense_depth=1) for kind in (ModelRep, RecurrentRep)),
+        AttentionRep(SPEC, 4, activation=name, dense_depth=1),
+    )
+    for network in networks:
+        assert {type(layer) for layer in network.modules()} & kinds == {type(ACTIVATIONS[name]())}
+
+
+def test_only_behind_relu_a_norm_takes_away_the_length_of_a_row():
+    for activation, kept in ((nn.ReLU, True), (nn.Tanh, False)):
+        layer, _, norm = mlp(3, [4], norm="batch", activation=activation)[1:]
+        assert isinstance(layer, NormedLinear) is kept and isinstance(norm, BatchNorm)
 
 
 def test_what_does_not_fit_is_refused():

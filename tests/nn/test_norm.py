@@ -161,13 +161,15 @@ def test_where_the_layers_stand():
 
 
 def test_rows_of_length_one_by_hand():
-    layer = NormedLinear(2, 1, bias=False)
+    layer, norm = NormedLinear(2, 1, bias=False), of_one(mean=10.0, var=50.0)[0]
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([[3.0, 4.0]]))
-    layer.unify(SKIPPED)
+    layer.unify(SKIPPED, norm)
     assert layer.weight.tolist() == [[3.0, 4.0]]
-    layer.unify(TAKEN)
+    assert (float(norm.mean), float(norm.var)) == (10.0, 50.0)
+    layer.unify(TAKEN, norm)
     torch.testing.assert_close(layer.weight.data, torch.tensor([[0.6, 0.8]]))
+    torch.testing.assert_close(torch.stack([norm.mean, norm.var]), torch.tensor([[2.0], [2.0]]))
 
 
 @pytest.mark.parametrize("kind", ["batch", "batch_first"])
@@ -175,9 +177,13 @@ def test_unit_rows_leave_the_output_as_it_is(kind, monkeypatch):
     monkeypatch.setattr(module, "EPSILON", 1e-9)
     torch.manual_seed(0)
     net = mlp(3, [8, 8], 2, norm=kind)
+    with torch.no_grad():
+        net[1].weight.mul_(3.0)
     statistics, x = BatchStatistics([net]), torch.randn(64, 3)
     with statistics.of_batch():
         before = net(x)
+    alike = copy.deepcopy(net)  # with the same running statistics and rows of any length
+    BatchStatistics([alike]).settle(TAKEN, unify=False)
     statistics.settle(TAKEN, unify=True)
     lengths = [
         torch.cat([layer.weight, layer.bias[:, None]] if layer.bias is not None else [layer.weight], 1)
@@ -186,5 +192,16 @@ def test_unit_rows_leave_the_output_as_it_is(kind, monkeypatch):
     ]
     for rows in lengths:
         torch.testing.assert_close(rows.norm(dim=1), torch.ones(len(rows)))
+    torch.testing.assert_close(net(x), alike(x), atol=1e-4, rtol=1e-4)
     with statistics.of_batch():
         torch.testing.assert_close(net(x), before, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["batch", "batch_first"])
+def test_every_parameter_has_a_gradient(kind):
+    torch.manual_seed(0)
+    net = mlp(3, [8, 8], 2, norm=kind).double()
+    with BatchStatistics([net]).of_batch():
+        net(torch.randn(64, 3).double()).square().sum().backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad.abs().max() > 1e-9, name

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.config.schema import Config
 from algorithm.data import StepBatch
 from algorithm.errors import UsageError
+from algorithm.on_policy.config import contradictions
 from algorithm.on_policy.rollout import Rollout
+from algorithm.sac.config import SacConfig
 from tests.on_policy.agents import make, train, weights
 
 
@@ -128,6 +131,14 @@ def test_values_are_those_of_the_windows_and_each_row_is_encoded_once():
     assert encoded == [(rows, 1)] and rows < 0.7 * batch.obs_valid.sum()
 
 
+def test_a_sequence_of_a_memory_is_no_longer_than_a_rollout():
+    """So A2C has a memory with its defaults, whose rollouts have five steps."""
+    assert not list(contradictions(Config(algorithm="A2C", sac_config=SacConfig(seq_encoder="RNN"))))
+    agent, collector = make(algorithm="A2C", sac={"seq_encoder": "RNN"}, rep={"rnn_n": 8}, rollout_step=5)
+    train(agent, collector, 40)
+    assert agent.updates and dict(agent.rows())["memory"] == "recurrent, sequences of 5 steps"
+
+
 def test_keys_without_an_effect_are_told_and_a_training_that_learns_nothing():
     agent, _ = make(sequence_step=8)
     (line,) = agent.notices
@@ -137,3 +148,6 @@ def test_keys_without_an_effect_are_told_and_a_training_that_learns_nothing():
     (line,) = agent.notices
     assert line.startswith("nothing will be learned: a rollout has 1,200 steps")
     assert not make(rollout_step=500, n=2)[0].notices
+    agent, _ = make(sac={"use_normalization": True}, rollout_step=500, n=2)
+    (line,) = agent.notices
+    assert "the first update comes after 2,000, and the training ends at 1,000" in line

@@ -192,7 +192,7 @@ def test_what_a_training_refuses_is_refused(task, capsys, monkeypatch):
     with pytest.raises(UsageError, match="a replay of 500,000,000 rows needs"):
         planned(capsys, "-o", "replay_config.capacity=5e8")
     (task / "taken").mkdir(parents=True)
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="something else under the name"):
         planned(capsys, "-o", "base_config.name=taken")
 
 

@@ -26,8 +26,8 @@ RESULT = {
     "updates": 200,
     "seconds": 8.0,
     "seed": 7,
-    "last_eval": {"mean": -2.5, "ci95": [-3.0, -2.0], "episodes": 5, "step": 400},
-    "best_eval": {"mean": -2.5, "ci95": [-3.0, -2.0], "episodes": 5, "step": 400},
+    "last_eval": {"mean": -2.5, "ci95": 0.5, "episodes": 5, "step": 400},
+    "best_eval": {"mean": -2.5, "ci95": 0.5, "episodes": 5, "step": 400},
     "time": {"update": 6.0, "step": 2.0},
     "faults": {"env_restarts": 1},
 }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from algorithm.errors import StorageError
+from algorithm.evaluation.statistics import mean_interval
 from algorithm.report.charts import write_picture
 from algorithm.report.curves import Series, common_grid, group_lines, plot_curve, read_series
 from algorithm.report.summary import repeat_rows, repeat_summary
@@ -87,12 +88,12 @@ def test_what_is_drawn_is_what_was_measured(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Figure, "savefig", capture)
     plot_curve(tmp_path / "x.png", [series(0.0), series(30.0)])
-    mean = "evaluation, mean of 2 runs, 95 % interval"
+    mean = "evaluation, mean of 2 runs, Student's 95 % interval"
     assert drawn[mean].tolist() == [15, 115, 215]
     assert drawn["legend"] == [mean, "training episodes"]
     assert drawn["bands"] == 1
     plot_curve(tmp_path / "x.png", [series(0.0, label="one")])
-    assert drawn["legend"] == ["one, 95 % interval", "training episodes"]
+    assert drawn["legend"] == ["one, Student's 95 % interval", "training episodes"]
 
 
 def test_a_comparison_has_the_mean_of_each_experiment():
@@ -103,7 +104,11 @@ def test_a_comparison_has_the_mean_of_each_experiment():
     assert slow.y.tolist() == [10, 110, 210]
     assert fast.y.tolist() == [100, 200, 300]
     assert (slow.tone, fast.tone) == (0, 2)
-    assert slow.band is not None and fast.band is None  # one run alone has no interval
+    both = [mean_interval(values) for values in ([0.0, 20.0], [100.0, 120.0], [200.0, 220.0])]
+    low, high = slow.band
+    np.testing.assert_allclose(high - low, [2 * one.half_width for one in both])  # as in the terminal
+    np.testing.assert_allclose(high + low, [2 * one.mean for one in both])
+    assert np.isnan(fast.band).all()  # one run alone has no interval
     assert [line.style for line in lines] == ["run", "run", "line", "line"]
 
 
@@ -136,20 +141,20 @@ def test_repeat_summary_by_hand():
     assert last["values"] == [-1.0, -2.0, -3.0]
     assert last["mean"] == -2.0
     # s = 1, n = 3: half width 4.3027 / √3
-    assert last["ci95"] == pytest.approx([-4.4841, 0.4841], abs=1e-3)
-    assert summary["best_eval"]["ci95"] == [0.0, 0.0]
+    assert last["ci95"] == pytest.approx(2.4841, abs=1e-3)
+    assert summary["best_eval"]["ci95"] == 0.0
     assert repeat_rows(results) == [
         ("seed 1", "-1.0   best 0.0"),
         ("seed 2", "-2.0   best 0.0"),
         ("seed 3", "-3.0   best 0.0"),
-        ("mean, last", "-2.0 ± 2.5 (95 %) over 3 runs"),
-        ("mean, best", "0.0 ± 0.0 (95 %) over 3 runs"),
+        ("mean, last", "-2.0 ± 2.5 (Student's 95 %) over 3 runs"),
+        ("mean, best", "0.0 ± 0.0 (Student's 95 %) over 3 runs"),
     ]
 
 
 def test_repeat_summary_counts_only_what_was_evaluated():
     summary = repeat_summary([result(1, -1.0, -1.0), {"seed": 2, "last_eval": None}])
-    assert summary["last_eval"] == {"values": [-1.0, None], "mean": -1.0, "ci95": [None, None]}
+    assert summary["last_eval"] == {"values": [-1.0, None], "mean": -1.0, "ci95": None}
     assert repeat_rows([{"seed": 2}]) == [("seed 2", "not evaluated   best not evaluated")]
     json_text(summary)
     with pytest.raises(ValueError, match="no results"):

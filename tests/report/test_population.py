@@ -51,7 +51,7 @@ def test_a_page_by_hand():
         "task, pop population · not running · seed 3",
         "generations 2 that have ended members 2 1 given up in the last generation",
         "best score -10 pop_1, generation 1 environment steps 800 of all members",
-        "mean of 2 members, 95 % interval pop_1, the best of the last generation",
+        "mean of 2 members, Student's 95 % interval pop_1, the best of the last generation",
         "Dotted: the end of each generation.",
         "member rank score sac_config.learning_rate origin parents end",
         "pop_1 1, elite -10 0.001 drawn 1 complete",
@@ -69,7 +69,7 @@ def test_the_mean_is_over_members_and_the_best_stands_out():
     evaluated("pop_1", -40.0, -30.0, -20.0, -10.0)
     evaluated("pop_2", -60.0, -50.0, -40.0, -30.0)
     (label, *_) = [svg["aria-label"] for svg in page_of(two_generations()).all("svg")]
-    assert "mean of 2 members, 95 % interval from -50 to -20" in label
+    assert "mean of 2 members, Student's 95 % interval from -50 to -20" in label
     assert "pop_1, the best of the last generation from -40 to -10" in label
 
 
@@ -78,8 +78,8 @@ def test_scores_are_best_mean_and_worst():
     # Generation 0: -10 and -20. Generation 1: -10, -20 and -70, mean -33.3.
     (label,) = {s["aria-label"] for s in page_of(lines).all("svg") if "Score" in str(s["aria-label"])}
     assert label == (
-        "Score by generation: best from -10 to -10, lowest -10, highest -10; mean, 95 % interval from -15 to "
-        "-33.3, lowest -33.3, highest -15; worst from -20 to -70, lowest -70, highest -20"
+        "Score by generation: best from -10 to -10, lowest -10, highest -10; mean, Student's 95 % interval "
+        "from -15 to -33.3, lowest -33.3, highest -15; worst from -20 to -70, lowest -70, highest -20"
     )
     shown = page_of([outcome(0, 1, score=None)], name="other").shown
     assert "No generation has a score yet." in shown

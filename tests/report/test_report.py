@@ -28,8 +28,8 @@ def test_the_page_of_a_finished_run():
     page = page_of(make_run())
     for text in (
         "task, run Pendulum-v1 · finished · seed 7 · begun 2026-01-02 03:04 UTC",
-        "last evaluation -2.50 ± 0.50 (95 %), 5 episodes, step 400",
-        "best evaluation -2.50 ± 0.50 (95 %)",
+        "last evaluation -2.50 ± 0.50 (Student's 95 %), 5 episodes, step 400",
+        "best evaluation -2.50 ± 0.50 (Student's 95 %)",
         "environment steps 400 updates 200 training time 8.0 s 50 steps/s",
         "faults survived 1 env restarts 1",
         "sac_config.tau 0.02 0.01 0.01",  # this run, the task, the default
@@ -48,7 +48,7 @@ def test_the_page_of_a_finished_run():
         assert text in page.shown, text
     assert "rich" not in page.shown  # not installed there
     labels = [str(svg.get("aria-label")) for svg in page.all("svg")]
-    assert sum("evaluation, 95 % interval from -8 to -2.5" in label for label in labels) == 2
+    assert sum("evaluation, Student's 95 % interval from -8 to -2.5" in label for label in labels) == 2
     assert "Critic loss: loss from 0.5 to 0.125, lowest 0.125, highest 0.5" in labels
     assert "Faults survived: env restarts from 0 to 1, lowest 0, highest 1" in labels
     assert not any(label.startswith("Temperature") for label in labels)  # it was not measured
@@ -57,6 +57,11 @@ def test_the_page_of_a_finished_run():
 def test_a_run_that_was_stopped_goes_on_to_its_own_end():
     stopped = make_run(result={**RESULT, "steps": 130}, metrics=metrics_text({}, ()))
     assert "python main.py ./task -n run --resume Evaluate" in page_of(stopped).shown
+
+
+def test_a_run_that_success_has_ended_goes_on_without_that():
+    solved = make_run(result={**RESULT, "ended": {"by": "stop_at_return", "why": "it is solved"}})
+    assert "-n run --resume -o base_config.stop_at_return=null Evaluate" in page_of(solved).shown
 
 
 def test_the_best_checkpoint_is_what_one_wants_to_see():
@@ -137,7 +142,7 @@ def test_a_run_without_evaluations_says_so():
 
 
 def test_a_single_episode_has_no_interval():
-    once = {**RESULT["last_eval"], "ci95": [None, None], "episodes": 1}
+    once = {**RESULT["last_eval"], "ci95": None, "episodes": 1}
     assert (
         "last evaluation -2.5 1 episode, step 400"
         in page_of(make_run(result={**RESULT, "last_eval": once})).shown

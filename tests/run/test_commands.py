@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.command import guarded
 from algorithm.config import load_config
 from algorithm.config.cli import parse_args
 from algorithm.config.cli_ds import parse_distributed
 from algorithm.console.live import LiveConsole
 from algorithm.console.offers import playing_commands
+from algorithm.errors import EnvError, visible
 from algorithm.preflight.check_printer import CheckVerdict, LivePrinter
 from algorithm.runs.rundir import RunDir
 from main import main
@@ -221,3 +223,26 @@ def test_watch_is_three_flags():
 def test_the_number_of_steps_is_a_flag_of_both_programs():
     assert parse_args(["gym/pendulum", "--max_step=2e4"]).max_step == 20_000
     assert parse_distributed(["gym/pendulum", "learner", "--max_step=-1"]).train.max_step == -1
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("it has no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (OSError(36, "File name too long", "x" * 300), 6, "a file or folder cannot be used"),
+        (MuteError(), 1, "MuteError: its text cannot be had, __str__ raised LookupError"),
+        (ValueError("\x1b[2Jred\x9b"), 1, r"ValueError: \x1b[2Jred\x9b"),
+        (EnvError("\x1b[2Jred", why="\udc9b"), 4, r"\x1b[2Jred"),
+    ],
+)
+def test_what_a_command_raises_is_told_without_codes_of_a_terminal(capsys, error, code, told):
+    def command() -> int:
+        raise error
+
+    assert guarded(command, debug=False) == code
+    said = capsys.readouterr().err
+    assert told in said and visible(said) == said

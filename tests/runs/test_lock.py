@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from algorithm.errors import StorageError, UsageError
+from algorithm.runs import lock as locks
 from algorithm.runs.lock import Holder, RunLock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,6 +106,24 @@ def test_a_lock_whose_folder_has_been_removed_is_released(path):
     with RunLock(folder / "run.lock", notice=pytest.fail):
         shutil.rmtree(folder)
     assert not folder.exists()
+
+
+def test_a_lock_that_could_not_be_removed_hinders_no_run_of_the_same_process(path, told, monkeypatch):
+    folder, other = path.parent / "run", path.parent / "other"
+    folder.mkdir()
+    with pytest.raises(StorageError), RunLock(folder / "run.lock", notice=told.append) as lock:
+        folder.rename(other)
+        lock.check()
+    other.rename(folder)
+    with monkeypatch.context() as patch, RunLock(folder / "run.lock", notice=told.append):
+        patch.setattr(locks, "remove_held", refuse_to_remove)
+    with RunLock(folder / "run.lock", notice=told.append):
+        pass
+    assert not list(folder.iterdir()) and "cannot be removed" in told[1]
+
+
+def refuse_to_remove(file):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
 @pytest.mark.fault("F39")

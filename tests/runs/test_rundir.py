@@ -12,13 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.errors import EnvError, NumericalError, StorageError, UsageError, UserError
+from algorithm.errors import EnvError, NumericalError, StorageError, UsageError, UserError, visible
 from algorithm.reading import read_json
 from algorithm.report.facts import Facts
 from algorithm.report.report import command_list
 from algorithm.runs import files, names, provenance
 from algorithm.runs.files import finite_or_null, write_json
-from algorithm.runs.names import behaviour_level, check_directory, check_name, expand_name, run_names
+from algorithm.runs.names import (
+    POPULATION,
+    behaviour_level,
+    check_directory,
+    check_name,
+    directory_flags,
+    expand_name,
+    run_names,
+)
 from algorithm.runs.rundir import RunDir
 from algorithm.spec import DEFAULT_BEHAVIOUR
 
@@ -57,7 +65,6 @@ def test_commands_use_what_the_user_typed():
         ("{here}/main.py", "main.py"),
         ("../some where/main_ds.py", "'../some where/main.py'"),
         ("/project/main.py", "/project/main.py"),
-        ("/bin/pytest", "main.py"),
     ],
 )
 def test_commands_work_from_where_the_user_is(here, monkeypatch, typed, shown):
@@ -100,18 +107,30 @@ def test_a_file_is_no_folder_of_runs(here, below):
     assert caught.value.where == f"--directory notes{below}"
 
 
-def test_a_folder_of_runs_can_be_written(here, monkeypatch):
+@pytest.mark.parametrize("name", ["d" * 300, "a\udc9bb", "a\x1b[31mb", "a\0b"])
+def test_a_path_that_no_folder_can_have_is_told(here, name):
+    with pytest.raises(UsageError, match="runs cannot be kept") as caught:
+        RunDir.create("e", "x", models=here / name)
+    assert visible(str(caught.value)) == str(caught.value)
+
+
+def test_looking_at_a_folder_of_runs_makes_nothing(here):
     check_directory(Path("a/b"))
-    assert not any(here.iterdir()), "nothing is made by looking"
+    assert not any(here.iterdir())
+    assert directory_flags(Path("-x")) == ["--directory", "./-x"], "no flag"
 
-    def refuse(**where):
-        raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(names.tempfile, "TemporaryFile", refuse)
-    check_directory(Path("models"))  # has an error of its own
-    with pytest.raises(UsageError) as caught:
-        check_directory(here / "theirs")
-    assert caught.value.why == ". cannot be written: Permission denied"
+@pytest.mark.parametrize(
+    "file, told", [("train.log", "rm -r models/e/x "), (POPULATION, "--num_learners=1 ")]
+)
+def test_a_folder_that_is_no_run_is_not_called_one(here, file, told):
+    for name, inside in (("x", file), ("x_1", "config.yaml")):
+        (here / "models/e" / name).mkdir(parents=True)
+        (here / "models/e" / name / inside).touch()
+    for find in (RunDir.create, RunDir.open):
+        with pytest.raises(UsageError) as caught:
+            find("e", "x")
+        assert told in caught.value.fix and "-n x_2" in caught.value.fix and "--run" not in caught.value.fix
 
 
 def test_a_run_that_never_began_leaves_no_folder(here):
@@ -358,8 +377,8 @@ def test_what_is_written_can_be_read():
     assert manifest["seeds"] == {"run": 7}
     assert manifest["versions"]["torch"]
     assert manifest["started"].endswith("+00:00")
-    run.write_result({"last_eval": {"mean": float("nan"), "ci95": (1.0, float("inf"))}})
-    assert run.read_result() == {"last_eval": {"mean": None, "ci95": [1.0, None]}}
+    run.write_result({"last_eval": {"mean": float("nan"), "ci95": float("inf"), "returns": (1.0,)}})
+    assert run.read_result() == {"last_eval": {"mean": None, "ci95": None, "returns": [1.0]}}
 
 
 def test_networks_are_copied_byte_for_byte(here):

@@ -321,7 +321,7 @@ def test_without_the_package_nothing_begins(task, monkeypatch, capsys):
         assert main_ds.main(["./task", "learner", *OFFLINE]) == 2
         assert main_ds.main(["./task", "evolver", "--num_learners=2", *OFFLINE]) == 2
         says = capsys.readouterr().err
-        assert says.count('.venv/bin/python -m pip install -e ".[wandb]"') == 4
+        assert says.count('-m pip install -e ".[wandb]"') == 4
         assert [path.name for path in task.iterdir()] == ["a"]
         with pytest.raises(UsageError, match="W&B is not installed"):
             require_wandb(WandbConfig(project="toys"))

@@ -50,6 +50,24 @@ def train(agent, rollout, steps):
         agent.learn(rollout.steps)
 
 
+@pytest.mark.parametrize(
+    ("max_step", "options", "said"),
+    [
+        (20, {}, "the first 20 steps are random actions (sac_config.start_step)"),
+        (15, {"start_step": 0}, "an update takes 16 windows (sac_config.batch_size)"),
+        (21, {}, None),
+        (16, {"start_step": 0}, None),
+        (-1, {}, None),
+    ],
+)
+def test_a_training_that_ends_before_its_first_update_is_told(max_step, options, said):
+    agent, rollout = agent_and_rollout(n=1, max_step=max_step, **options)
+    train(agent, rollout, max_step)
+    assert (agent.updates > 0) is (said is None and max_step > 0)
+    told = [f"nothing will be learned: {said}, and the training ends at {max_step}"]
+    assert agent.notices == (told if said else [])
+
+
 def test_a_step_of_all_agents_is_stored_and_counted_as_their_segments_one_by_one():
     options = {"n": 3, "use_normalization": True, "reward_scaling": True}
     (at_once, rollout), (one_by_one, _) = agent_and_rollout(**options), agent_and_rollout(**options)

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from algorithm.nn.flat import weight_matrices
+from algorithm.nn.loader import load_networks
 from algorithm.nn.mlp import mlp
 from algorithm.nn.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 from algorithm.sac.config import SacConfig
-from algorithm.sac.description import update_cost
+from algorithm.sac.description import encoder_work, update_cost
 from algorithm.sac.learner import Sac
-from algorithm.spec import ActionSpec, AgentSpec
+from algorithm.sac.model import NETWORKS
+from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import SMALL, random_batch, small_sac, target_of, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
@@ -192,8 +194,46 @@ def test_what_an_update_costs_by_the_sizes_of_the_layers(keys, norm, said):
     spec = AgentSpec(obs={}, action=ActionSpec(continuous=6))
     critic = mlp(23, [256, 256], 1, norm=norm)
     policy = mlp(17, [256, 256], 12, norm=norm)
-    rows = update_cost(spec, SacConfig(**{"n_step": 1, **keys}), 17, critic, policy)
+    rows = update_cost(spec, SacConfig(**{"n_step": 1, **keys}), 17, critic, policy, encoder=0)
     assert [text.split(" the ")[0] for _, text in rows] == ([said] if said else [])
+
+
+SEEN = ObsSpec(("camera", "obs"), ((3, 20, 20), (7,)), ("uint8", "float32"))
+
+
+@pytest.mark.parametrize(
+    ("rep", "kind", "work"),
+    [
+        # Kernels of 16 × 3 × 3 × 3 at 10 × 10 places and 32 × 16 × 3 × 3 at 5 × 5, 800 and 17 numbers to 10
+        ({"dense_n": 10, "dense_depth": 1}, None, 432 * 100 + 4608 * 25 + 8000 + 170),
+        # three gates of 17 + 2 + 12 numbers to 12 units
+        ({"dense_n": 10, "rnn_n": 12}, "RNN", 432 * 100 + 4608 * 25 + 8000 + 3 * 31 * 12),
+        ({}, None, 0),
+    ],
+)
+def test_the_multiplications_of_an_encoder(rep, kind, work):
+    spec = AgentSpec(SEEN if rep else SMALL.obs, ActionSpec(continuous=2))
+    networks = load_networks(spec, None, NETWORKS, seq_encoder=kind, rep=rep)
+    assert encoder_work(networks.rep, spec) == work
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        # 12 q + 4 p = 1.152e6, three passes of the learned token and two of the following one: 6.152e6
+        ({}, "5.34 times the multiplications of one of plain SAC (2 × 256 units, 256 rows), 81% of them to"),
+        ({"use_target_network": False}, "4.35 times"),  # 10 q + 4 p + 4e6
+        # of 4 learned among 7 tokens, each: (7 + 8 + 7) / 4 e6
+        ({"seq_encoder": "RNN", "burn_in_step": 2, "learn_step": 4}, "23 times"),
+        ({"seq_encoder": "ATTN", "burn_in_step": 2, "learn_step": 4}, "28 times"),  # (7 + 14 + 7) / 4 e6
+    ],
+)
+def test_what_an_update_costs_with_an_encoder(keys, said):
+    spec = AgentSpec(obs={}, action=ActionSpec(continuous=6))
+    critic, policy = mlp(23, [256, 256], 1), mlp(17, [256, 256], 12)
+    config = SacConfig(**{"n_step": 1, "batch_size": 256, **keys})
+    ((_, text),) = update_cost(spec, config, 17, critic, policy, encoder=1_000_000)
+    assert said in text
 
 
 def test_every_optimiser_has_the_same_mean_of_gradients():

@@ -31,7 +31,11 @@ class PlainNet(nn.Module):
                 self.layers.append(layer)
                 continue
             norm = nn.BatchNorm1d(len(layer.weight), eps=EPSILON, momentum=MOMENTUM)
-            norm.weight, norm.bias = layer.weight, layer.bias
+            norm.weight = layer.weight
+            if isinstance(layer.bias, nn.Parameter):
+                norm.bias = layer.bias
+            else:
+                norm.bias.requires_grad_(False)
             self.layers.append(norm)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -78,7 +82,7 @@ def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
     result = sac.update(batch)
     torch.testing.assert_close(result.metrics["loss/q"], loss.detach(), atol=1e-5, rtol=1e-5)
     for member, net in zip(sac.model.q.members, plain, strict=True):
-        theirs = [p.grad for layer in net.layers for p in layer.parameters()]
+        theirs = [p.grad for p in net.parameters() if p.requires_grad]
         ours = [p.grad for p in member.net.parameters()] if sac.model.q.backend == "loop" else None
         if ours is None:
             index = sac.model.q.members.index(member)
@@ -219,6 +223,7 @@ def test_an_uncorrected_target_evaluates_its_bootstrap_row_alone(monkeypatch):
         ({"q": BATCH, "batch_size": 8}, "batch_size is 8"),
         ({"policy": BATCH, "batch_size": 8}, "batch_size is 8"),
         ({"unit_weights": True}, "there is no batch norm"),
+        ({"unit_weights": True, "q": {**BATCH, "activation": "tanh"}}, "takes away lengths"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):

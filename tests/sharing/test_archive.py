@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 import zipfile
 from collections.abc import Mapping
@@ -175,6 +176,38 @@ def test_more_than_an_export_may_have_is_neither_written_nor_read(file, monkeypa
     assert "far too many" in why(file)
 
 
+def _many(file: Path) -> bytes:
+    return pack(
+        {**FILES, **{f"plots/{i}.png": b"" for i in range(archive.MOST)}, MANIFEST: manifest_of(FILES)}
+    )
+
+
+def _large_manifest(file: Path) -> bytes:
+    large = manifest_of(FILES, spaces={f"{i:09}": [] for i in range(20_000)})
+    return sealed((regular(name), data) for name, data in {**FILES, MANIFEST: large}.items())
+
+
+def _directory_of_64_bits(file: Path) -> bytes:
+    data = file.read_bytes()[:-64]
+    end = data.rindex(b"PK\5\6")
+    data = data[:end] + b"PK\6\7" + bytes(16) + data[end:]
+    return data + hashlib.sha256(data).hexdigest().encode()
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (_many, "1,005 members or more, 1,000 is the limit"),
+        (_large_manifest, "'manifest.json' has 420,718 bytes"),
+        (_directory_of_64_bits, "directory is not as"),
+    ],
+)
+def test_what_would_take_long_to_read_is_refused_before_it_is_read(file, monkeypatch, make, said):
+    file.write_bytes(make(file))
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("it was read"))
+    assert said in why(file)
+
+
 def test_members_are_exactly_those_of_the_manifest(file):
     listed = manifest_of(FILES)
     without = {name: data for name, data in FILES.items() if name != "plots/return.png"}
@@ -204,6 +237,7 @@ def test_what_every_export_has_must_be_there(file, missing):
         (b'"format": 1', b'"format": true', "format is no number"),
         (b'"step": 7', b'"step": -7', "not in the form"),
         (b'"step": 7', b'"step": 7.0', "not in the form"),
+        (b'"step": 7', b'"step": 100000000000000000', "not in the form"),
         (b'"env": "gym/pendulum"', b'"env": "a\\u001b[2J"', "is no name"),
         (b'"spaces": {}', b'"spaces": {}, "more": 1', "not in the form"),
         (b'"bytes"', b'"byte"', "KeyError"),

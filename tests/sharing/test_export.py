@@ -78,7 +78,7 @@ def test_the_card_says_what_the_policy_is_worth_and_how_to_load_it(run, exported
     assert index["name"] == "SAC" and result["dataset"]["type"] == "CartPole-v1"
     (metric,) = result["metrics"]
     evaluation = run.result["last_eval"]
-    half = (evaluation["ci95"][1] - evaluation["ci95"][0]) / 2
+    half = evaluation["ci95"]
     assert metric["value"] == f"{evaluation['mean']:.2f} +/- {half:.2f}"
     assert metric["args"] == {"episodes": 2}
     sha256 = hashlib.sha256(members_of(exported)["model.safetensors"]).hexdigest()

@@ -3,52 +3,74 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 import asac
-from algorithm.config.schema import Config
-from algorithm.errors import UsageError, UserError
-from algorithm.sharing.trust import code_named
+from algorithm.config.schema import Config, fields
+from algorithm.errors import StorageError, UsageError, UserError
+from algorithm.fields import holds_text, option
+from algorithm.sharing.trust import unlisted
 from main import main
 from tests.sharing.exports import SHORT, forge, with_config
 
+TEXTS = ("evil:X", "../evil.py:X", "/etc/passwd", "evil.X")
 
-def named(base: dict | None = None, **blocks: object) -> list[str]:
-    whole = {"env_type": "GYM", "env_name": "CartPole-v1"} | (base or {})
-    return code_named(Config.model_validate({"base_config": whole, **blocks}))
+
+def shapes(text: str) -> Iterator[object]:
+    """Every form in which a key of the schema may hold a text."""
+    yield from (text, [text], {text: 1}, {"a": text}, {"a": [{"b": text}]}, {"a": [{text: 1}]})
+    yield from ([{text: {}}], [{"RepeatAction": {"a": text}}], [{"RepeatAction": {"a": {"b": [text]}}}])
+
+
+def test_no_key_of_the_schema_may_hold_what_is_not_listed():
+    for path, key in fields():
+        taken = [value for text in TEXTS for value in shapes(text) if _passes(path, value, text)]
+        assert bool(taken) == holds_text(key.annotation), f"the type of {path} says what it can hold"
+
+
+def _passes(path: tuple[str, ...], value: object, text: str) -> bool:
+    """Whether the schema takes a value, which the check of trust has to name then."""
+    tree = value
+    for name in reversed(path):
+        tree = {name: tree}
+    try:
+        config = Config.model_validate(tree)
+    except ValidationError:
+        return False
+    assert any(one.startswith(".".join(path)) and text in one for one in unlisted(config)), (path, value)
+    return True
+
+
+def test_a_key_whose_declaration_says_nothing_may_hold_its_default_alone():
+    class Larger(Config):
+        tool: str | None = option(None, "A new key.")
+
+    assert unlisted(Larger()) == []
+    assert unlisted(Larger(tool="evil")) == ["tool: 'evil'"]
 
 
 @pytest.mark.parametrize(
     "base, key",
     [
-        ({"env_name": "evil:X"}, "base_config.env_name"),
-        ({"env_name": "evil.py:X"}, "base_config.env_name"),
-        ({"env_name": "../evil.py:X"}, "base_config.env_name"),
-        ({"env_name": "algorithm.env./../evil.py:X"}, "base_config.env_name"),
-        ({"env_name": "algorithm.env.evil.py:X"}, "base_config.env_name"),
-        ({"env_name": "algorithmic.env:X"}, "base_config.env_name"),
-        ({"wrappers": ["evil:Wrapper"]}, "base_config.wrappers"),
-        ({"wrappers": [{"RecordVideo": {"video_folder": "/home/me"}}]}, "base_config.wrappers"),
-        ({"wrappers": [{"TransformObservation": {"func": "os:system"}}]}, "base_config.wrappers"),
-        ({"callbacks": ["evil:Call"]}, "base_config.callbacks"),
-        ({"env_args": {"id": "evil:X"}}, "base_config.env_args"),
-        ({"env_args": {"xml_file": "../../x.xml"}}, "base_config.env_args"),
-        ({"env_args": {"deep": [{"a\\b": 1}]}}, "base_config.env_args"),
-        ({"unity_args": {"side_channels": ["evil:Channel"]}}, "base_config.unity_args.side_channels"),
         ({"env_type": "UNITY"}, "base_config.env_type"),
+        ({"env_name": "algorithm.env.evil.py:X"}, "base_config.env_name"),
+        ({"env_name": "algorithm.env./../evil.py:X"}, "base_config.env_name"),
+        ({"env_name": "algorithmic.env:X"}, "base_config.env_name"),
+        ({"env_args": {"deep": [{"a\\b": 1}]}}, "base_config.env_args"),
+        ({"env_args": {"module": "evil"}}, "base_config.env_args"),
+        ({"wrappers": [{"RecordVideo": {"video_folder": "films"}}]}, "base_config.wrappers"),
+        ({"wrappers": ["Evil"]}, "base_config.wrappers"),
+        ({"unity_args": {"build_path": {"linux": "evil"}}}, "base_config.unity_args.build_path.linux"),
     ],
     ids=str,
 )
-def test_what_would_run_code_or_read_a_path_is_named(base, key):
-    (found,) = named(base)
+def test_what_is_none_of_the_list_is_named(base, key):
+    (found,) = unlisted(Config.model_validate({"base_config": base}))
     assert found.startswith(key)
-
-
-def test_wrappers_of_evaluations_and_options_of_resets_are_looked_at_too():
-    assert named(eval_config={"wrappers": ["evil:W"]}) == ["eval_config.wrappers: 'evil:W'"]
-    assert named(reset_config={"map": "a/b"}) == ["reset_config: 'a/b'"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +85,8 @@ def test_wrappers_of_evaluations_and_options_of_resets_are_looked_at_too():
     ids=str,
 )
 def test_names_of_what_is_installed_and_registered_are_none(base):
-    assert named(base) == []
+    whole = {"env_type": "GYM", "env_name": "CartPole-v1"} | base
+    assert unlisted(Config.model_validate({"base_config": whole})) == []
 
 
 EVIL = "from pathlib import Path\nPath({marker!r}).touch()\n"
@@ -81,6 +104,7 @@ def evil(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "old, new",
     [
+        ("env_type: GYM", "env_type: 'evil_env:X'"),
         ("env_name: CartPole-v1", "env_name: 'evil_env:X'"),
         ("env_name: CartPole-v1", "env_name: 'evil_env.py:X'"),
         ("wrappers: []", "wrappers: ['evil_env:W']"),
@@ -97,6 +121,28 @@ def test_a_name_in_a_configuration_imports_nothing(exported, evil, old, new):
         assert "evil_env" in caught.value.why and "trust=True" in caught.value.fix
     assert main(["CartPole-v1", "-n", "evil.zip", "--eval=1", "--device=cpu"]) == 2
     assert "evil_env" not in sys.modules and not evil.exists()
+
+
+def test_nothing_that_lies_beside_an_export_is_imported(exported, evil):
+    """As what torch or a simulator looks for in vain; a folder with networks is on the path otherwise."""
+    here = exported.parent
+    (here / "nn.py").write_text("import evil_env")
+    (here / "config.yaml").write_text("default: {base_config: {env_type: GYM, env_name: CartPole-v1}}")
+    sys.path.remove(str(here))  # where the fixture has put it
+    assert asac.load(exported).step == asac.Run(exported).policy().step
+    assert (
+        main([".", "-n", str(forge(exported, here / "x.zip", len, env=here.name)), "--eval=1", "--quiet"])
+        == 0
+    )
+    assert str(here) not in sys.path and not evil.exists()
+
+
+def test_an_export_draws_nothing(exported, evil):
+    draws = "env_type: GYM\n  random_params: {env_type: {in: [GYM, 'evil_env:X']}}"
+    file = forge(exported, evil.with_name("evil.zip"), with_config("env_type: GYM", draws))
+    with pytest.raises(StorageError, match=r"its config.yaml draws base_config.env_type"):
+        asac.load(file, trust=True)
+    assert not evil.exists()
 
 
 def test_what_is_trusted_runs(exported, evil):
@@ -143,11 +189,3 @@ def test_networks_of_an_own_file_go_along_and_run_only_when_they_are_trusted(tmp
     assert main(["./task", "-n", "own.zip", "--eval=2", "--device=cpu", "--trust", "--quiet"]) == 0
     assert run.evaluate(2, "latest") == asac.Run(file, trust=True).evaluate(2)
     assert 'asac.Run("own.zip", trust=True)' in Path("own.zip").read_bytes().decode("utf-8", "ignore")
-
-
-def test_an_extension_of_this_machine_is_code():
-    extensions = [{"evil:make": {"file": "/etc/passwd"}}]
-    assert named(sac_config={"extensions": extensions}) == [
-        "sac_config.extensions: 'evil:make'",
-        "sac_config.extensions: '/etc/passwd'",
-    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -107,3 +108,17 @@ def test_a_port_is_not_taken_away_on_windows(monkeypatch: pytest.MonkeyPatch) ->
         with socket.socket() as listener:
             processes.allow_reuse(listener)
             assert bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)) is allowed
+
+
+def test_the_keeper_of_shared_memory_outlives_a_closed_terminal() -> None:
+    """Else it is started anew, and prints a traceback for each memory that it does not know of."""
+    code = (
+        "from algorithm.system.processes import start_resource_tracker\n"
+        "from multiprocessing import resource_tracker as tracker\n"
+        "start_resource_tracker()\n"
+        "print(open(f'/proc/{tracker._resource_tracker._pid}/status').read())\n"
+        "print(open('/proc/self/status').read())"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    its, ours = (int(mask, 16) >> (signal.SIGHUP - 1) & 1 for mask in re.findall(r"SigBlk:\s+(\w+)", found))
+    assert its and not ours

@@ -22,7 +22,7 @@ from tests.run.killing import what_must_agree
 
 CONFIG = """\
 default:
-  base_config: {env_type: GYM, env_name: two kinds, max_step: 60, reset_on_iteration: false}
+  base_config: {env_type: GYM, env_name: two_kinds, max_step: 60, reset_on_iteration: false}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
   sac_config: {batch_size: 8, start_step: 10, write_summary_per_step: 30, save_model_per_step: 60}
   replay_config: {capacity: 500, beta_increment_per_sampling: 0.001} # not annealed to max_step, which grows
@@ -106,10 +106,13 @@ def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
     folder, _ = trained
     result = json.loads((folder / "result.json").read_text())
     assert set(result["behaviours"]) == {"walker", "runner"}
-    assert result["last_eval"] == result["behaviours"]["walker"]["last_eval"]
     # each begins after 10 of its own transitions: two of three are the walkers'
     assert result["updates"] == (40 - 10) + (20 - 10) and result["steps"] == 60
     means = [result["behaviours"][name]["last_eval"]["mean"] for name in ("walker", "runner")]
+    assert result["last_eval"]["mean"] == pytest.approx(sum(means) / 2)
+    own = {name: (each["steps"], each["updates"]) for name, each in result["behaviours"].items()}
+    assert own == {"walker": (40, 30), "runner": (20, 10)}
+    assert result["episodes"] == sum(each["episodes"] for each in result["behaviours"].values()) > 0
     best = json.loads((folder / "checkpoints" / "best.json").read_text())
     assert best == {"step": 60, "folder": "step_000000060", "mean": pytest.approx(sum(means) / 2)}
     columns = read_metrics(folder / "metrics.jsonl")

@@ -9,16 +9,16 @@ import pytest
 from algorithm.data import State
 from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Episode
-from algorithm.train.counters import MAX_EPISODES, SHOWN_RETURNS, Counters
+from algorithm.train.counters import MAX_EPISODES, SHOWN_RETURNS, Counters, overall
 
 
 def some() -> Counters:
     counters = Counters(["a", "b"])
     counters.step, counters.iteration = 40, 3
     counters.add([Episode("a", 1, 0.1 + 0.2, 7), Episode("b", 0, -1e300, 2)])
-    counters.evaluated("a", Performance((1.5, 2.5), (10, 11)))
+    counters.evaluated({"a": Performance((1.5, 2.5), (10, 11))})
     counters.step = 60
-    counters.evaluated("a", Performance((0.5,), (9,)))
+    counters.evaluated({"a": Performance((0.5,), (9,))})
     return counters
 
 
@@ -36,17 +36,34 @@ def test_episodes_are_kept_until_the_next_summary_and_their_returns_a_while_long
 def test_the_best_evaluation_is_the_first_of_the_highest():
     counters = some()
     assert counters.last_eval["a"][0] == 60 and counters.best_eval["a"][0] == 40
-    assert not counters.evaluated("a", Performance((2.0,), (1,)))  # no better than 2.0 before
-    assert counters.evaluated("a", Performance((2.1,), (1,)))
+    assert not counters.evaluated({"a": Performance((2.0,), (1,))})  # no better than 2.0 before
+    assert counters.evaluated({"a": Performance((2.1,), (1,))})
+
+
+def test_the_best_of_several_behaviours_is_that_of_their_mean():
+    counters = Counters(["a", "b"])
+    for step, (a, b) in enumerate([((1.0, 3.0), (10.0, 10.0)), ((9.0, 9.0), (1.0, 1.0))]):
+        counters.step = step
+        assert counters.evaluated({"a": Performance(a, (1, 1)), "b": Performance(b, (4, 2))}) == (step == 0)
+    step, performance = overall(counters.best_eval)
+    assert (step, performance) == (0, Performance((5.5, 6.5), (2.5, 1.5)))
 
 
 def test_evaluated_means_every_behaviour_at_this_step():
     counters = Counters(["a"])
     assert not counters.is_evaluated
-    counters.evaluated("a", Performance((1.0,), (1,)))
+    counters.evaluated({"a": Performance((1.0,), (1,))})
     assert counters.is_evaluated
     counters.step = 1
     assert not counters.is_evaluated
+
+
+def test_success_is_that_of_every_behaviour_at_this_step():
+    counters = some()
+    counters.evaluated({"a": Performance((0.5,), (9,)), "b": Performance((3.0,), (1,))})
+    assert counters.reach(0.5) and not counters.reach(0.6) and not counters.reach(None)
+    counters.step += 1
+    assert not counters.reach(0.5), "the next evaluation counts"
 
 
 def test_everything_comes_back_through_json():

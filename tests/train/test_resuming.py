@@ -20,6 +20,8 @@ from algorithm.runs import provenance
 from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.sac.learner import Sac
+from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.runtime import OneProcess
 from algorithm.train.trainer import Trainer
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
@@ -235,7 +237,7 @@ def test_an_earlier_checkpoint_can_be_gone_on_from(task, capsys):
     assert max(read_metrics(task / "a" / "metrics.jsonl")["step"]) == 220
 
 
-def _dies(*_: object) -> None:
+def _dies(*_: object, **__: object) -> None:
     raise Killed
 
 
@@ -263,6 +265,64 @@ def test_the_last_evaluation_is_made_up_for(task, monkeypatch, stopped):
     assert what_must_agree(task / "a") == what_must_agree(task / "b")
     assert result(task / "a")["last_eval"] == result(task / "b")["last_eval"]
     assert run("--resume", "-n", "a", "--quiet") == 2  # now nothing is left to do
+
+
+SOLVED = ("--seed=1", "-n", "s", "-o", "base_config.stop_at_return=-5000", "-o", "eval_config.per_step=100")
+
+
+def test_a_run_that_success_has_ended_goes_on_where_that_is_asked_for(task, monkeypatch, capsys):
+    told = []
+    monkeypatch.setattr(OneProcess, "end", lambda self, *, stopped: told.append(stopped))
+    assert run(*SOLVED) == 0 and told == [False], "actors of a learner would end, too"
+    said = capsys.readouterr().out
+    assert "at 260 steps or an evaluation of -5,000 (base_config.stop_at_return)" in said
+    assert "an evaluation has come to -5,000 (base_config.stop_at_return)" in said
+    assert "-n s --resume -o base_config.stop_at_return=null" in said
+    found = result(task / "s")
+    assert (found["steps"], found["ended"]["by"], found["last_eval"]["step"]) == (100, "stop_at_return", 100)
+    assert found["best_eval"] == found["last_eval"]
+    assert run("--resume", "--max_step=400") == 2
+    error = capsys.readouterr().err
+    assert "stop_at_return is -5,000" in error and "--resume -o base_config.stop_at_return=null" in error
+    assert run("--resume", "--quiet", "-o", "base_config.stop_at_return=0") == 0
+    assert (result(task / "s")["steps"], result(task / "s")["ended"]["by"]) == (260, "max_step")
+
+
+def test_only_an_evaluation_on_the_way_ends_a_run(task):
+    assert run(*SOLVED, "--quiet", "-o", "eval_config.per_step=300") == 0
+    assert result(task / "s")["ended"]["by"] == "max_step", "the last evaluation came after that"
+    assert run("--resume", "--quiet", "--max_step=400") == 0
+    assert (result(task / "s")["steps"], result(task / "s")["ended"]["by"]) == (300, "stop_at_return")
+
+
+@pytest.mark.fault("F02")
+@pytest.mark.parametrize("dies_in", ["save_best", "save_finally", "_outcome", "_evaluate"])
+def test_a_kill_beside_success_changes_nothing(task, monkeypatch, dies_in):
+    """Before and after the last checkpoint, before the result is written; a signal while it evaluates."""
+    flags = (*SOLVED, "--quiet", "-o", "sac_config.save_model_per_step=60")
+    assert run(*flags) == 0
+    (task / "s").rename(task / "b")
+    evaluate = Trainer._evaluate
+
+    def stopped(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        evaluate(self)
+
+    with monkeypatch.context() as patch:
+        owner = Checkpointer if dies_in.startswith("save") else Trainer
+        patch.setattr(owner, dies_in, stopped if dies_in == "_evaluate" else _dies)
+        if dies_in == "_evaluate":
+            assert run(*flags) == 143 and result(task / "s")["ended"] == {"by": "signal", "why": "SIGTERM"}
+        else:
+            with pytest.raises(Killed):
+                run(*flags)
+    assert run("--resume", "-n", "s", "--quiet") == 0
+    found, straight = what_must_agree(task / "s"), what_must_agree(task / "b")
+    if dies_in == "_evaluate":  # its checkpoint is written anew, with the evaluation in it
+        del found["replay"], straight["replay"]
+    assert found == straight
+    for key in ("last_eval", "best_eval", "ended"):
+        assert result(task / "s")[key] == result(task / "b")[key]
 
 
 @pytest.mark.fault("F02")

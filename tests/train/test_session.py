@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from algorithm.config import load_config_file
+from algorithm.console.base import LineConsole
+from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
+from algorithm.sac.learner import Sac
 from algorithm.timing import Stopwatch
 from algorithm.train import state as training
 from algorithm.train import trainer
@@ -49,12 +52,13 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     assert (found["steps"], found["updates"], found["seed"]) == (260, 40, 1)  # ¼ · (260 − 100)
     assert found["replay_ratio"] == 0.25
     assert sum(found["time"].values()) == pytest.approx(found["seconds"], abs=0.01)
-    assert found["time"].pop("wait") == 0.0, "nobody else acts"
+    assert found["time"].pop("wait") == found["time"].pop("compile") == 0.0, "nobody else acts"
     assert min(found["time"].values()) > 0.0 and set(found["faults"].values()) == {0}
     assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
     assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
     metrics = read_metrics(folder / "metrics.jsonl")
     assert metrics["step"] == [100.0, 200.0, 260.0]
+    assert found["last_eval"]["ci95"] == metrics["eval/return_ci95"][-1] > 0.0, "the half width"
     shares = [metrics[f"time/share_{part}"] for part in ("act", "step", "store", "sample", "update")]
     assert all(0.0 < sum(row) < 1.0 for row in list(zip(*shares, strict=True))[:2])  # of the summaries
     assert metrics["fault/env_restarts"][:2] == [0.0, 0.0]
@@ -67,7 +71,8 @@ def test_a_run_leaves_what_it_promises(task, capsys):
         "--video",
         "tensorboard --logdir",
     )
-    assert "--ckpt=best" in said and "--resume" in said and "report.html" in said
+    assert "--ckpt=best" in said and "--resume --max_step=520" in said and "report.html" in said
+    assert found["ended"] == {"by": "max_step", "why": "it has taken 260 steps (base_config.max_step)"}
     for part in shown:
         assert part in said
 
@@ -106,7 +111,7 @@ def test_inference_takes_the_newest_run_and_the_checkpoint_asked_for(task):
     (["-c", "broken", "-o", "base_config.env_args={fails: step}"], 4, "the wheel came off"),
     (["-c", "broken", "-o", "base_config.env_args={fails: reset}"], 4, "the door is locked"),
     (["-o", "base_config.env_name=NoSuch-v0"], 4, "could not be made"),
-    (["-o", "nn_config.q={width: 3}"], 2, "ModelQ.__init__ failed"),
+    (["-o", "nn_config.q={width: 3}"], 2, "nn_config.q has no key 'width'"),
     (["--nn", "other"], 2, "there is no file of networks `other`"),
     (["-o", "ma_config={robot: {}}"], 2, "ma_config names 'robot'"),
 ])  # fmt: skip
@@ -224,6 +229,38 @@ def test_evaluation_is_not_training_time(task, monkeypatch):
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
     assert run("-n", "a", "--quiet") == 0
     assert now[0] == 2000.0 and result(task / "a")["seconds"] == 0.0
+
+
+def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
+    """By a clock that the collector and the updates move; the first update is the one that compiles."""
+    now, seen = [0.0], []
+    step, update, progress = LocalCollector.step, Sac.update, trainer.Trainer._progress
+
+    def slow_step(collector):
+        now[0] += 1.0
+        return step(collector)
+
+    def slow_update(sac, batch):
+        sac._take.compiled = not sac.updates
+        now[0] += 1.0 if sac.updates else 5000.0
+        return update(sac, batch)
+
+    def collect(own):
+        seen.append(progress(own))
+        return seen[-1]
+
+    monkeypatch.setattr(LocalCollector, "step", slow_step)
+    monkeypatch.setattr(Sac, "update", slow_update)
+    monkeypatch.setattr(trainer.Trainer, "_progress", collect)
+    monkeypatch.setattr(LineConsole, "due", lambda console: True)
+    monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
+    assert run("-n", "a", "-o", "eval_config.per_step=-1") == 0
+    found = result(task / "a")
+    assert found["time"]["compile"] == 5000.0 and found["time"]["update"] == 39.0
+    shares = read_metrics(task / "a" / "metrics.jsonl")
+    assert shares["time/share_compile"][1] > 0.9 > 0.1 > shares["time/share_update"][1]
+    assert max(one.eta_s for one in seen if one.eta_s is not None) < 600.0
+    assert next(one for one in seen if one.updates).eta_s is None, "steps without updates say nothing"
 
 
 def test_checkpoints_that_stay_and_how_to_choose_one(task):

@@ -71,6 +71,9 @@ def test_what_learns(options, said):
     assert said in description._algorithm(Config(sac_config=sac), SPEC)
 
 
+STOP = "(base_config.stop_at_return)"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -83,6 +86,10 @@ def test_what_learns(options, said):
             "at 50 iterations or 100,000 steps (default; base_config.max_step), whichever comes first",
         ),
         (["max_iter=50", "max_step=-1"], "at 50 iterations"),
+        (
+            ["max_step=70", "stop_at_return=9"],
+            f"at 70 steps or an evaluation of 9 {STOP}, whichever comes first",
+        ),
         (["max_step=-1"], "when it is stopped: base_config.max_step and max_iter set no limit"),
     ],
 )

@@ -198,9 +198,13 @@ class Agent(ABC):
         )
 
     def _observations(self, values: Values) -> list[ObservationProto]:
-        faults = self.academy.faults
+        faults, blind = self.academy.faults, self.academy.options.nographics
         return [
-            faults.message(sensor.observe(faults.values(value)))
+            faults.message(
+                sensor.observe(
+                    np.zeros_like(value) if blind and sensor.needs_graphics else faults.values(value)
+                )
+            )
             for sensor, value in zip(self._sensors, values, strict=True)
         ]
 

@@ -37,6 +37,8 @@ def png(image: NDArray[np.uint8]) -> bytes:
 class Sensor(ABC):
     """One observation of one agent, with the memory that a stack needs."""
 
+    needs_graphics = False
+
     def __init__(self, name: str, shape: tuple[int, ...], properties: tuple[int, ...]) -> None:
         self.name, self.shape, self.properties = name, shape, properties
 
@@ -117,6 +119,7 @@ class Camera(Sensor):
         axes = (NONE, TRANSLATIONAL, TRANSLATIONAL) if first else (TRANSLATIONAL, TRANSLATIONAL, NONE)
         super().__init__(name, shape, axes if said else ())
         self._png, self._first, self._channels = png, first, channels
+        self.needs_graphics = channels in (1, 3)  # a grid is computed
         self._zeros = np.zeros((height, width, channels), np.uint8)
         self._frames: deque[NDArray[np.uint8]] = deque(maxlen=stack)
         self._mapping = self._map(stack) if mapped or stack > 1 or channels not in (1, 3) else []

@@ -38,7 +38,9 @@ Step = Callable[[], int]
 @contextmanager
 def ours(build: Path, scene: str, players: int, ms: float) -> Iterator[Step]:
     """Return the step of a :class:`~algorithm.env.unity.vec.UnityVecEnv`, with random actions."""
-    args = UnityArgs.model_validate({"build_path": {sys.platform: str(build)}, "port": PORT})
+    args = UnityArgs.model_validate(
+        {"build_path": {sys.platform: str(build)}, "port": PORT, "no_graphics": False}
+    )
     env = make_vec_env(
         "UNITY",
         scene,
@@ -82,7 +84,7 @@ def theirs(build: Path, scene: str, players: int, ms: float) -> Iterator[Step]:
             additional_args=words,
             log_folder=str(build.parent),
             timeout_wait=30,
-            no_graphics=True,
+            no_graphics=False,
         )
 
     rng = np.random.default_rng(0)

@@ -284,7 +284,9 @@ def test_a_task_with_a_known_optimum_is_learned(
         del more["nn_config"]
         args |= {"period": 2}
     write_task(tmp_path, task, more=more, bare=task == "recall", **args)
-    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
+    words = ["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]
+    words += ["-o", "base_config.unity_args.no_graphics=false"]  # without a window, as this player has none
+    assert main(words) == 0, capsys.readouterr()
     run = tmp_path / "models" / "own" / "task" / "run"
     result = json.loads((run / "result.json").read_text())
     _, optima = LEARNABLE[task]

@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     Check("environment", "interface", interface.check_interface, essential=True),
     Check("environment", "vector class", interface.check_vector_class),
     Check("environment", "keeps going", interface.check_random_steps),
+    Check("environment", "wrappers", interface.check_wrappers),
     Check("environment", "rendering", interface.check_render_modes),
     Check("observations", "shape", observations.check_shapes),
     Check("observations", "dtype", observations.check_dtypes),

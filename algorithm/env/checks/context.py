@@ -18,7 +18,7 @@ from algorithm.env.adapter import Adapter
 from algorithm.env.checks.finding import Finding, FindingError, error, note, refusal
 from algorithm.env.observations import frame_stack
 from algorithm.env.single import SpaceMismatchError, as_bool
-from algorithm.errors import UserError
+from algorithm.errors import UserError, described
 
 _T = TypeVar("_T")
 
@@ -231,7 +231,7 @@ def call_failed(call: str, where: str, failure: BaseException) -> Finding:
     return error(
         f"the environment fails in {call}",
         where=where,
-        why=f"{type(failure).__name__}: {failure}",
+        why=described(failure),
         fix="fix the environment; a training survives base_config.env_restarts failures and then ends",
         trace=format_trace(failure),
     )

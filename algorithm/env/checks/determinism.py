@@ -13,6 +13,7 @@ import numpy as np
 
 from algorithm.data import Bool, Float
 from algorithm.env.checks.context import CheckContext, EnvInstance, ResetOutput, StepOutput
+from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, note, ok, warning
 from algorithm.spec import ActionSpec
 
@@ -107,6 +108,9 @@ def check_repeatable(context: CheckContext) -> Iterator[Finding]:
         yield ok(
             f"bit for bit over {found.steps} steps and resets, in new instances too: a resumed run is exact"
         )
+        return
+    if context.cached(collect_stats).wrappers:
+        yield note("not checked: the statistics of a wrapper, as above, make every episode another one")
         return
     places = {
         "in the same instance": found.same_instance,

@@ -12,8 +12,10 @@ from algorithm.env.checks.context import CheckContext, EnvInstance, ResetOutput,
 from algorithm.env.checks.finding import Finding, FindingError, error
 from algorithm.env.checks.running_stats import ObsStats, RunningMoments
 from algorithm.env.observations import check_shape
-from algorithm.env.single import SpaceMismatchError, as_number
+from algorithm.env.single import Remark, SpaceMismatchError, as_number
 from algorithm.env.spaces import Leaf, leaves
+from algorithm.env.wrappers import running_statistics
+from algorithm.errors import described
 from algorithm.spec import AgentSpec
 
 _REUSE_STEPS = 200  # steps in which an observation is compared again after the next one
@@ -33,6 +35,7 @@ class EpisodeStats:
 
     broken:  first observation outside the announced space, and where; ``num_broken`` counts them
     reused:  names of observations whose arrays changed with the next step
+    wrappers: what there is to say of the wrappers
     open:    steps of the episode that was not over at the end
     reward_at: first reward that is not finite; ``reward_kind`` first that is not a plain number
     flaw:    the finding that ended the episodes early
@@ -43,6 +46,7 @@ class EpisodeStats:
     time_limit: int | None = None
     actions: list[Leaf] = field(default_factory=list)
     render_modes: list[str] = field(default_factory=list)
+    wrappers: tuple[Remark, ...] = ()
     records: dict[str, ObsStats] = field(default_factory=dict)
     rewards: RunningMoments = field(default_factory=lambda: RunningMoments(()))
     nonzero: int = 0
@@ -67,6 +71,7 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
             found.name, found.spec, found.time_limit = instance.name, instance.spec, instance.time_limit
             found.actions = leaves(instance.env.action_space, "action", instance.name)
             found.render_modes = list(instance.env.metadata.get("render_modes") or [])
+            found.wrappers = running_statistics(instance.env)
             found.seconds, found.calls = instance.seconds, instance.calls
             _StatsCollector(context, instance, found).run()
     except FindingError as flaw:
@@ -151,7 +156,7 @@ class _StatsCollector:
                 error(
                     "a reward is not a number",
                     where=place,
-                    why=f"{type(failure).__name__}: {failure}",
+                    why=described(failure),
                     fix="return one number, such as float(reward)",
                 )
             ) from failure

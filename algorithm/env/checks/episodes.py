@@ -96,7 +96,8 @@ def _endless(context: CheckContext, found: EpisodeStats) -> Iterator[Finding]:
     else:
         yield warning(
             f"no episode ended within {found.steps:,} steps, and no time limit is known",
-            why="no return is reported before an episode ends, and an evaluation may never end",
+            why="no return is reported before an episode ends, and an evaluation cuts it off somewhere "
+            "(eval_config.max_step)",
             fix="set base_config.max_step_each_iter, or wrappers: [{TimeLimit: {max_episode_steps: 1000}}]",
         )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from algorithm.errors import UserError
+from algorithm.errors import EnvError, UserError
 
 
 class Level(IntEnum):
@@ -31,6 +31,7 @@ class Finding:
     why:   why it matters
     fix:   what to do
     trace: the environment's own traceback, if any
+    code:  exit code of a training that this error ends
     """
 
     level: Level
@@ -39,6 +40,7 @@ class Finding:
     why: str = ""
     fix: str = ""
     trace: str = ""
+    code: int = EnvError.exit_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,4 +92,5 @@ def error(what: str, *, where: str = "", why: str, fix: str, trace: str = "") ->
 
 def refusal(refused: UserError, trace: str = "") -> Finding:
     """Report the error that a training would raise itself."""
-    return error(refused.what, where=refused.where, why=refused.why, fix=refused.fix, trace=trace)
+    found = error(refused.what, where=refused.where, why=refused.why, fix=refused.fix, trace=trace)
+    return replace(found, code=refused.exit_code)

@@ -74,6 +74,13 @@ def check_render_modes(context: CheckContext) -> Iterator[Finding]:
     yield ok("render modes " + ", ".join(map(str, modes)) if modes else "cannot be rendered")
 
 
+def check_wrappers(context: CheckContext) -> Iterator[Finding]:
+    """Check for wrappers whose statistics no checkpoint holds."""
+    for remark in context.cached(collect_stats).wrappers:
+        yield warning(**remark._asdict())
+    yield ok("none keeps statistics of its own")
+
+
 def check_step_after_end(context: CheckContext) -> Iterator[Finding]:
     """Check a step after the end, which only other programs take."""
     with context.instance() as instance:

@@ -16,7 +16,7 @@ from algorithm.env.base import Picture
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.single import MakeEnv, SingleEnv, SpaceMismatchError, TimeStep
-from algorithm.errors import EnvError, UserError
+from algorithm.errors import EnvError, UserError, described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class GroupFailure:
     why: str
     trace: str = ""
     fatal: bool = False  # a new sub-environment would fail alike
-    harmless: bool = False  # no episode is lost; only logged
+    fix: str = ""  # what to do where it is harmless: no episode is lost
 
 
 class EnvGroup:
@@ -162,9 +162,8 @@ class EnvGroup:
                     f"observation {name!r} is not an array of numbers: {error}"
                 ) from error
         buffers.write_mask(i, time_step.action_mask)
-        for name, why in time_step.out_of_bounds.items():
-            what = f"observation {name!r} of {self.name} lies outside its bounds"
-            self._notes.append(GroupFailure(envs=(), culprit=i, what=what, why=why, harmless=True))
+        for remark in time_step.remarks:
+            self._notes.append(GroupFailure(envs=(), culprit=i, **remark._asdict()))
 
     def _take_notes(self) -> list[GroupFailure]:
         """Return the harmless findings since the last call."""
@@ -179,7 +178,7 @@ class EnvGroup:
         return env
 
     def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
-        why = error.line if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        why = error.line if isinstance(error, UserError) else described(error)
         trace = _env_traceback(error)
         env = self._envs.pop(i, None)
         if env is not None:
@@ -203,7 +202,7 @@ def close_error(name: str, error: Exception) -> EnvError:
     """Return the error for an environment whose ``close`` raised ``error``."""
     return EnvError(
         f"{name} failed in close",
-        why=f"{type(error).__name__}: {error}",
+        why=described(error),
         fix="fix its close(): resources may leak",
     )
 

@@ -126,7 +126,6 @@ class EnvPool(VecEnv):
         }
         meta = {
             "spec": spec_as_json(self._executor.spec),
-            "failures": self._budget.spent,
             "unannounced": sorted(self._unreported),
             "cut": self._interrupted,
         }
@@ -134,7 +133,6 @@ class EnvPool(VecEnv):
 
     @override
     def resume(self, state: State) -> dict[int, str]:
-        self._budget.resume(state.meta.get("failures", 0))
         for i, episode in enumerate(state.arrays["episode"][: self._n].tolist()):
             self._plan_episode(i, episode + 1)
         if state.meta.get("cut"):

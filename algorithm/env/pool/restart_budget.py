@@ -8,7 +8,7 @@ from algorithm.errors import EnvError
 
 
 class RestartBudget:
-    """Survives ``restarts`` failures, each of which is passed to ``on_fault``."""
+    """Survives ``restarts`` failures of a process, each of which is passed to ``on_fault``."""
 
     def __init__(self, restarts: int, on_fault: OnFault) -> None:
         self._restarts = self._left = restarts
@@ -19,10 +19,6 @@ class RestartBudget:
     def spent(self) -> int:
         """Failures that were survived."""
         return self._restarts - self._left
-
-    def resume(self, spent: int) -> None:
-        """Restore the count of a saved run. Failures of this process belong to episodes that are dropped."""
-        self._left = max(0, self._restarts - spent)
 
     def survive(self, failure: GroupFailure, where: str) -> None:
         """Count and report a failure. Raises :class:`EnvError` if it is fatal or one too many.
@@ -35,9 +31,9 @@ class RestartBudget:
             why=failure.why,
             trace=failure.trace,
             fatal=failure.fatal,
-            harmless=failure.harmless,
+            fix=failure.fix,
         )
-        if fault.harmless:
+        if fault.fix:
             if fault.what not in self._reported:
                 self._reported.add(fault.what)
                 self._on_fault(fault)

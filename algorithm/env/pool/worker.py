@@ -21,7 +21,7 @@ from algorithm.env.pool.monitor_process import become_group_leader, kill_group
 from algorithm.env.pool.process_exit import exit_process, exits_as_errors
 from algorithm.env.pool.step_buffers import SharedStepBuffers
 from algorithm.env.single import ActionDecoder, MakeEnv
-from algorithm.errors import EnvError, UserError
+from algorithm.errors import EnvError, UserError, described
 from algorithm.spec import AgentSpec
 from algorithm.streams import Lasting
 from algorithm.system.processes import (
@@ -101,7 +101,7 @@ def _execute(group: EnvGroup, buffers: SharedStepBuffers, command: str, argument
 def _as_user_error(error: Exception) -> UserError:
     if isinstance(error, UserError):
         return error
-    return EnvError("the environment could not be made", why=f"{type(error).__name__}: {error}")
+    return EnvError("the environment could not be made", why=described(error))
 
 
 def _isolate(output: Path) -> None:

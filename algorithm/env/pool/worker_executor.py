@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.executor import Executor
 from algorithm.env.pool.step_buffers import SharedStepBuffers
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
-from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess
+from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess, ignore_text
 from algorithm.env.single import MakeEnv
 from algorithm.errors import EnvError
+from algorithm.system.processes import start_resource_tracker
 
 
 class WorkerExecutor(Executor):
@@ -31,11 +32,19 @@ class WorkerExecutor(Executor):
     num_workers: at most ``n``
     timeout:     seconds without an answer after which a call counts as hanging; -1 waits for ever
     log:         folder for the output of the processes; a temporary one by default
+    waiting:     see :meth:`WorkerProcess.wait_ready`
     Raises EnvError if the environment cannot be built.
     """
 
     def __init__(
-        self, make: MakeEnv, n: int, num_workers: int, *, timeout: float, log: Path | None = None
+        self,
+        make: MakeEnv,
+        n: int,
+        num_workers: int,
+        *,
+        timeout: float,
+        log: Path | None = None,
+        waiting: Callable[[str], None] = ignore_text,
     ) -> None:
         if not 1 <= num_workers <= n:
             raise ValueError(f"{num_workers} worker processes for {n} environments")
@@ -45,12 +54,13 @@ class WorkerExecutor(Executor):
         folder.mkdir(parents=True, exist_ok=True)
         self._buffers: SharedStepBuffers | None = None
         self._workers: list[WorkerProcess] = []
+        start_resource_tracker()
         atexit.register(self.close)  # before the interpreter waits for its children
         try:
             for k in range(num_workers):
                 share = range(n * k // num_workers, n * (k + 1) // num_workers)
                 self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
-            ready, *_ = [worker.wait_ready(timeout) for worker in self._workers]
+            ready, *_ = [worker.wait_ready(timeout, waiting) for worker in self._workers]
             self.name, self.spec, self.time_limit = ready.name, ready.spec, ready.time_limit
             self.actions = ready.actions
             self.fps: float | None = None  # images are rendered in the main process

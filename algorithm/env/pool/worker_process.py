@@ -24,6 +24,10 @@ POLL_S = 0.2  # interval at which the end of a process is detected
 _OUTPUT_BYTES = 8000  # of the end of its output, part of a failure's message
 
 
+def ignore_text(text: str) -> None:
+    """Ignore how far something is."""
+
+
 class WorkerLostError(Exception):
     """A process that died or hung, and is dead by now.
 
@@ -77,14 +81,20 @@ class WorkerProcess:
         assert self._process.pid is not None
         return self._process.pid
 
-    def wait_ready(self, timeout: float) -> WorkerReady:
+    def wait_ready(self, timeout: float, waiting: Callable[[str], None] = ignore_text) -> WorkerReady:
         """Wait for the description of its sub-environments. Raises EnvError if they could not be built.
 
         timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
+        waiting: called meanwhile; what it raises ends the wait
         """
+
+        def since() -> float:
+            waiting(f"{self.name} makes {len(self.indices):,} of {self._n:,} environments")
+            return self._started
+
         try:
             limit = max(timeout, START_TIMEOUT) if timeout > 0 else -1
-            answer = self._receive(limit, ActiveTime(POLL_S), lambda: self._started)
+            answer = self._receive(limit, ActiveTime(POLL_S), since)
         except WorkerLostError as loss:
             raise EnvError(
                 f"{self.name} {loss.what} while making its environments",

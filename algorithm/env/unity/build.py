@@ -150,7 +150,7 @@ def find_build(build_path: BuildPath, folder: Path | None) -> Path:
             why="the key is not set" if hasattr(build_path, sys.platform) else f"{sys.platform} has no key",
             fix="set it to the path of the executable, or use --editor to train in the Unity Editor",
         )
-    places = [Path(path)] if folder is None else [folder / path, Path(path)]
+    places = dict.fromkeys([*([folder / path] if folder else []), Path(path).absolute()])
     found = next((file for place in places for file in _variants(place) if file.exists()), None)
     if found is None:
         raise EnvError(

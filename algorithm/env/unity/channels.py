@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 import struct
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -14,80 +12,14 @@ from typing import Any
 from algorithm.env.config import UnityArgs
 from algorithm.env.env_id import import_source, resolve_env_id
 from algorithm.env.install_hints import advice
+from algorithm.env.rules import EnvParameter
 from algorithm.env.unity.package import load
-from algorithm.errors import EnvError, UsageError, UserError
+from algorithm.errors import EnvError, UsageError, UserError, described
 from algorithm.seeding import stream_seed
 
-_SAMPLERS = {"uniform": "low, high", "gaussian": "mean, deviation", "multirange": "[low, high], …"}
 _OWN_KEY = "base_config.unity_args.side_channels"
 _WATCHED_SIZE = (1280, 720)
 _TRACE_LINES = 8  # of what a channel has raised
-
-
-@dataclass(frozen=True)
-class EnvParameter:
-    """A parameter of the environment: a number, or one of Unity's samplers.
-
-    sampler: empty for a number
-    numbers: the number, or the sampler's, those of ``multirange`` in pairs
-    """
-
-    sampler: str
-    numbers: tuple[float, ...]
-
-    @property
-    def pairs(self) -> list[tuple[float, float]]:
-        """Pairs of consecutive numbers."""
-        return list(zip(self.numbers[::2], self.numbers[1::2], strict=True))
-
-
-def read_parameters(reset_config: Mapping[str, Any] | None) -> dict[str, EnvParameter]:
-    """Return ``reset_config`` as parameters of a Unity environment. Raises UsageError."""
-    return {str(name): _parameter(str(name), value) for name, value in (reset_config or {}).items()}
-
-
-def _parameter(name: str, value: object) -> EnvParameter:
-    if not name.isascii():
-        raise _wrong(name, "its name has other characters than ASCII", "Unity cannot read them: rename it")
-    if isinstance(value, int | float) and math.isfinite(value):
-        return EnvParameter("", (float(value),))
-    known = ", ".join(f"{{{sampler}: [{numbers}]}}" for sampler, numbers in _SAMPLERS.items())
-    fix = f"give a number, or one of {known}"
-    if not isinstance(value, Mapping) or len(value) != 1:
-        raise _wrong(name, f"it is {value!r}", fix)
-    ((sampler, given),) = value.items()
-    if sampler not in _SAMPLERS:
-        close = difflib.get_close_matches(str(sampler), _SAMPLERS, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise _wrong(name, f"there is no sampler {sampler!r}", hint + fix)
-    ranges = given if sampler == "multirange" else [given]
-    pairs = [_pair(one) for one in ranges] if isinstance(ranges, list | tuple) else []
-    numbers = tuple(number for pair in pairs if pair is not None for number in pair)
-    if not pairs or None in pairs:
-        raise _wrong(name, f"{sampler} of {given!r}", f"write {{{sampler}: [{_SAMPLERS[sampler]}]}}")
-    parameter = EnvParameter(sampler, numbers)
-    for low, high in parameter.pairs:
-        if high < (0 if sampler == "gaussian" else low):
-            what = "the deviation is negative" if sampler == "gaussian" else f"{low:g} is above {high:g}"
-            raise _wrong(name, what, f"write {{{sampler}: [{_SAMPLERS[sampler]}]}}")
-    return parameter
-
-
-def _pair(given: object) -> tuple[float, float] | None:
-    if not isinstance(given, list | tuple) or len(given) != 2:
-        return None
-    if not all(isinstance(one, int | float) and math.isfinite(one) for one in given):
-        return None
-    return float(given[0]), float(given[1])
-
-
-def _wrong(name: str, why: str, fix: str) -> UsageError:
-    return UsageError(
-        f"the parameter {name!r} of the Unity environment cannot be used",
-        where=f"reset_config.{name}",
-        why=why,
-        fix=fix,
-    )
 
 
 @dataclass
@@ -207,7 +139,7 @@ def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
             raise UsageError(
                 f"the side channel {name!r} cannot be imported",
                 where=_OWN_KEY,
-                why=f"{type(error).__name__}: {error}",
+                why=described(error),
                 fix=advice(error, "its module lies in the task's folder, or where python finds it from here"),
             ) from error
         if not isinstance(own, type) or not issubclass(own, SideChannel):
@@ -230,7 +162,7 @@ def _made(classes: Sequence[type[Any]]) -> list[Any]:
             raise UsageError(
                 f"the side channel {own.__name__} cannot be made",
                 where=_OWN_KEY,
-                why=f"{type(error).__name__}: {error}",
+                why=described(error),
                 fix="its constructor takes no arguments, and gives its id to SideChannel.__init__",
             ) from error
     return made

@@ -86,6 +86,7 @@ class PlayerLink:
         self._peer_lock = threading.Lock()
         self._closing = threading.Event()
         self._closed = False
+        self.remark = ""  # on the version of the player's protocol
         self._pool = _DaemonThreads(4)  # a waiting call, a goodbye, and strangers to turn away
         self._server, self.port = self._bind(port, fixed, listen)
         self._server.start()
@@ -102,14 +103,14 @@ class PlayerLink:
             raise LinkError("garbled", "its first message is not that of a Unity player")
         theirs = output.rl_initialization_output
         ours = str(inputs.rl_initialization_input.communication_version)
-        if theirs.communication_version.partition(".")[0] != ours.partition(".")[0]:
+        if theirs.communication_version != ours:
             version = theirs.communication_version or "without a version"
             made_with = (
                 f", from com.unity.ml-agents {theirs.package_version}" if theirs.package_version else ""
             )
-            raise LinkError(
-                "version", f"the player speaks protocol {version}{made_with}; this program speaks {ours}"
-            )
+            self.remark = f"the player speaks protocol {version}{made_with}; this program speaks {ours}"
+            if version.partition(".")[0] != ours.partition(".")[0]:
+                raise LinkError("version", self.remark)
         self._send(inputs)
         self._receive()  # an empty one; its answer is the first reset
         return output

@@ -16,21 +16,21 @@ from algorithm.env.unity.build import PlayerProcess, build_arguments, find_build
 from algorithm.env.unity.link import LinkError, Listen, PlayerLink
 from algorithm.env.unity.package import load
 from algorithm.env.unity.spaces import UnityBehaviour
-from algorithm.errors import EnvError, UserError
+from algorithm.errors import EnvError, UserError, described
 
 EDITOR_PORT = 5004
 """Port that the Unity Editor calls; it cannot be told another one."""
 
 _GRAPHICS = ("graphics device is null", "rendertexture.create failed", "readpixels")  # in a player's log
 
-PlayerEnd = Literal["ended", "hangs", "goodbye", "lost", "garbled"]
+PlayerEnd = Literal["ended", "absent", "hangs", "goodbye", "lost", "garbled"]
 
 
 class PlayerError(EnvError):
     """A player that can be replaced by a new one: it crashed, hangs, has ended or broke the protocol.
 
-    kind: ``ended`` its process is gone, ``hangs``, ``goodbye`` it ended properly, ``lost`` its connection is
-          gone, ``garbled`` its message cannot be read
+    kind: ``ended`` its process is gone, ``absent`` it never connected, ``hangs``, ``goodbye`` it ended
+          properly, ``lost`` its connection is gone, ``garbled`` its message cannot be read
     """
 
     def __init__(self, kind: PlayerEnd, what: str, *, where: object, why: str, fix: str) -> None:
@@ -95,7 +95,7 @@ def player_options(
         port=EDITOR_PORT if args.editor and not args.fixed_port else args.port,
         port_fixed=args.editor or args.fixed_port,
         listen=args.listen,
-        no_graphics=args.no_graphics and not graphics,
+        no_graphics=args.no_graphics is not False and not graphics,
         num_areas=args.num_areas,
         timeout=timeout,
         log_dir=log_dir,
@@ -158,6 +158,11 @@ class Player:
         """Id of its process; None for the editor."""
         return self._process.pid if self._process else None
 
+    @property
+    def remark(self) -> str:
+        """A line for a person on what is unusual about its protocol; empty for nothing."""
+        return self._link.remark
+
     def describe(self) -> str:
         """Return its path, process, port, arguments and log file, one a line."""
         if self._process is None:
@@ -212,7 +217,7 @@ class Player:
         except UserError:  # of spaces that cannot be used, or of the user's side channel
             raise
         except Exception as error:  # whatever a message in a wrong form leads to
-            raise self._failure(LinkError("garbled", f"{type(error).__name__}: {error}"), stage) from error
+            raise self._failure(LinkError("garbled", described(error)), stage) from error
 
     def _failure(self, error: LinkError, stage: str) -> EnvError:
         kind, why = error.kind, error.why
@@ -259,7 +264,8 @@ class Player:
                 why=_joined(why, log),
                 fix=self._advice(kind, log),
             )
-        return EnvError(
+        return PlayerError(
+            "absent",
             "the Unity player has not connected",
             where=self.describe(),
             why=_joined(why, log),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from algorithm.data import Float
 from algorithm.env.base import EpisodeSeed
 from algorithm.env.config import UnityArgs
-from algorithm.env.unity.channels import EnvParameter, PlayerChannels, Statistics
+from algorithm.env.rules import EnvParameter
+from algorithm.env.unity.channels import PlayerChannels, Statistics
 from algorithm.env.unity.player import Player, PlayerOptions, open_player
 from algorithm.env.unity.spaces import AgentStates, UnityBehaviour
 
@@ -20,6 +21,24 @@ PlayerMessage = Mapping[str, tuple[AgentStates, AgentStates]]
 
 AgentKey = tuple[int, str, int]
 """Seat, Unity's name of the behaviour, Unity's id of the agent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnityOptions:
+    """Settings of Unity players besides those of every environment.
+
+    args:       ``base_config.unity_args``
+    behaviours: those that ``ma_config`` names, which are waited for at the start
+    purpose:    name of the players' files
+    watched:    a person watches: real time, a large window, graphics
+    since:      number of the first start of each player, for another seed in a resumed run
+    """
+
+    args: UnityArgs = field(default_factory=UnityArgs)
+    behaviours: tuple[str, ...] = ()
+    purpose: str = "player"
+    watched: bool = False
+    since: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +64,7 @@ class Seat:
     ``start``, ``reset`` and ``step`` may run in a thread of their own.
 
     agents: number of every agent with an open question, by its key
+    muted:  agents whose episodes go on in Unity and are not seen here
     asked:  Unity's ids of the agents in the last message that wait for an action, in its order
     compared: number of the player's behaviours whose spaces have been compared
     """
@@ -53,6 +73,7 @@ class Seat:
         self.index, self._options, self._setup = index, options, setup
         self.statistics = Statistics()
         self.agents: dict[AgentKey, int] = {}
+        self.muted: set[AgentKey] = set()
         self.asked: dict[str, list[int]] = {}
         self.steps = 0  # of this player
         self.compared = 0
@@ -101,6 +122,7 @@ class Seat:
     def reset(self) -> PlayerMessage:
         """Begin all episodes anew. Raises PlayerError."""
         assert self._channels is not None, "started before"
+        self.muted.clear()
         self._channels.before_reset()
         self.player.env.reset()
         return self._message()
@@ -116,11 +138,17 @@ class Seat:
 
     def random_step(self, rng: np.random.Generator) -> PlayerMessage:
         """Step with random actions that the last message allows."""
-        actions = {}
-        for name, behaviour in self.behaviours.items():
-            asking, _ = self.player.env.get_steps(name)
-            actions[name], _, _ = behaviour.spec.action.random(rng, asking.action_mask)
-        return self.step(actions)
+        return self.step({name: self.random_actions(name, rng) for name in self.behaviours})
+
+    def random_actions(self, name: str, rng: np.random.Generator) -> Float:
+        """Return actions of a behaviour's agents that ask, [N, A], as the last message allows them."""
+        asking, _ = self.player.env.get_steps(name)
+        flat, _, _ = self.behaviours[name].spec.action.random(rng, asking.action_mask)
+        return flat
+
+    def draw(self) -> None:
+        """Give graphics to all players from the next one on."""
+        self._options = replace(self._options, no_graphics=False)
 
     def close(self) -> None:
         """End the player, within five seconds."""

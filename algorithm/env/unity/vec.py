@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,38 +14,22 @@ from typing_extensions import override
 
 from algorithm.data import Float, State
 from algorithm.env.base import EpisodeSeed, ResetResult, StepResult, VecEnv
-from algorithm.env.config import UnityArgs, without_team
+from algorithm.env.config import without_team
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.restart_budget import RestartBudget
-from algorithm.env.unity.channels import load_channels, read_parameters
+from algorithm.env.rules import read_parameters
+from algorithm.env.unity.channels import load_channels
+from algorithm.env.unity.graphics import black_images, use_graphics
 from algorithm.env.unity.player import PlayerError, player_options
 from algorithm.env.unity.result_rows import ResultRows
-from algorithm.env.unity.seat import AgentNumbers, PlayerMessage, PlayerSetup, Seat
-from algorithm.env.unity.spaces import UnityBehaviour, changed_spaces
-from algorithm.errors import EnvError, UsageError
+from algorithm.env.unity.seat import AgentNumbers, PlayerMessage, PlayerSetup, Seat, UnityOptions
+from algorithm.env.unity.spaces import UnityBehaviour, absent, behaviour_names, changed_spaces, late
+from algorithm.errors import EnvError
 from algorithm.spec import AgentSpec
 
 _CANNOT_RESUME = "a player cannot be set back"
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnityOptions:
-    """Settings of Unity players besides those of every environment.
-
-    args:       ``base_config.unity_args``
-    behaviours: those that ``ma_config`` names, which are waited for at the start
-    purpose:    name of the players' files
-    watched:    a person watches: real time, a large window, graphics
-    since:      number of the first start of each player, for another seed in a resumed run
-    """
-
-    args: UnityArgs = field(default_factory=UnityArgs)
-    behaviours: tuple[str, ...] = ()
-    purpose: str = "player"
-    watched: bool = False
-    since: int = 0
 
 
 class UnityVecEnv(VecEnv):
@@ -107,14 +91,19 @@ class UnityVecEnv(VecEnv):
         build = described[0].file
         self.arrangement = "the Unity Editor" if build is None else f"{n} player{'s' * (n > 1)} of {build}"
         self._numbers = AgentNumbers()
+        self._rng = np.random.default_rng(setup.seed_of(0, options.since))
         self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
         try:
-            self._raise_first(self._on_all(self._seats, Seat.start))
             found = self._meet(options.behaviours)
+            if described[0].no_graphics and not args.editor and (black := black_images(self._seats)):
+                self._remark(use_graphics(self._seats, black, args.no_graphics), where=", ".join(black))
+                found = found if args.no_graphics is True else self._meet(options.behaviours)
+            for seat in self._seats:
+                self._remark(seat.player.remark, where=seat.place)
         except BaseException:
             self.close()
             raise
-        self._behaviours, self._names = found, _names(found, options.behaviours)
+        self._behaviours, self._names = found, behaviour_names(found, options.behaviours)
         self.specs: Mapping[str, AgentSpec] = {self._names[name]: one.spec for name, one in found.items()}
         self._rows: dict[str, list[int]] = {name: [] for name in self.specs}
         self._known: dict[str, set[int]] = {name: set() for name in self.specs}  # with the last result
@@ -153,6 +142,30 @@ class UnityVecEnv(VecEnv):
         return results
 
     @override
+    def drop(self, agents: Collection[int]) -> dict[str, ResetResult]:
+        """Ignore the agents until their next episodes, since Unity ends no single one when asked.
+
+        A player is reset where these are all of its agents.
+        """
+        gone = set(agents)
+        alone = [seat for seat in self._seats if gone.issuperset(seat.agents.values())]
+        whole = [number for seat in alone for number in seat.agents.values()]
+        leaving = gone.difference(whole)
+        results = self.reset(whole)
+        for seat in self._seats:
+            for key in [key for key, number in seat.agents.items() if number in leaving]:
+                name = self._names[key[1]]
+                number = seat.agents.pop(key)
+                seat.muted.add(key)
+                self._rows[name] = [row for row in self._rows[name] if row != number]
+                before = results[name].removed
+                removed = np.append([] if before is None else before, number).astype(np.int64)
+                results[name] = replace(results[name], removed=removed)
+        self._numbers.release(leaving)
+        self._known = self._ids()
+        return results
+
+    @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         places = {name: {number: row for row, number in enumerate(ids)} for name, ids in self._rows.items()}
         own = {seat.index: self._actions_of(seat, actions, places) for seat in self._seats}
@@ -186,13 +199,12 @@ class UnityVecEnv(VecEnv):
     def state(self) -> State:
         return State(
             {f"ids/{k}": np.array(sorted(ids), np.int64) for k, ids in enumerate(self._known.values())},
-            {"behaviours": list(self._known), "failures": self._budget.spent},
+            {"behaviours": list(self._known)},
         )
 
     @override
     def resume(self, state: State) -> dict[int, str]:
         """End all saved episodes: no player can repeat them. The next reset is one of all players."""
-        self._budget.resume(state.meta["failures"])
         saved = {name: state.arrays[f"ids/{k}"].tolist() for k, name in enumerate(state.meta["behaviours"])}
         self._stale = {name: now.union(saved.get(name, ())) for name, now in self._known.items()}
         named = [min(seat.agents.values()) for seat in self._seats if seat.agents]
@@ -234,8 +246,13 @@ class UnityVecEnv(VecEnv):
         own = {}
         for behaviour, asked in seat.asked.items():
             name = self._names[behaviour]
-            rows = [places[name][seat.agents[seat.index, behaviour, agent]] for agent in asked]
-            own[behaviour] = actions[name][rows]
+            keys = [(seat.index, behaviour, agent) for agent in asked]
+            rows = [places[name][seat.agents[key]] for key in keys if key in seat.agents]
+            if len(rows) == len(keys):
+                own[behaviour] = actions[name][rows]
+                continue
+            own[behaviour] = seat.random_actions(behaviour, self._rng)  # what muted agents do is not recorded
+            own[behaviour][[key in seat.agents for key in keys]] = actions[name][rows]
         return own
 
     def _seat_agents(
@@ -245,7 +262,7 @@ class UnityVecEnv(VecEnv):
 
         An agent with an end and a question has both in one row. An end of an agent that was not asked before
         belongs to an episode without a decision, and is passed over. An agent that is not in the message
-        waits.
+        waits. A muted one is new once its episode has ended.
         """
         left = []
         seat.asked = {}
@@ -259,12 +276,16 @@ class UnityVecEnv(VecEnv):
                 ends.setdefault(agent, base + len(asking) + at)
             for at, agent in enumerate(asking.ids):
                 key = (seat.index, behaviour, agent)
+                if key in seat.muted and agent not in ends:
+                    continue
+                seat.muted.discard(key)
                 end = ends.pop(agent, None) if key in seat.agents else None
                 if key not in seat.agents:
                     ends.pop(agent, None)
                     seat.agents[key] = self._numbers.take(key, but=but)
                 rows.put(seat.agents[key], base + at, end)
             for agent, end in ends.items():
+                seat.muted.discard((seat.index, behaviour, agent))
                 number = seat.agents.pop((seat.index, behaviour, agent), None)
                 if number is not None:
                     rows.put(number, None, end)
@@ -307,7 +328,7 @@ class UnityVecEnv(VecEnv):
         """Raise EnvError unless a player's behaviours so far are known, with the same spaces."""
         for name, behaviour in seat.behaviours.items():
             if name not in self._behaviours:
-                raise _late(self._behaviours, name)
+                raise late(self._behaviours, name)
             before = self._behaviours[name]
             if behaviour.differs(before):
                 raise changed_spaces(name, before.describe(), behaviour.describe())
@@ -319,8 +340,7 @@ class UnityVecEnv(VecEnv):
         The episodes of that time are dropped: a reset follows. Raises UsageError if one does not come.
         """
         end = time.monotonic() + self._timeout if self._timeout > 0 else float("inf")
-        rng = np.random.default_rng(self._seats[0].seed)
-        self._raise_first(self._on_all(self._seats, Seat.reset))
+        self._begin()
         while True:
             found: dict[str, UnityBehaviour] = {}
             for seat in self._seats:
@@ -332,11 +352,25 @@ class UnityVecEnv(VecEnv):
             if found and not missing:
                 return dict(sorted(found.items()))
             if time.monotonic() > end:
-                raise _absent(missing, found, self._timeout)
-            generators = {seat.index: rng.spawn(1)[0] for seat in self._seats}
-            self._raise_first(
-                self._on_all(self._seats, lambda seat: seat.random_step(generators[seat.index]))  # noqa: B023
-            )
+                raise absent(missing, found, self._timeout)
+            generators = {seat.index: self._rng.spawn(1)[0] for seat in self._seats}
+            stepped = self._on_all(self._seats, lambda seat: seat.random_step(generators[seat.index]))  # noqa: B023
+            self._survived(self._seats, stepped)
+
+    def _begin(self) -> None:
+        """Start and reset all players. No other follows one that ends in that: it would end alike."""
+        outcomes = self._on_all(self._seats, _restart)
+        for seat in self._seats:
+            failed = outcomes[seat.index]
+            if isinstance(failed, PlayerError) and failed.kind != "hangs":
+                raise failed
+        self._survived(self._seats, outcomes)
+
+    def _remark(self, text: str, *, where: str) -> None:
+        """Report what is no failure."""
+        if text:
+            fix = "the training goes on"
+            self._budget.survive(GroupFailure(envs=(), culprit=None, what=text, why="", fix=fix), where)
 
     def _on_all(self, seats: Sequence[Seat], call: Callable[[Seat], _T]) -> dict[int, _T | Exception]:
         """Return the result of a call for each player, or what it raised."""
@@ -344,12 +378,6 @@ class UnityVecEnv(VecEnv):
             return {seat.index: _caught(call, seat) for seat in seats}
         running = {seat.index: self._threads.submit(_caught, call, seat) for seat in seats}
         return {index: future.result() for index, future in running.items()}
-
-    @staticmethod
-    def _raise_first(outcomes: Mapping[int, object]) -> None:
-        for outcome in outcomes.values():
-            if isinstance(outcome, Exception):
-                raise outcome
 
 
 def _caught(call: Callable[[Seat], _T], seat: Seat) -> _T | Exception:
@@ -362,35 +390,3 @@ def _caught(call: Callable[[Seat], _T], seat: Seat) -> _T | Exception:
 def _restart(seat: Seat) -> PlayerMessage:
     seat.start()
     return seat.reset()
-
-
-def _names(found: Iterable[str], awaited: Sequence[str]) -> dict[str, str]:
-    """Return Unity's name -> ours: without the team, unless there are several or ``awaited`` names it."""
-    plain = [without_team(name) for name in found]
-    return {
-        name: short if plain.count(short) == 1 and name not in awaited else name
-        for name, short in zip(found, plain, strict=True)
-    }
-
-
-def _absent(missing: Sequence[str], found: Iterable[str], timeout: float) -> EnvError | UsageError:
-    if not missing:
-        return EnvError(
-            "the Unity scene has no agents",
-            why=f"no behaviour showed up within {timeout:g} s",
-            fix="put an agent into the scene whose Behavior Type is Default",
-        )
-    return UsageError(
-        f"ma_config names {', '.join(map(repr, missing))}, which the Unity scene does not have",
-        where="ma_config",
-        why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, found))} showed up",
-        fix="rename or remove that part of ma_config, or raise env_timeout if it comes later",
-    )
-
-
-def _late(known: Iterable[str], name: str) -> EnvError:
-    return EnvError(
-        f"the Unity behaviour {name} has shown up late",
-        why=f"there are networks for {', '.join(known)} only: it was not in the scene at the start",
-        fix=f"announce it, so that it is waited for: ma_config: {{{without_team(name)}: {{}}}}",
-    )

@@ -23,7 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from algorithm.data import Array
-from algorithm.errors import StorageError
+from algorithm.errors import StorageError, described
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.manifest import (
     INDEX,
@@ -181,7 +181,7 @@ def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> 
     try:
         read_replay(replays.absolute(), level, index[level], manifest.segments, replay)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise damaged(path / INDEX, f"it is no index ({type(error).__name__}: {error})") from error
+        raise damaged(path / INDEX, f"it is no index ({described(error)})") from error
     return True
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from algorithm.errors import StorageError
+from algorithm.errors import StorageError, described
 from algorithm.reading import open_plain, parse_json, read_bytes
 from algorithm.runs.files import json_text
 
@@ -90,6 +90,11 @@ class Manifest:
         return json_text({**content, "sha256": digest})
 
 
+def is_step(value: object) -> bool:
+    """Return whether a value that was read is a step that the name of a checkpoint can hold."""
+    return type(value) is int and 0 <= value < 10**15
+
+
 def read_manifest(path: Path) -> Manifest:
     """Read the manifest of the checkpoint in ``path``. Raises StorageError with the file and the reason."""
     file = path / MANIFEST
@@ -108,7 +113,7 @@ def read_manifest(path: Path) -> Manifest:
         if STATE not in content["files"]:
             raise damaged(file, f"it does not list {STATE}")
         replay, step = content["replay"], content["step"]
-        if type(step) is not int or step < 0:
+        if not is_step(step):
             raise TypeError(f"the step is {step!r}")
         manifest = Manifest(
             step=step,
@@ -117,7 +122,7 @@ def read_manifest(path: Path) -> Manifest:
             segments={} if replay is None else _entries(file, replay["segments"]),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise damaged(file, f"it is not a manifest ({type(error).__name__}: {error})") from error
+        raise damaged(file, f"it is not a manifest ({described(error)})") from error
     if manifest.text.encode() != data:
         raise damaged(file, "its SHA-256 is not that of its content")
     if (named := NAME.fullmatch(path.name)) and int(named[1]) != manifest.step:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -45,7 +44,7 @@ _OF_EPISODES: Mapping[str, str] = {
     "rollout/return_std": "standard deviation of their returns",
     "rollout/length": "mean number of steps of those episodes",
     "eval/return_mean": "mean return of the evaluation episodes, played by the deterministic policy",
-    "eval/return_ci95": "half width of the 95 % confidence interval of that mean",
+    "eval/return_ci95": "half width of Student's 95 % interval of that mean",
     "eval/length": "mean number of steps of the evaluation episodes",
 }
 
@@ -66,6 +65,7 @@ _OF_ALL: Mapping[str, str] = {
     "time/share_store": "share that went into storing transitions",
     "time/share_sample": "share that went into sampling batches",
     "time/share_update": "share that went into gradient updates and new priorities",
+    "time/share_compile": "share that went into compiling updates, `sac_config.compile`",
     "sys/rss_mb": "resident memory of the process",
     "ds/actors": "actors that are connected",
     "ds/lag": "mean versions that the weights of the last segments of each actor were behind",
@@ -308,9 +308,9 @@ def write_table(csv: Path, jsonl: Path) -> None:
 
 
 class Rate:
-    """Events per second over the last ``window_s`` seconds of wall time."""
+    """Events per second over the last ``window_s`` seconds of a clock."""
 
-    def __init__(self, window_s: float = 20.0, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, window_s: float = 20.0, *, clock: Callable[[], float]) -> None:
         self._window_s = window_s
         self._clock = clock
         self._marks: deque[tuple[float, int]] = deque()

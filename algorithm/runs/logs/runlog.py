@@ -11,7 +11,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from algorithm.errors import StorageError
+from algorithm.errors import StorageError, visible
 from algorithm.reading import open_plain
 from algorithm.runs.files import GrowingFile
 
@@ -42,7 +42,7 @@ class RunLog(logging.Handler):
             return
         gap = f"(lines that could not be written here: {self._left_out})\n" if self._left_out else ""
         try:
-            self._file.append(f"{gap}{text}\n".encode("utf-8", "backslashreplace"))
+            self._file.append(f"{gap}{visible(text)}\n".encode())
         except OSError as error:
             self._left_out += 1
             if self._left_out == 1:  # counted before: a warning may be logged as well

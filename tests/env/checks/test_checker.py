@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from algorithm.env.checks.checker import CHECKS, Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
@@ -58,6 +59,13 @@ FAULTS = [
     (toys.Seedless, "environment interface", ERROR, "does not take seed and options"),
     (toys.Uninformed, "environment interface", ERROR, "info of step is a list"),
     (toys.Numbered, "environment interface", WARNING, "terminated is a int, not a bool"),
+    (
+        lambda: NormalizeObservation(toys.Sound()),
+        "environment wrappers",
+        WARNING,
+        "the wrapper NormalizeObservation keeps running statistics",
+    ),
+    (lambda: NormalizeReward(toys.Sound()), "environment wrappers", WARNING, "NormalizeReward keeps"),
     (toys.Invisible, "environment rendering", NOTE, "no render mode"),
     (toys.Misshapen, "observations shape", ERROR, "do not fit their space"),
     (toys.Partial, "observations shape", ERROR, "do not fit their space"),

@@ -375,6 +375,7 @@ def test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, sa
     ("complex reward", "the reward is 1j, a complex, not a number"),
     ("terminated", "terminated is 'False', a str, not a number"),
     ("truncated", "truncated is '', a str, not a number"),
+    ("undefined", "terminated is nan, neither true nor false"),
 ])  # fmt: skip
 def test_rewards_and_ends_that_are_text_end_the_run_at_the_first_step(how, said):
     test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, said, 1)
@@ -398,7 +399,7 @@ def test_what_lies_outside_of_its_bounds_is_told_once_and_trained_on(workers):
     for _ in range(3):
         result = env.step({DEFAULT_BEHAVIOUR: np.zeros((4, 1), np.float32)})[DEFAULT_BEHAVIOUR]
     (fault,) = told
-    assert fault.harmless and fault.what == "observation 'speed' of Untrue-v0 lies outside its bounds"
+    assert fault.fix and fault.what == "observation 'speed' of Untrue-v0 lies outside its bounds"
     assert (
         fault.why == "speed[1] = 2.5 in [-1, 1]"
         and "environment 0" in fault.where

@@ -15,14 +15,16 @@ import numpy as np
 import psutil
 import pytest
 
+from algorithm.console.base import LineConsole
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool import watchdog, worker
 from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.errors import EnvError
+from algorithm.experience.faults import Faults
 from algorithm.spec import DEFAULT_BEHAVIOUR
-from algorithm.train.signals import StopRequest
+from algorithm.train.signals import StoppedError, StopRequest
 
 
 def make(name: str, faults: list[Fault], **options: object) -> VecEnv:
@@ -34,6 +36,24 @@ def make(name: str, faults: list[Fault], **options: object) -> VecEnv:
 
 def step(env: VecEnv, n: int = 1) -> None:
     env.step({DEFAULT_BEHAVIOUR: np.zeros((n, 1), np.float32)})
+
+
+@pytest.mark.fault("F22")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_start_that_takes_long_is_told_and_ends_with_the_first_signal(workers, monkeypatch):
+    stop, told = StopRequest(), []
+    faults = Faults(LineConsole(told.append, told.append), go_on=stop.check_start)
+    monkeypatch.setattr(faults, "_told_at", 0.0)
+
+    def waiting(text: str) -> None:
+        faults.waiting(text)
+        stop.signal = signal.SIGTERM
+        faults.waiting(text)
+
+    with pytest.raises(StoppedError, match="SIGTERM") as caught:
+        make("toys:Counting-v0", [], n=5, workers=workers, waiting=waiting)
+    assert caught.value.exit_code == 143
+    assert told == ["worker_0 makes 2 of 5 environments" if workers else "0 of 5 environments are made"]
 
 
 def alive(pids: list[int]) -> list[int]:

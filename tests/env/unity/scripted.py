@@ -62,7 +62,7 @@ class ScriptedPlayer:
         self.behaviours: dict[str, UnityBehaviour] = {}
         self.actions: list[dict[str, list[float]]] = []
         self.resets = 0
-        self.closed = False
+        self.closed, self.remark = False, ""
         self._told: Told = {}
         self._set: dict[str, list[float]] = {}
 

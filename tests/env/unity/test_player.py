@@ -135,7 +135,7 @@ def test_a_build_that_never_connects_is_shown_with_path_arguments_and_log(tmp_pa
     with pytest.raises(EnvError, match="has not connected") as error:
         opened(tmp_path, "--fault", "hang@start", timeout=3)
     message = str(error.value)
-    assert not isinstance(error.value, PlayerError)
+    assert isinstance(error.value, PlayerError) and error.value.kind == "absent"
     assert str(tmp_path / "Player.x86_64") in message
     assert "arguments: -nographics" in message
     assert "(the player hangs)" in message

@@ -82,6 +82,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.Capture
     setup(folder, "continuous", {"base_config": {"max_step": 100}})
     for words, why in (
         (["-o", "base_config.workers=1"], "a process already"),
+        (["--check", "-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
         (["-o", "base_config.wrappers=[ClipReward]"], "no Gymnasium environment"),
         (["-o", "eval_config.wrappers=[ClipReward]"], "eval_config.wrappers"),
         (["-o", "eval_config.video=true"], "hands out no pictures"),
@@ -93,11 +94,42 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.Capture
             code = main([*WORDS, *words])
         except SystemExit as left:
             code = int(left.code or 0)
-        assert (code, why in capsys.readouterr().err) == (2, True), words
+        told = capsys.readouterr()
+        assert (code, why in told.err + told.out) == (2, True), words
     assert main([*WORDS, "--quiet"]) == 0, "what failed to start has left the name free"
     capsys.readouterr()
     assert main([*WORDS, "--video"]) == 2
     assert "no video" in capsys.readouterr().err
+
+
+def test_cameras_get_graphics_or_a_refusal(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = setup(folder, "camera", {"base_config": {"max_step": 20}})
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert main(WORDS) == 2
+    said = capsys.readouterr().err
+    assert "images of the Unity player are black" in said and "xvfb-run -a" in said
+    assert main([*WORDS, "-o", "base_config.unity_args.no_graphics=true"]) == 0
+    assert "images are black: the player has no graphics" in capsys.readouterr().out
+    before = len(list(read_ledgers(ledger)))
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main([WORDS[0], "-n", "lit", "--device=cpu"]) == 0
+    assert "started anew with graphics" in capsys.readouterr().out
+    starts = [lines[0]["argv"] for lines in list(read_ledgers(ledger))[before:]]
+    assert [("-nographics" in argv) for argv in starts] == [True, False] * 2, "evaluation, training"
+
+
+def test_a_player_for_evaluations_with_other_spaces_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    starts = folder / "starts"
+    setup(folder, "continuous", {}, fault="spaces@handshake#1", starts=str(starts), api="1.4.0")
+    assert main(WORDS) == 4
+    said = capsys.readouterr()
+    assert "evaluations have other observations" in said.err and "shapes=((3,),)" in said.err
+    assert "the player speaks protocol 1.4.0" in said.out and "this program speaks 1.5.0" in said.out
 
 
 CHANNEL = """

@@ -1,18 +1,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from algorithm.config.schema import Config
+from algorithm.console.base import LineConsole
 from algorithm.data import Float, StepBatch
 from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
 from algorithm.env.pool.restart_budget import RestartBudget
-from algorithm.env.unity.vec import UnityOptions, UnityVecEnv
+from algorithm.env.unity.player import PlayerEnd, PlayerError
+from algorithm.env.unity.seat import UnityOptions
+from algorithm.env.unity.vec import UnityVecEnv
 from algorithm.errors import EnvError, UsageError
 from algorithm.experience.collector import LocalCollector
+from algorithm.experience.failure_dump import FailureDumps
+from algorithm.experience.faults import Faults
+from algorithm.experience.non_finite import Drop
 from algorithm.preflight.replay_consistency import RandomPolicy
 from algorithm.seeding import episode_seeds
 from tests.env.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
@@ -30,9 +38,10 @@ class Closed:
 
     def __init__(self) -> None:
         self.closed: list[int] = []
+        self.steps: list[tuple[int, int]] = []
 
     def add_steps(self, steps: StepBatch) -> None:
-        pass
+        self.steps += zip(steps.streams.tolist(), steps.start_steps.tolist(), strict=True)
 
     def close(self, stream: int) -> None:
         self.closed.append(stream)
@@ -191,7 +200,51 @@ def test_agents_of_a_player_that_fails_vanish_and_another_one_starts(stage: Stag
     ]
     assert "player 0, start 1, seed" in env.faults[0].line and "\n" not in env.faults[0].line
     assert len(set(stage.seeds)) == 4
-    assert env.state().meta["failures"] == 3
+
+
+@pytest.mark.parametrize("starts", [False, True], ids=["handshake", "reset"])
+def test_a_first_player_that_hangs_is_one_of_those_survived(starts: bool, stage: Stage) -> None:
+    failure = PlayerError("hangs", "the Unity player hangs", where="", why="", fix="")
+    stage.add(failure, starts=starts)
+    start = ball([(0, 1, 0)])
+    stage.add(start, start)
+    env = Env(restarts=1)
+    assert env.reset()["Ball"].ids.tolist() == [0] and [fault.what for fault in env.faults] == [failure.what]
+
+
+@pytest.mark.parametrize(("kind", "starts"), [("ended", False), ("absent", False), ("ended", True)], ids=str)
+def test_a_first_player_that_ends_or_does_not_connect_is_not_tried_again(
+    kind: PlayerEnd, starts: bool, stage: Stage
+) -> None:
+    stage.add(PlayerError(kind, "it has ended", where="", why="", fix=""), starts=starts)
+    with pytest.raises(PlayerError, match="it has ended"):
+        Env(restarts=5)
+
+
+@pytest.mark.fault("F10")
+def test_a_dropped_episode_ends_alone_and_its_agent_comes_back_with_the_next_one(stage: Stage) -> None:
+    nan, start = float("nan"), ball([(0, 1, 0), (1, 2, 0)])
+    stage.add(
+        start,
+        start,
+        ball([(0, nan, 0), (1, 3, 1)]),  # agent 0 is dropped
+        ball([(0, nan, 0), (1, 4, 1)]),
+        ball([(0, 5, 0), (1, 5, 1)], [(0, nan, 0, False)]),  # its next episode
+        ball([(0, nan, 1), (1, nan, 1)]),  # both: nobody is left to be disturbed
+        ball([(0, 7, 0), (1, 8, 0)]),
+        ball([(0, 8, 1), (1, 9, 1)]),
+    )
+    env, kept, dropped = Env(), Closed(), Faults(LineConsole(lambda _: None, lambda _: None))
+    policy = RandomPolicy(env.specs["Ball"].action, 8)
+    drop = Drop(FailureDumps(Path(), Config(), env="", task=Path()), dropped)
+    rollout = LocalCollector(env, {"Ball": policy}, {"Ball": kept}, on_non_finite=drop)
+    (player,) = stage.players
+    for resets in (2, 2, 2, 3, 3):
+        rollout.step()
+        assert player.resets == resets
+    assert all(len(actions[BALL]) == 2 for actions in player.actions), "who is dropped acts all the same"
+    assert kept.steps == [(1, 0), (1, 1), (1, 2), (0, 0), (1, 0)], "agent 1 takes no notice of agent 0"
+    assert dropped.non_finite == 3
 
 
 def test_one_failure_too_many_ends_the_run(stage: Stage) -> None:

@@ -31,7 +31,7 @@ class Corridor(gym.Env):
 
 
 class CorridorRecipe(GymRecipe):
-    """Arguments for building a corridor; ``env_name`` says how long it is: ``short`` or ``long``."""
+    """Arguments for building a corridor; ``env_name`` is its length: ``short`` or ``long``."""
 
     def _build(self, kwargs):
         return Corridor({"short": 6, "long": 12}[self.env_id], **kwargs)

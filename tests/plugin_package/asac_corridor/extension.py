@@ -12,7 +12,7 @@ class Surprise(Extension):
     def __init__(self, inputs, width, strength):
         super().__init__()
         self.model = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, 1))
-        self.own.append(self.model)  # what `own_losses` trains; `joint` is for `auxiliary_losses`
+        self.own.append(self.model)  # for `own_losses`; `joint` is for `auxiliary_losses`
         self.strength = strength
 
     def errors(self, ctx):

@@ -1,4 +1,4 @@
-"""Networks for corridors, as an nn.py has them; classes that are left out are the default ones."""
+"""Networks for corridors, as an nn.py has them; for what is left out there are defaults."""
 
 import torch
 

@@ -1,0 +1,155 @@
+"""What other libraries call our flags and keys, and the command line in our words."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from algorithm.config.errors import did_you_mean
+from algorithm.families import FAMILIES, misplaced
+
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "train": (),
+    "learn": (),
+    "run": ("--run",),
+    "watch": ("--watch",),
+    "enjoy": ("--watch",),
+    "play": ("--watch",),
+    "eval": ("--eval", "10"),
+    "evaluate": ("--eval", "10"),
+    "test": ("--eval", "10"),
+    "resume": ("--resume",),
+    "check": ("--check",),
+    "list": ("--list",),
+}
+"""Word before or behind an environment -> the flags that say it here."""
+
+SWITCHES: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("capture_video", "record_video"), ("-o", "eval_config.video=true")),
+    **dict.fromkeys(("inference", "play", "enjoy"), ("--watch",)),
+    "no_cuda": ("--device", "cpu"),
+}
+"""Flag without a value, with underscores and without dashes -> ours."""
+
+FLAGS: Mapping[str, str] = {
+    **dict.fromkeys(("env", "env_id", "env_name", "task", "gym_id"), "{}"),
+    **dict.fromkeys(("total_timesteps", "n_timesteps", "timesteps", "max_steps"), "--max_step {}"),
+    **dict.fromkeys(("total_steps", "num_env_steps"), "--max_step {}"),
+    **dict.fromkeys(("num_envs", "n_envs", "num_workers", "num_processes"), "--envs {}"),
+    **dict.fromkeys(("run_id", "exp_name", "run_name"), "-n {}"),
+    **dict.fromkeys(("log_dir", "logdir", "save_dir", "log_folder", "output_dir"), "--directory {}"),
+    "torch_device": "--device {}",
+}
+"""Flag with a value, ``{}`` -> ours."""
+
+ALGORITHMS: Mapping[str, str] = {
+    **{name.lower(): f"-o algorithm={name}" for name in FAMILIES},
+    **{"tqc": "--preset tqc", "crossq": "--preset cross", "droq": "--preset droq"},
+}
+"""Value of ``--algo`` -> our flag."""
+
+KEYS: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("lr", "policy_lr", "q_lr", "actor_lr", "critic_lr"), ("learning_rate",)),
+    **dict.fromkeys(("total_timesteps", "n_timesteps", "max_steps"), ("max_step",)),
+    **dict.fromkeys(("learning_starts", "buffer_init_steps", "random_steps"), ("start_step",)),
+    **dict.fromkeys(("buffer_size", "memory_size", "replay_size"), ("capacity",)),
+    **dict.fromkeys(("n_critics", "num_critics"), ("ensemble_q_num",)),
+    **dict.fromkeys(("target_update_interval", "target_network_frequency"), ("update_target_per_step",)),
+    **dict.fromkeys(("policy_frequency", "policy_delay"), ("policy_update_per_step",)),
+    **dict.fromkeys(("n_steps", "num_steps"), ("rollout_step",)),
+    **dict.fromkeys(("n_epochs", "update_epochs"), ("num_epoch",)),
+    **dict.fromkeys(("clip_range", "clip_coef", "clip_param", "clip_ratio"), ("clip",)),
+    **dict.fromkeys(("normalize_advantage", "norm_adv"), ("normalise_advantage",)),
+    "num_minibatches": ("num_minibatch",),
+    "vf_coef": ("value_coef",),
+    "lambd": ("gae_lambda",),
+    "eval_freq": ("per_step",),
+    "n_eval_episodes": ("episodes",),
+    "gradient_steps": ("replay_ratio",),
+    "algo": ("algorithm",),
+    "num_envs": ("n_envs",),
+    "env_id": ("env_name",),
+}
+"""Key of another library -> ours that mean the same, by their last name."""
+
+RELATED: Mapping[str, Sequence[str]] = {
+    "ent_coef": ("entropy_coef", "init_log_alpha"),
+    "target_entropy": ("target_c_alpha", "target_d_alpha"),
+    "train_freq": ("replay_ratio",),
+    "clip_range_vf": ("clip_value",),
+    "normalize": ("use_normalization",),
+}
+"""The same where the value is another one."""
+
+
+def our_names(key: str) -> Sequence[str]:
+    """Return the last names of our keys for what another library calls ``key``; none if it is not known."""
+    name = _plain(key)
+    return KEYS.get(name) or RELATED.get(name, ())
+
+
+def remedy(
+    argv: Sequence[str], unknown: Sequence[str], env: str | None, flags: Iterable[str], program: str
+) -> str | None:
+    """Return what to write in place of a command line that cannot be read; None if that is not known.
+
+    unknown: the words that the parser left; env: what it took for the environment; flags: all that there are
+    program: first words of the command
+    """
+    by_name = {_plain(flag): flag for flag in flags}
+    left = [_plain(word) for word in unknown if word.startswith("-")]
+    words = None if by_name.keys() & left else _translated(argv, unknown, env)
+    if words is not None:
+        return f"write {program} {shlex.join(words)}"
+    if "algo" in left:
+        return f"write one of {', '.join(ALGORITHMS.values())}"
+    close = [did_you_mean(name, by_name) for name in left if name not in FLAGS]
+    return " ".join(f"did you mean {by_name[name]}?" for name in close if name) or None
+
+
+def _translated(argv: Sequence[str], unknown: Collection[str], env: str | None) -> list[str] | None:
+    """Return the command line in our words, the environment first; None where a word has no counterpart."""
+    named = re.search(r"(?:algorithm=|--algo[= ])(\w+)", " ".join(argv))
+    algorithm = named[1].lower() if named else "sac"
+    environments: list[str] = []
+    words: list[str] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word in COMMANDS and (word == env or word in unknown):
+            words += COMMANDS[word]
+        elif word in unknown and _plain(word) in SWITCHES:
+            words += SWITCHES[_plain(word)]
+        elif word in unknown and word.startswith("-"):
+            ours, (_, equals, value) = _ours(_plain(word), algorithm), word.partition("=")
+            if ours is None or not (equals or rest):
+                return None
+            value = value if equals else rest.pop(0)
+            given = [part.replace("{}", value) for part in ours.split()]
+            (words if given[0].startswith("-") else environments).extend(given)
+        else:
+            (environments if word == env or word in unknown else words).append(word)
+    return [*environments, *words] if len(environments) == 1 or words == ["--list"] else None
+
+
+def _ours(name: str, algorithm: str) -> str | None:
+    """Return what a flag of another library, or the name of a key, is on our command line; None if nothing.
+
+    ``{}`` in it stands for the value.
+    """
+    if name == "algo":
+        return ALGORITHMS.get(algorithm)
+    if name in FLAGS:
+        return FLAGS[name]
+    from algorithm.config.schema import fields  # not needed by a command line that can be read
+
+    family = algorithm.upper() if algorithm.upper() in FAMILIES else "SAC"
+    paths = [path for path, _ in fields() if path[-1] in KEYS.get(name, (name,)) and len(path) == 2]
+    path = next((".".join(path) for path in paths if misplaced(family, *path) is None), None)
+    return path and f"-o {path}={{}}"
+
+
+def _plain(word: str) -> str:
+    """Return a flag's name without dashes and value, with underscores."""
+    return word.lstrip("-").partition("=")[0].replace("-", "_").lower()

@@ -1,0 +1,148 @@
+"""Write the parts of docs/ that follow from the code: flags of the commands, names of the package."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import indent
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import asac  # noqa: E402 - the path comes before
+from algorithm.api import PolicyState  # noqa: E402
+from algorithm.config.cli import train_parser  # noqa: E402
+from algorithm.config.cli_ds import distributed_parser  # noqa: E402
+
+WIDTH = 96
+"""Characters that a line of code may have in the column of the site."""
+
+_PART = re.compile(r"(?<=<!-- generated: )(?P<name>[\w-]+) -->\n.*?(?=<!-- end -->)", re.S)
+_FIELD = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \w+)*): +", re.M)
+_BY_HAND = ("Run", "PolicyState")
+"""Classes that a user makes; all others are handed over."""
+
+
+def flags(parser: argparse.ArgumentParser) -> str:
+    """Return the flags of a command as tables, one for each group."""
+    tables = []
+    for group in parser._action_groups:
+        rows = []
+        for action in group._group_actions:
+            words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.dest}`"
+            value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
+            said = (action.help or "").replace("|", "\\|")
+            rows.append(f"| {words} | {f'`{value}`' if value and action.option_strings else ''} | {said} |")
+        if rows:
+            head = [f"### {group.title}", "", "| flag | value | meaning |", "|---|---|---|"]
+            tables.append("\n".join([*head, *rows]))
+    return "\n\n".join(tables)
+
+
+def names() -> str:
+    """Return the signature and the docstring of every name of the package, and of a class its members."""
+    offered = {name: getattr(asac, name) for name in asac._PLACES if name != "__version__"}
+    offered["PolicyState"] = PolicyState  # which Policy.act returns
+    return "\n\n".join(part for name, value in offered.items() for part in _described(name, value))
+
+
+def _described(name: str, value: Callable[..., object]) -> Iterator[str]:
+    yield f"## {name}"
+    if name in _BY_HAND:
+        made = _signature("def __init__", vars(value)["__init__"])
+        yield _code(f"class {name}:\n{indent(made, '    ')}")
+    elif not inspect.isclass(value):
+        yield _code(_signature(f"def {name}", value))
+    yield _prose(value)
+    for member, own in vars(value).items() if inspect.isclass(value) else ():
+        if member.startswith("_") or not (inspect.isfunction(own) or isinstance(own, property)):
+            continue
+        yield f"### {name}.{member}"
+        if isinstance(own, property):
+            yield _code(f"{member}: {own.fget.__annotations__['return']}")
+        else:
+            yield _code(_signature(f"def {member}", own))
+        yield _prose(own)
+
+
+def _signature(head: str, value: Callable[..., object]) -> str:
+    """Return it as it is written in a file of Python, with a line for each parameter where it is long."""
+    found = inspect.signature(value)
+    parts = [_parameter(one) for one in found.parameters.values()]
+    kinds = [one.kind for one in found.parameters.values()]
+    if inspect.Parameter.KEYWORD_ONLY in kinds:
+        parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    end = f" -> {found.return_annotation}: ..."
+    line = f"{head}({', '.join(parts)}){end}"
+    lines = [f"{head}(", *(f"    {one}," for one in parts), f"){end}"]
+    return line if len(line) <= WIDTH else "\n".join(lines)
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    if one.annotation is one.empty:
+        return one.name
+    if one.default is one.empty:
+        return f"{one.name}: {one.annotation}"
+    default = f'"{one.default}"' if isinstance(one.default, str | Path) else repr(one.default)
+    return f"{one.name}: {one.annotation} = {default}"
+
+
+def _code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def _prose(value: object) -> str:
+    """Return a docstring with lines ``name: meaning`` as lists, and names of Sphinx roles as code."""
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", (inspect.getdoc(value) or "").replace("``", "`"))
+    return "\n\n".join(map(_as_list, text.split("\n\n")))
+
+
+def _as_list(block: str) -> str:
+    """Return a paragraph with its lines ``name: meaning`` as a list."""
+    text = _FIELD.sub(lambda found: f"\n- `{found['names']}`: ", block)
+    head, _, rest = text.partition("\n- ")
+    if not rest:
+        return text
+    items = re.sub(r"\n(?=[A-Z])", "\n\n", rest.replace("\n\n- ", "\n- "))
+    items = re.sub(r"\n {2,}", "\n  ", items)
+    return f"{head.strip()}\n\n- {items}".strip()
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "asac": lambda: flags(train_parser()),
+    "asac-ds": lambda: flags(distributed_parser()),
+    "names": names,
+}
+PAGES = (ROOT / "docs/command_line.md", ROOT / "docs/api.md")
+
+
+def filled(text: str) -> str:
+    """Return the page with its generated parts as the code is now."""
+    return _PART.sub(lambda found: f"{found['name']} -->\n\n{PARTS[found['name']]()}\n\n", text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write or check the pages; 1 if one of them is out of date."""
+    parser = argparse.ArgumentParser(prog="python scripts/pages.py", description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true", help="write the pages")
+    what.add_argument("--check", action="store_true", help="name the pages that are out of date")
+    write = parser.parse_args(argv).write
+    stale = False
+    for page in PAGES:
+        before = page.read_text("utf-8")
+        after = filled(before)
+        if write:
+            page.write_text(after, "utf-8")
+        elif after != before:
+            stale = True
+            print(f"{page.name} is out of date: run python scripts/pages.py --write", file=sys.stderr)
+    return int(stale)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
