@@ -20,6 +20,7 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.numpy_program import NumpyPrograms
 from algorithm.seeding import restore_generator
+from algorithm.spec import AgentSpec
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,15 @@ class Actor:
         self._noise = noise or NoNoise()
         self._scorers = [x for x in extensions if exploring and x.num_candidates > 1]
         self._num_candidates = max((x.num_candidates for x in self._scorers), default=1)
-        critics = model.q.members if parts.discrete.asks_critics else ()
-        self._layer_noise = LayerNoise([model.rep, model.policy, *critics], on=exploring)
+        critics = [model.q] if parts.discrete.asks_critics else []
+        layers = [model.rep, model.policy, *(member for q in critics for member in q.members)]
+        self._layer_noise = LayerNoise(layers, on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
         self._has_memory = model.rep.carry_shape != (0,)
         self._names: tuple[str, ...] = ()  # of the observations, in the order of the first ones
+        modules = [model.normaliser, model.rep, model.policy, *critics, *self._scorers]
         self._act = {
-            greedy: NumpyPrograms(partial(self._acted, greedy=greedy), self._generator)
+            greedy: NumpyPrograms(partial(self._acted, greedy=greedy), self._generator, modules)
             for greedy in (False, True)
         }
 
@@ -103,6 +106,21 @@ class Actor:
             behaviour_logp=logp,
             carry=after[0] if after else carry,
         )
+
+    def way(self, spec: AgentSpec, n: int) -> str:
+        """Return what computes the actions of ``n`` agents, for the start screen: numpy, or torch and why."""
+        obs = {name: np.zeros((n, *shape), dtype) for name, shape, dtype in spec.obs.items()}
+        inputs = [spec.action.padding(n), self.initial_carry(n), spec.action.all_allowed(n)]
+        why = self._act[False].reason([*inputs, *(obs[name] for name in self._names_of(obs))])
+        return "numpy" if why is None else f"torch: {why}"
+
+    def renew(self) -> None:
+        """Read attributes of the networks anew at the next action: programs of numpy hold them.
+
+        Done at each checkpoint, so that a run acts as one that begins there.
+        """
+        for programs in self._act.values():
+            programs.renew()
 
     def _names_of(self, obs: Mapping[str, Array]) -> tuple[str, ...]:
         self._names = self._names or tuple(obs)

@@ -43,12 +43,9 @@ class SpreadNoise:
 
     def __init__(self, low: float, high: float) -> None:
         self._low, self._high = low, high
-        self._strength = torch.empty(0, 1)
 
     def _of(self, like: Tensor) -> Tensor:
-        if len(self._strength) != len(like):
-            self._strength = torch.linspace(self._low, self._high, len(like), device=like.device).unsqueeze(1)
-        return self._strength
+        return torch.linspace(self._low, self._high, len(like), device=like.device).unsqueeze(1)
 
     def widen(self, part: TanhNormal) -> TanhNormal:
         """Return the distribution with the variance σ² + ν²."""

@@ -90,7 +90,8 @@ class BehaviourPolicy:
         return held
 
     def state(self) -> State:
-        """Return the state of its random numbers, and whether it is warming up."""
+        """Return the state of its random numbers, and whether it is warming up; see :meth:`Actor.renew`."""
+        self._actor.renew()
         meta = {"warming_up": self.warming_up, "warm_up": self._rng.bit_generator.state}
         return State({"actor": self._actor.random_state()}, meta)
 

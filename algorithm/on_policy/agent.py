@@ -102,7 +102,7 @@ class OnPolicyAgent:
         self.ring = self._make_ring(carry_shape)
         self.policy: ExploringPolicy = BehaviourPolicy(
             spec,
-            self._new_actor("acting"),
+            self.new_policy("acting"),
             stream(seed, "warm-up", behaviour),
             warming_up=False,
             greedy=greedy,
@@ -218,9 +218,6 @@ class OnPolicyAgent:
 
     def new_policy(self, purpose: str) -> Actor:
         """Return a policy with random numbers of its own."""
-        return self._new_actor(purpose)
-
-    def _new_actor(self, purpose: str) -> Actor:
         seed = stream_seed(self._seed, purpose, self._behaviour)
         return new_actor(self.spec, self.learner.model, device=self._device, seed=seed)
 
@@ -389,6 +386,7 @@ class OnPolicyAgent:
             ("rollout", f"{rollout}; {ring.nbytes / 2**20:,.1f} MB"),
             *(self._demonstrations.rows() if self._demonstrations else []),
             ("algorithm", f"{self.config.algorithm}, {', '.join(parts)}"),
+            ("acting", self.new_policy("acting").way(self.spec, self.config.base_config.n_envs)),
             *signal_rows(self.config),
         ]
 

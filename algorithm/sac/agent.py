@@ -189,7 +189,8 @@ class SacAgent:
         critic, encoder = model.q.members[0], self._encoder_work
         cost = update_cost(self.spec, sac, self._state_size, critic, model.policy, encoder=encoder)
         shown = self._demonstrations.rows() if self._demonstrations else []
-        return [*rows, *cost, *self._way(), *shown, *signal_rows(self.config)]
+        acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
+        return [*rows, *cost, ("acting", acting), *self._way(), *shown, *signal_rows(self.config)]
 
     def _way(self) -> Rows:
         """Return a row on whether updates are compiled; none where that is off."""

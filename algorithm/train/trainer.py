@@ -103,10 +103,6 @@ class Trainer:
         self._max_step, self._max_iter = base.max_step, base.max_iter
         assert base.stop_at_return != "auto", "it has not been decided"
         self._stop_at = base.stop_at_return
-        self._policies = {
-            name: EvalPolicy(agent.new_policy("evaluation"), greedy=True)
-            for name, agent in self._agents.items()
-        }
         self._profile = profile or NoProfile()
         self._callbacks, self._saved_at = Callbacks(), -1
         self._told_cut_off = False
@@ -256,12 +252,16 @@ class Trainer:
             return
         self._watch.lap("other")
         self._profile.interrupt()
-        step = self._counters.step
+        step, agents = self._counters.step, self._agents
+        # New ones each time: what acts holds attributes of the networks, which a callback may have changed.
+        policies = {
+            name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()
+        }
         self._counters.owes_evaluation = True  # also for who saves while it goes on
         limit = episode_limit(self._config, self._eval_env.time_limit)
         found = evaluate(
             self._eval_env,
-            self._policies,
+            policies,
             self._config.eval_config.episodes,
             length_limit=limit,
             stop=lambda: bool(self._stop),

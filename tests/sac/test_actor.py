@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 import torch
 
-from algorithm.nn import numpy_program
+from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.defaults import ModelPolicy
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.normalise import NoNormaliser
 from algorithm.sac.acting import new_actor
 from algorithm.sac.config import SacConfig
 from algorithm.spec import Z_LIMIT, ActionSpec, AgentSpec
 from tests.batches import CPU, SMALL, random_batch, small_sac
 from tests.extensions.exploring import SPECS, make_agent
+from tests.forwards import FORWARDS, SIZE
 
 OBS = SMALL.obs
 
@@ -254,11 +260,10 @@ def test_what_acts_sees_normalised_observations():
 
 
 def journey(spec, sac, options, steps=6):
-    """What 3 agents do in a few steps with random masks, and how often their policy is computed by torch."""
+    """What 3 agents do in a few steps with random masks, and the actor."""
     config = SacConfig(**options)
     one = new_actor(spec, sac.model, config, device=CPU, exploring=True, seed=3, extensions=sac.extensions)
-    calls, rng, outputs = [], np.random.default_rng(1), []
-    hook = sac.model.policy.register_forward_hook(lambda *_: calls.append(1))
+    rng, outputs = np.random.default_rng(1), []
     action, carry = spec.action.padding(3), one.initial_carry(3)
     for _ in range(steps):
         mask = spec.action.all_allowed(3) & (rng.random((3, spec.action.discrete)) < 0.9)
@@ -266,8 +271,7 @@ def journey(spec, sac, options, steps=6):
         out = one.act(obs, action, carry, mask)
         action, carry = out.action, out.carry
         outputs.append(out)
-    hook.remove()
-    return outputs, one.random_state(), len(calls)
+    return outputs, one
 
 
 @pytest.mark.parametrize("kind", SPECS)
@@ -278,21 +282,22 @@ def journey(spec, sac, options, steps=6):
         {"use_normalization": True, "action_noise": [0.1, 0.6]},
         {"seq_encoder": "RNN"},
         {"discrete_dqn_like": True, "discrete_dqn_epsilon": 0.4, "ensemble_q_num": 3},
+        {"discrete_dqn_like": True, "discrete_dqn_epsilon": 0.4, "ensemble_q_num": 5},
         {"use_rnd": True, "rnd_n_sample": 4},
     ],
-    ids=["plain", "noise", "gru", "greedy branches", "rnd"],
+    ids=["plain", "noise", "gru", "greedy branches", "many critics", "rnd"],
 )
-def test_numpy_computes_what_torch_does(kind, options, monkeypatch):
+def test_numpy_computes_what_torch_does(kind, options):
     options = {**options, "burn_in_step": 2} if "seq_encoder" in options else options
     spec, own = SPECS[kind], {key: value for key, value in options.items() if key != "seq_encoder"}
     sac = make_agent(spec, options.get("seq_encoder"), **own)
     sac.model.normaliser.observe({"obs": np.random.default_rng(0).normal(2, 3, (50, 3)).astype(np.float32)})
-    found, random_state, calls = journey(spec, sac, options)
-    assert calls == 2
-    monkeypatch.setattr(numpy_program, "OPERATIONS", {})
-    expected, expected_state, calls = journey(spec, sac, options)
-    assert calls == len(expected)
-    np.testing.assert_array_equal(random_state, expected_state)
+    found, actor = journey(spec, sac, options)
+    assert actor.way(spec, 3) == "numpy" and actor._act[False]._programs[3]
+    sac.model.policy.register_forward_hook(lambda *_: None)
+    expected, by_torch = journey(spec, sac, options)
+    assert by_torch.way(spec, 3) == "torch: a module has hooks" and not by_torch._act[False]._programs[3]
+    np.testing.assert_array_equal(actor.random_state(), by_torch.random_state())
     for one, other in zip(found, expected, strict=True):
         for field in ("action", "z", "behaviour_logp", "carry"):
             left, right = getattr(one, field), getattr(other, field)
@@ -313,3 +318,74 @@ def test_a_policy_of_any_norm_is_computed_by_numpy_with_the_statistics_of_now(op
         np.testing.assert_allclose(out.z, mean, rtol=1e-4, atol=1e-5)
         sac.update(random_batch(32, seed=step))
     assert all(program is not None for program in one._act[True]._programs.values())
+
+
+REASONS = {
+    "branch": "forward reads a value (bool)",
+    "tolist": "forward reads a value (tolist)",
+    "numpy": "forward reads a value (numpy)",
+    "random": "forward draws random numbers of its own",
+    "attribute": "forward changes attributes of Attribute",
+    "dropout": "forward uses dropout",
+    "in-place": "forward uses setitem",
+    "gru, both ways": "forward uses gru.input in another way than numpy",
+    "scatter": "forward writes into what others see (scatter_)",
+    "reassigned buffer": "forward changes attributes of Reassigned",
+}
+"""Why the others of ``FORWARDS`` act by torch."""
+
+
+def acted(name, *, hooked):
+    """What an encoder of ``FORWARDS`` has an actor do with 10,050 rows, and what is different afterwards."""
+    spec = SPECS["hybrid"]
+    torch.manual_seed(0)
+    rep, policy = FORWARDS[name](spec), ModelPolicy(spec, SIZE, dense_n=8)
+    if hooked:  # so it acts by torch
+        policy.register_forward_hook(lambda *_: None)
+    one = new_actor(
+        spec, ActingModel(NoNormaliser(), rep, policy), SacConfig(), device=CPU, exploring=True, seed=1
+    )
+    random.seed(0)
+    way, rng, found = one.way(spec, 4), np.random.default_rng(0), []
+    for n in (1, 200) * 50:
+        obs = {"obs": rng.normal(size=(n, 3)).astype(np.float32)}
+        found.append(one.act(obs, spec.action.padding(n), one.initial_carry(n), spec.action.all_allowed(n)))
+        with torch.no_grad():
+            rep.linear.weight.mul_(1.001)
+    left = one.random_state(), torch.get_rng_state().numpy(), random.getstate(), rep.state_dict(), vars(rep)
+    return found, way, [str(value) for value in left]
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_any_forward_acts_as_by_torch(name):
+    found, way, left = acted(name, hooked=False)
+    expected, _, expected_left = acted(name, hooked=True)
+    assert way == (f"torch: {REASONS[name]}" if name in REASONS else "numpy")
+    assert left == expected_left
+    for one, other in zip(found, expected, strict=True):
+        for field in ("action", "z", "behaviour_logp"):
+            tolerance = 0.0 if name in REASONS else 1e-4
+            np.testing.assert_allclose(
+                getattr(one, field), getattr(other, field), rtol=tolerance, atol=tolerance, err_msg=field
+            )
+
+
+def test_an_attribute_that_is_changed_from_outside_counts_from_the_next_checkpoint_on():
+    rep = FORWARDS["softplus"](SMALL)
+    policy = ModelPolicy(SMALL, SIZE, dense_n=8)
+    policy.head = torch.nn.Sequential(Scaled(), policy.head)
+    one = actor(ActingModel(NoNormaliser(), rep, policy))
+    behaviour = BehaviourPolicy(SMALL, one, np.random.default_rng(0), warming_up=False)
+    before = act(one, greedy=True)[1].z
+    policy.head[0].factor = 3.0
+    assert np.array_equal(act(one, greedy=True)[1].z, before)
+    behaviour.state()
+    expected = act(actor(ActingModel(NoNormaliser(), rep, policy)), greedy=True)[1].z
+    assert np.array_equal(act(one, greedy=True)[1].z, expected) and not np.allclose(before, expected)
+
+
+class Scaled(torch.nn.Module):
+    factor = 1.0
+
+    def forward(self, x):
+        return x * self.factor

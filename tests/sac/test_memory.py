@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from algorithm.data import Segment, SequenceBatch
-from algorithm.nn import numpy_program
 from algorithm.nn.defaults import ModelQ
 from algorithm.nn.encoding import RecurrentEncoding, make_encoding
 from algorithm.nn.ensemble import Ensemble
@@ -67,12 +66,6 @@ def make_sac(memory: str, *, spec: AgentSpec = SPEC, **options: object) -> Sac:
         context=config.burn_in_step + 1,
     )
     return Sac(spec, networks, config, device=CPU, seed=0)
-
-
-@pytest.fixture(autouse=True)
-def _acted_by_torch(monkeypatch):
-    """No programs of numpy: a player sees the policy's inputs through a hook."""
-    monkeypatch.setattr(numpy_program, "OPERATIONS", {})
 
 
 class Player:

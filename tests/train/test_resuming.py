@@ -55,6 +55,17 @@ def test_a_longer_run_is_the_one_that_was_longer_from_the_start(stopped, capsys)
     assert note["step"] == 200 and note["arguments"] and note["versions"]
 
 
+def test_a_forward_that_acts_by_torch_goes_on_as_exactly(task, capsys):
+    own = task.parents[1] / "task" / "nn.py"
+    own.write_text("from tests.forwards import Branch as ModelRep\n")
+    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
+    assert run("--resume", "-n", "a", "-o", "base_config.max_step=260") == 0
+    said = capsys.readouterr().out
+    assert "resumed exactly" in said and "torch: forward reads a value (bool)" in said
+    assert run("--seed=1", "-n", "b", "--quiet") == 0
+    assert what_must_agree(task / "a") == what_must_agree(task / "b")
+
+
 def test_the_section_of_a_task_is_the_new_configuration_if_it_is_named(stopped):
     config = stopped.parents[2] / "task" / "config.yaml"
     config.write_text(config.read_text().replace("replay_ratio: 0.25", "replay_ratio: 0.5"))
