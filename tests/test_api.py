@@ -193,7 +193,7 @@ def test_callbacks_may_stand_in_the_configuration(tmp_path):
         ("json:Nothing", "has no attribute"),
         ("Count", "names no module"),
         ("nowhere:Count", "No module named"),
-        ({"sys:exit": {"status": 0}}, "takes no keyword"),
+        ({"math:sqrt": {"x": 0}}, "takes no keyword"),
         ({"leave.py:Leave": {}}, "SystemExit"),
     ],
 )

@@ -18,7 +18,6 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "play": ("--watch",),
     "eval": ("--eval", "10"),
     "evaluate": ("--eval", "10"),
-    "test": ("--eval", "10"),
     "resume": ("--resume",),
     "check": ("--check",),
     "list": ("--list",),

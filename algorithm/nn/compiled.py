@@ -14,14 +14,14 @@ from torch.nn import functional
 LARGE = 2**20
 """Multiplications of a matrix product from which its factors are worth being rounded."""
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
 class NotCompilableError(Exception):
     """Reason why a function cannot be compiled, for a person."""
 
 
-class CompiledFunction(Generic[Result]):
+class CompiledFunction(Generic[Returned]):
     """A function that changes tensors in place, as one graph of ``torch.compile`` for each kind of call.
 
     The compiler follows the function's Python and guards what it depends on: attributes, types, layouts. It
@@ -30,17 +30,17 @@ class CompiledFunction(Generic[Result]):
     rounded: large matrix products are those of factors in bfloat16
     """
 
-    def __init__(self, function: Callable[..., Result], *, rounded: bool = False) -> None:
+    def __init__(self, function: Callable[..., Returned], *, rounded: bool = False) -> None:
         self._rounded, self._kinds, self._is_new = rounded, set[Hashable](), False
 
         # The compiler keeps at most eight graphs of one code: each learner's function has its own.
-        def own(*args: object) -> Result:
+        def own(*args: object) -> Returned:
             return function(*args)
 
         own.__code__ = own.__code__.replace(co_name=f"compiled_{id(self)}")
         self._run = torch.compile(own, fullgraph=True, dynamic=False, backend=self._compile)
 
-    def __call__(self, kind: Hashable, *args: object) -> Result:
+    def __call__(self, kind: Hashable, *args: object) -> Returned:
         """Return the function's result. Raises NotCompilableError, with nothing changed.
 
         kind: one graph is made for each
@@ -102,5 +102,7 @@ def _reason(error: BaseException) -> str:
     reason = re.sub(r"^(\w+\.)*\w*(Error|Exception): ", "", reason)[:200]
     if raised := re.match(r"raised exception \w+\(['\"](.+)['\"]\)", str(error.__cause__)):
         return raised[1]
+    if "RNN, GRU, or LSTM" in reason:
+        return "torch's own nn.GRU and nn.LSTM are not, algorithm.nn.GRU and LSTM are"
     places = [line for line in lines if line.startswith('File "')]
     return f"{reason} ({places[-1]})" if places else reason

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from algorithm.nn.optimiser import FlatOptimiser
 
-Result = TypeVar("Result")
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Loss:
     free: Tensor | None = None
 
 
-Evaluate = Callable[[], tuple[Loss, Result]]
+Evaluate = Callable[[], tuple[Loss, Output]]
 """Computes a loss, and nested tuples and dictionaries of tensors, without gradient, that are wanted later."""
 
 
@@ -38,8 +38,8 @@ class Gradients(Protocol):
     """Way from a loss to the steps of its optimisers."""
 
     def descend(
-        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Result]
-    ) -> tuple[Result, list[Tensor]]:
+        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
+    ) -> tuple[Output, list[Tensor]]:
         """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
         ...
 
@@ -54,8 +54,8 @@ class Autograd:
         self._gate = gate
 
     def descend(
-        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Result]
-    ) -> tuple[Result, list[Tensor]]:
+        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
+    ) -> tuple[Output, list[Tensor]]:
         """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
         for step in steps:
             step.gradient.zero_()
@@ -79,7 +79,7 @@ class Autograd:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Span:
     """Part of a flat tensor that a parameter or buffer is a view of."""
 
     flat: int
@@ -114,14 +114,14 @@ class Functional(nn.Module):
         self._flats = [step.flat.data for step in self._steps]
         self._flats += others
         self._numbers = {_storage(flat): number for number, flat in enumerate(self._flats)}
-        self._places = dict[str, _Place]()
+        self._places = dict[str, _Span]()
         learned = len(self._flats)
         for prefix, module in self.named_modules():
             own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
             self._places |= {f"{prefix}.{name}": self._place(x) for name, x in own if not x.is_meta}
         self._written = range(learned, len(self._flats))  # storages of buffers
 
-    def _place(self, x: Tensor) -> _Place:
+    def _place(self, x: Tensor) -> _Span:
         if not x.is_contiguous():
             raise ValueError(f"a parameter of shape {list(x.shape)} is not contiguous")
         number = self._numbers.get(_storage(x))
@@ -131,30 +131,30 @@ class Functional(nn.Module):
             whole.set_(storage, 0, (storage.nbytes() // x.element_size(),), (1,))
             self._numbers[_storage(x)] = number = len(self._flats)
             self._flats.append(whole)
-        return _Place(number, int(x.storage_offset()), x.shape, not x.requires_grad)
+        return _Span(number, int(x.storage_offset()), x.shape, not x.requires_grad)
 
     @override
-    def forward(self, function: Callable[..., Result], *args: object) -> Result:
+    def forward(self, function: Callable[..., Output], *args: object) -> Output:
         """Return the result of a function that uses the networks."""
         return function(*args)
 
-    def call(self, function: Callable[..., Result], *args: object) -> Result:
+    def call(self, function: Callable[..., Output], *args: object) -> Output:
         """Return what ``function`` returns where parameters and buffers are views of their storages."""
         views = {name: place.of(self._flats[place.flat]) for name, place in self._places.items()}
         return self._with(views, function, *args)
 
-    def _with(self, tensors: dict[str, Tensor], function: Callable[..., Result], *args: object) -> Result:
+    def _with(self, tensors: dict[str, Tensor], function: Callable[..., Output], *args: object) -> Output:
         """Return the function's result with these tensors. Raises ValueError where it replaces one."""
         given = dict(tensors)
-        result: Result = functional_call(self, tensors, (function, *args), tie_weights=False)
+        result: Output = functional_call(self, tensors, (function, *args), tie_weights=False)
         for name, x in given.items():  # functional_call notes there what stands in the modules afterwards
             if tensors[name] is not x:
                 raise ValueError(f"forward replaces {name.split('.', 2)[-1]}")
         return result
 
     def descend(
-        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Result]
-    ) -> tuple[Result, list[Tensor]]:
+        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
+    ) -> tuple[Output, list[Tensor]]:
         """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
         numbers = [self._steps.index(step) for step in steps]
         pieces = {
@@ -163,7 +163,7 @@ class Functional(nn.Module):
             for part in step.flat.parts
         }
 
-        def loss_of(pieces: dict[tuple[int, int], Tensor]) -> tuple[Tensor, tuple[Result, dict[int, Tensor]]]:
+        def loss_of(pieces: dict[tuple[int, int], Tensor]) -> tuple[Tensor, tuple[Output, dict[int, Tensor]]]:
             written = {number: self._flats[number].clone() for number in self._written}
             tensors = {
                 name: self._view(place, pieces, written)
@@ -184,7 +184,7 @@ class Functional(nn.Module):
         return found, norms
 
     def _view(
-        self, place: _Place, pieces: dict[tuple[int, int], Tensor], written: dict[int, Tensor]
+        self, place: _Span, pieces: dict[tuple[int, int], Tensor], written: dict[int, Tensor]
     ) -> Tensor:
         if place.flat in written:
             return place.of(written[place.flat])

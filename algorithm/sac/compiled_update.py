@@ -31,14 +31,14 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Noise:
+class UpdateNoise:
     """Normal random numbers of an update's actions, drawn before it."""
 
     ahead: Tensor  # [P, A_c] at all tokens behind the burn-in
     now: Tensor | None  # [P, A_c] at the learned tokens, where the policy is updated
 
 
-class Found(TypedDict):
+class UpdateOutput(TypedDict):
     """Result of an update."""
 
     priority: Tensor  # [B]
@@ -49,7 +49,7 @@ class Found(TypedDict):
 class Take(Protocol):
     """Update from a batch on the learner's device."""
 
-    def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
         """Take the steps."""
         ...
 
@@ -57,7 +57,7 @@ class Take(Protocol):
 class TakeBy(Protocol):
     """Update whose gradients come in a way that is an argument."""
 
-    def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn, by: Gradients) -> Found:
+    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
         """Take the steps."""
         ...
 
@@ -83,7 +83,7 @@ class EagerUpdates:
     def __init__(self, take: Take) -> None:
         self._take = take
 
-    def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
         """Take the steps."""
         return self._take(batch, noise, turn)
 
@@ -103,7 +103,7 @@ class CompiledUpdates:
     def __init__(self, eager: Take, functional: Functional, take: TakeBy, *, rounded: bool = False) -> None:
         self._eager = eager
 
-        def pure(batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+        def pure(batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
             return functional.call(take, batch, noise, turn, functional)
 
         self._function = CompiledFunction(pure, rounded=rounded)
@@ -115,7 +115,7 @@ class CompiledUpdates:
         """Have compiling announced by ``say``, and what goes wrong there."""
         self._say = say
 
-    def __call__(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
         """Take the steps; the first turn of its kind is compiled before, which takes some ten seconds."""
         self.compiled = not self._fails and turn not in self._turns
         if self._fails:

@@ -23,7 +23,14 @@ from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.nn.target import NoTarget
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
-from algorithm.sac.compiled_update import CompiledUpdates, EagerUpdates, Found, Noise, Turn, Updates
+from algorithm.sac.compiled_update import (
+    CompiledUpdates,
+    EagerUpdates,
+    Turn,
+    UpdateNoise,
+    UpdateOutput,
+    Updates,
+)
 from algorithm.sac.config import SacConfig
 from algorithm.sac.critic import choose_reduce
 from algorithm.sac.critic_update import CriticUpdate
@@ -129,7 +136,7 @@ class Sac:
         )
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
-        noise = Noise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
+        noise = UpdateNoise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
         with self.model.training_mode():
             found = self._take(batch, noise, turn)
         valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
@@ -151,10 +158,10 @@ class Sac:
     def _draw(self, rows: int) -> Tensor:
         return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
 
-    def _eager(self, batch: SequenceBatch, noise: Noise, turn: Turn) -> Found:
+    def _eager(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
         return self._update(batch, noise, turn, self._by)
 
-    def _update(self, batch: SequenceBatch, noise: Noise, turn: Turn, by: Gradients) -> Found:
+    def _update(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
         """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
         ctx = self._encode(batch)
         critique = self.critics.update(ctx, noise.ahead, by)

@@ -54,11 +54,6 @@ class StopRequest:
         return 0 if self.signal is None else 128 + self.signal
 
     @property
-    def why(self) -> str:
-        """Name of the signal, or the reason that was given."""
-        return self.signal.name if self.signal else self._why
-
-    @property
     def text(self) -> str:
         """Line to print after the first signal."""
         return self._why or f"{self.reason}: saving and ending; once more ends at once"

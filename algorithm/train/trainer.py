@@ -209,7 +209,7 @@ class Trainer:
         counters, (steps, iterations) = self._counters, self._at_limits()
         found: dict[EndedBy, tuple[str, Sequence[str]]] = {}
         if self._stop:
-            return {"callback" if self._stop.signal is None else "signal": (self._stop.why, ())}
+            return {"callback" if self._stop.signal is None else "signal": (self._stop.reason, ())}
         if self._succeeded():
             text = f"an evaluation has come to {self._stop_at:,g} (base_config.stop_at_return)"
             found["stop_at_return"] = text, PAST_SUCCESS

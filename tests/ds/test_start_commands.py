@@ -230,7 +230,7 @@ def test_another_folder_of_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert parse_args(alone[1:]).directory == Path("kept")
     Path("kept/gym/pendulum/one").mkdir(parents=True)
     Path("kept/gym/pendulum/one/config.yaml").write_text("{}")
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="something else under the name"):
         planned("-n", "one", "--directory", "kept")
     assert planned("--resume", "--directory", "kept").name == "one"
     options = parse_distributed(

@@ -135,7 +135,7 @@ def test_networks_that_do_not_fit_change_nothing(task, capsys):
     wide = ("-o", "nn_config.q={dense_n: 9}")
     assert run("-n", "b", *SHORT, *wide, "--networks", str(newest(task / "a"))) == 6
     assert "the networks do not fit this agent" in capsys.readouterr().err
-    assert run("-n", "b", *SHORT, "--networks", str(task / "nowhere")) == 6
+    assert run("-n", "b", *SHORT, "--networks", str(task / "nowhere")) == 2
     assert "nowhere" in capsys.readouterr().err
     assert not (task / "b").exists()
     damaged = task / "damaged"
