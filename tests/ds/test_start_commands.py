@@ -230,7 +230,7 @@ def test_another_folder_of_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert parse_args(alone[1:]).directory == Path("kept")
     Path("kept/gym/pendulum/one").mkdir(parents=True)
     Path("kept/gym/pendulum/one/config.yaml").write_text("{}")
-    with pytest.raises(UsageError, match="something else under the name"):
+    with pytest.raises(UsageError, match="exists already"):
         planned("-n", "one", "--directory", "kept")
     assert planned("--resume", "--directory", "kept").name == "one"
     options = parse_distributed(
@@ -249,7 +249,7 @@ def test_what_the_command_line_refuses(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(StorageError, match="there is no run 'one'"):
         planned("-n", "one", "--resume")
     Path("models/gym/pendulum/one").mkdir(parents=True)
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="something else under the name"):
         planned("-n", "one")
     assert planned("-o", "net_config.secrets=/mine").secrets is None
     with pytest.raises(UsageError, match="add -n NAME"):
