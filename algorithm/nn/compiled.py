@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -28,34 +29,45 @@ class CompiledFunction(Generic[Returned]):
     refuses a function that reads numbers of a tensor, and one whose graph would have to be another one later.
 
     rounded: large matrix products are those of factors in bfloat16
+    guarded: part of the names of what may change; the rest depends on the kind of call alone. None: all may
     """
 
-    def __init__(self, function: Callable[..., Returned], *, rounded: bool = False) -> None:
-        self._rounded, self._kinds, self._is_new = rounded, set[Hashable](), False
-
-        # The compiler keeps at most eight graphs of one code: each learner's function has its own.
-        def own(*args: object) -> Returned:
-            return function(*args)
-
-        own.__code__ = own.__code__.replace(co_name=f"compiled_{id(self)}")
-        self._run = torch.compile(own, fullgraph=True, dynamic=False, backend=self._compile)
+    def __init__(
+        self, function: Callable[..., Returned], *, rounded: bool = False, guarded: str | None = None
+    ) -> None:
+        self._function, self._rounded, self._guarded = function, rounded, guarded
+        self._graphs = dict[Hashable, Callable[..., Returned]]()
+        self._compiles = False
 
     def __call__(self, kind: Hashable, *args: object) -> Returned:
         """Return the function's result. Raises NotCompilableError, with nothing changed.
 
-        kind: one graph is made for each
+        kind: of all that the function depends on, besides tensors and what is guarded
         """
-        self._is_new = kind not in self._kinds
-        self._kinds.add(kind)
+        self._compiles = kind not in self._graphs
         try:
+            if not self._compiles:
+                return self._graphs[kind](*args)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the compiler about itself
-                return self._run(*args)
+                self._graphs[kind] = self._prepared()
+                return self._graphs[kind](*args)
         except Exception as error:  # whatever a compiler or the lack of one raises
             raise NotCompilableError(_reason(error)) from error
 
-    def _compile(self, module: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        if not self._is_new:
+    def _prepared(self) -> Callable[..., Returned]:
+        """Return the function, to be compiled by its first call."""
+
+        def own(*args: object) -> Returned:
+            return self._function(*args)
+
+        # The compiler finds graphs by the code of a function, so each kind of call has its own.
+        own.__code__ = own.__code__.replace(co_name=f"graph_{len(self._graphs)}")
+        keep = None if self._guarded is None else {"guard_filter_fn": partial(_matter, self._guarded)}
+        return torch.compile(own, fullgraph=True, dynamic=False, backend=self._compile, options=keep)
+
+    def _compile(self, module: fx.GraphModule, inputs: list[Tensor], **_: object) -> Callable[..., Any]:
+        if not self._compiles:
             raise NotCompilableError("it depends on Python values that change from update to update")
         for node in list(module.graph.nodes):
             if node.target is functional.linear:
@@ -63,6 +75,25 @@ class CompiledFunction(Generic[Returned]):
         module.recompile()
         compiled: Callable[..., Any] = torch._inductor.compile(module, [*inputs], options=_OPTIONS)
         return compiled
+
+
+_OF_TORCH = re.compile(r"G\['(torch'\]|__import_torch)")
+"""Guards' names of what lies in torch."""
+
+
+def _matter(guarded: str, entries: Sequence[Any]) -> list[bool]:
+    """Return which guards are kept: of what is guarded, and of global names outside of torch.
+
+    Of what is guarded, parameters are views of storages that stay, and the mode is that of training.
+    """
+    return [
+        not _OF_TORCH.match(entry.name)
+        if entry.is_global
+        else guarded in entry.name
+        and entry.guard_type != "TENSOR_MATCH"
+        and not entry.name.endswith(".training")
+        for entry in entries
+    ]
 
 
 _OPTIONS = {

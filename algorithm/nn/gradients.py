@@ -109,7 +109,7 @@ class Functional(nn.Module):
         self, modules: Iterable[nn.Module], steps: Sequence[FlatOptimiser], others: Iterable[Tensor] = ()
     ) -> None:
         super().__init__()
-        self._networks = nn.ModuleList(modules)
+        self.networks = nn.ModuleList(modules)
         self._steps = tuple(steps)
         self._flats = [step.flat.data for step in self._steps]
         self._flats += others

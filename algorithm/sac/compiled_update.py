@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import environ
 from typing import Protocol
@@ -97,16 +98,26 @@ class CompiledUpdates:
     eager:      updates as they are written
     functional: the networks as pure functions
     take:       an update, to be compiled
+    training_mode: of the networks; a graph is made in it and stays so
     rounded:    large matrix products are those of factors in bfloat16
     """
 
-    def __init__(self, eager: Take, functional: Functional, take: TakeBy, *, rounded: bool = False) -> None:
+    def __init__(
+        self,
+        eager: Take,
+        functional: Functional,
+        take: TakeBy,
+        training_mode: Callable[[], AbstractContextManager[None]],
+        *,
+        rounded: bool = False,
+    ) -> None:
         self._eager = eager
 
         def pure(batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
             return functional.call(take, batch, noise, turn, functional)
 
-        self._function = CompiledFunction(pure, rounded=rounded)
+        self._training_mode = training_mode
+        self._function = CompiledFunction(pure, rounded=rounded, guarded="networks")
         self._turns = set[Turn]()
         self._fails = self.compiled = False
         self._say: Say = _ignore
@@ -126,7 +137,8 @@ class CompiledUpdates:
                 "compiling the update: a minute the first time, with a memory some, seconds from then on"
             )
         try:
-            return self._function((turn, batch.reward.shape), batch, noise, turn)
+            with self._training_mode() if self.compiled else nullcontext():
+                return self._function((turn, batch.reward.shape), batch, noise, turn)
         except NotCompilableError as error:
             self._fails = True
             self._say(f"the update is not compiled, the training goes on without that: {error}")

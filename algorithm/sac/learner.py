@@ -116,7 +116,9 @@ class Sac:
         self._take: Updates = EagerUpdates(self._eager)
         if compiled:
             rounded = config.matmul_precision == "medium" and graphs_round(device)
-            self._take = CompiledUpdates(self._eager, self._functional(), self._update, rounded=rounded)
+            self._take = CompiledUpdates(
+                self._eager, self._functional(), self._update, self.model.training_mode, rounded=rounded
+            )
         self.tell = self._take.tell
         self.updates = 0
 
@@ -137,8 +139,7 @@ class Sac:
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
         noise = UpdateNoise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
-        with self.model.training_mode():
-            found = self._take(batch, noise, turn)
+        found = self._take(batch, noise, turn)
         valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
         return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
 
@@ -159,7 +160,8 @@ class Sac:
         return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
 
     def _eager(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
-        return self._update(batch, noise, turn, self._by)
+        with self.model.training_mode():
+            return self._update(batch, noise, turn, self._by)
 
     def _update(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
         """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
