@@ -140,7 +140,7 @@ class _Blind(Tensor):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """TapedCall ``func``; with the numbers, where the trace is over and somebody has kept the tensor."""
+        """Call ``func``; with the numbers, where the trace is over and somebody has kept the tensor."""
         with torch._C.DisableTorchFunctionSubclass():
             if torch._C._len_torch_dispatch_stack():
                 return func(*args, **(kwargs or {}))
@@ -155,7 +155,7 @@ class _Blind(Tensor):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """TapedCall ``func`` with the numbers: the trace is over."""
+        """Call ``func`` with the numbers: the trace is over."""
         given, options = tree_map_only(_Blind, _numbers, (tuple(args), dict(kwargs or {})))
         return func(*given, **options)
 
