@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import inspect
+import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,10 @@ OPTIONAL = (
 
 OF_FAMILIES = ("ModelRep", "ModelQ", "ModelPolicy", "ModelV")
 """Classes that one family or another has; a file may serve several of them."""
+
+
+_LOADED = itertools.count()
+"""Numbers of the files that were loaded: one that is loaded again is another module."""
 
 
 @dataclass(frozen=True)
@@ -191,10 +197,11 @@ def _import(file: NnFile, known: Sequence[str]) -> ModuleType:
         raise ModelError(
             "the model file was not found", where=file, fix="create it, or set sac_config.nn to another name"
         )
-    module_spec = importlib.util.spec_from_file_location(f"task_nn_{abs(hash(file.resolve()))}", file)
+    module_spec = importlib.util.spec_from_file_location(f"task_nn_{next(_LOADED)}", file)
     if module_spec is None or module_spec.loader is None:
         raise ModelError("the model file is not a Python file", where=file, fix="give it the ending .py")
     module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module.__name__] = module  # a compiler looks there for the global names of a function
     with blame(f"the import of {file.name}", "", str(file)):
         module_spec.loader.exec_module(module)
     _check_names(module, file, known)

@@ -248,6 +248,14 @@ def test_a_short_run_is_never_compiled_and_a_long_one_says_that_it_is(tmp_path, 
     assert "uncompiled; compiled it takes less" in found and "compiling" not in found
 
 
+def test_the_networks_of_a_file_are_compiled(traced, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    keys = ["-o", "sac_config.compile=on", "-o", "sac_config.start_step=50", "--max_step=300"]
+    assert main(["gym/pendulum", "--device=cpu", *keys]) == 0
+    said = capsys.readouterr().out
+    assert "compiling the update" in said and "not compiled" not in said
+
+
 def test_compile_without_effect_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([*TRAINING, "--max_step=60", "-o", "sac_config.ensemble_q_num=4"]) == 0
