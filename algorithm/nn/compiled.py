@@ -63,8 +63,12 @@ class CompiledFunction(Generic[Returned]):
 
         # The compiler finds graphs by the code of a function, so each kind of call has its own.
         own.__code__ = own.__code__.replace(co_name=f"graph_{len(self._graphs)}")
-        keep = None if self._guarded is None else {"guard_filter_fn": partial(_matter, self._guarded)}
-        return torch.compile(own, fullgraph=True, dynamic=False, backend=self._compile, options=keep)
+        options: dict[str, Any] = {}
+        if self._guarded is not None:
+            options["guard_filter_fn"] = partial(_matter, self._guarded)
+        return torch.compile(
+            own, fullgraph=True, dynamic=False, backend=self._compile, options=options or None
+        )
 
     def _compile(self, module: fx.GraphModule, inputs: list[Tensor], **_: object) -> Callable[..., Any]:
         if not self._compiles:
