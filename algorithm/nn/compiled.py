@@ -48,11 +48,13 @@ class CompiledFunction(Generic[Returned]):
         try:
             if not self._compiles:
                 return self._graphs[kind](*args)
-            with warnings.catch_warnings():
+            hooks = torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)  # so that new ones are seen
+            with warnings.catch_warnings(), hooks:
                 warnings.simplefilter("ignore")  # of the compiler about itself
                 self._graphs[kind] = self._prepared()
                 return self._graphs[kind](*args)
         except Exception as error:  # whatever a compiler or the lack of one raises
+            torch._C._autograd._saved_tensors_hooks_enable()  # torch.func forbids them, and an error stays so
             raise NotCompilableError(_reason(error)) from error
 
     def _prepared(self) -> Callable[..., Returned]:
@@ -81,7 +83,7 @@ class CompiledFunction(Generic[Returned]):
         return compiled
 
 
-_OF_TORCH = re.compile(r"G\['(torch'\]|__import_torch)")
+_OF_TORCH = re.compile(r"G\['(__import_)?torch(_dot_|'\])")
 """Guards' names of what lies in torch."""
 
 

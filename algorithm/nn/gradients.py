@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad
 from typing_extensions import override
 
+from algorithm.nn.compiled import NotCompilableError
 from algorithm.nn.optimiser import FlatOptimiser
 
 Output = TypeVar("Output")
@@ -85,13 +86,15 @@ class _Span:
     flat: int
     start: int
     shape: torch.Size
+    strides: tuple[int, ...]
     fixed: bool  # it has no gradient
 
     def of(self, flat: Tensor, first: int = 0) -> Tensor:
         """Return the view; ``flat`` begins with number ``first`` of the whole."""
         start = self.start - first
-        x = flat[start : start + self.shape.numel()].view(self.shape)
-        return x.detach() if self.fixed else x
+        if self.fixed:
+            return flat.detach().as_strided(self.shape, self.strides, start)
+        return flat[start : start + self.shape.numel()].view(self.shape)
 
 
 class Functional(nn.Module):
@@ -120,10 +123,29 @@ class Functional(nn.Module):
             own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
             self._places |= {f"{prefix}.{name}": self._place(x) for name, x in own if not x.is_meta}
         self._written = range(learned, len(self._flats))  # storages of buffers
+        self._held = [
+            (f"{prefix}.{name}".split(".", 2)[-1], place, name, one)
+            for prefix, module in self.named_modules()
+            for place in (module._modules, module._parameters, module._buffers)
+            for name, one in place.items()
+        ]
+        tensors = [(name, one) for name, _, _, one in self._held if isinstance(one, Tensor)]
+        self._tensors = [(name, x, x.data_ptr(), x.requires_grad) for name, x in tensors]
+
+    def check(self) -> None:
+        """Raise NotCompilableError where something is not as it was at first, which no compiler looks at."""
+        for name, place, key, one in self._held:
+            if place.get(key) is not one:
+                raise NotCompilableError(f"{name} was replaced")
+        for name, x, start, learned in self._tensors:
+            if x.data_ptr() != start:
+                raise NotCompilableError(f"{name} lies elsewhere")
+            if x.requires_grad != learned:
+                raise NotCompilableError(f"{name} is learned no longer" if learned else f"{name} is learned")
+            if x._backward_hooks:
+                raise NotCompilableError(f"{name} has a hook")
 
     def _place(self, x: Tensor) -> _Span:
-        if not x.is_contiguous():
-            raise ValueError(f"a parameter of shape {list(x.shape)} is not contiguous")
         number = self._numbers.get(_storage(x))
         if number is None:
             storage = x.untyped_storage()
@@ -131,7 +153,7 @@ class Functional(nn.Module):
             whole.set_(storage, 0, (storage.nbytes() // x.element_size(),), (1,))
             self._numbers[_storage(x)] = number = len(self._flats)
             self._flats.append(whole)
-        return _Span(number, int(x.storage_offset()), x.shape, not x.requires_grad)
+        return _Span(number, int(x.storage_offset()), x.shape, x.stride(), not x.requires_grad)
 
     @override
     def forward(self, function: Callable[..., Output], *args: object) -> Output:

@@ -28,7 +28,7 @@ class Turn:
 
     policy: bool  # the policy and its temperature are updated
     target: bool  # the target networks follow
-    corrects: bool  # batch norms may be past their warm-up
+    corrects: tuple[bool, bool]  # batch norms of critics and of the policy may be past their warm-up
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,10 @@ class CompiledUpdates:
         def pure(batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
             return functional.call(take, batch, noise, turn, functional)
 
+        self._check = functional.check
         self._training_mode = training_mode
-        self._function = CompiledFunction(pure, rounded=rounded, guarded="networks")
-        self._turns = set[Turn]()
+        self._function = CompiledFunction(pure, rounded=rounded, guarded="_modules")
+        self._kinds = set[tuple[Turn, torch.Size]]()
         self._fails = self.compiled = False
         self._say: Say = _ignore
 
@@ -128,17 +129,19 @@ class CompiledUpdates:
 
     def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
         """Take the steps; the first turn of its kind is compiled before, which takes some ten seconds."""
-        self.compiled = not self._fails and turn not in self._turns
+        kind = turn, batch.reward.shape
+        self.compiled = not self._fails and kind not in self._kinds
         if self._fails:
             return self._eager(batch, noise, turn)
         if self.compiled:
-            self._turns.add(turn)
+            self._kinds.add(kind)
             self._say(
                 "compiling the update: a minute the first time, with a memory some, seconds from then on"
             )
         try:
+            self._check()
             with self._training_mode() if self.compiled else nullcontext():
-                return self._function((turn, batch.reward.shape), batch, noise, turn)
+                return self._function(kind, batch, noise, turn)
         except NotCompilableError as error:
             self._fails = True
             self._say(f"the update is not compiled, the training goes on without that: {error}")

@@ -130,11 +130,10 @@ class Sac:
         ``priority`` may hold NaN. The target follows nevertheless, since the parameters stay finite.
         """
         self.updates += 1
-        corrects = self.critics.look(), self._policy_norms.look()
         turn = Turn(
             policy=self.updates % self._policy_interval == 0,
             target=self.updates % self._target_interval == 0,
-            corrects=any(corrects),
+            corrects=(self.critics.look(), self._policy_norms.look()),
         )
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)

@@ -94,9 +94,10 @@ class Joint:
 
     def look(self) -> bool:
         """Return whether a norm may be past its warm-up."""
-        if self._target is not None:
-            self._target.look()
-        return self._statistics.look()
+        corrects = self._statistics.look()
+        if self._target is not None:  # its warm-up is a copy of theirs
+            self._target.corrects = corrects
+        return corrects
 
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
         """Move the running statistics."""

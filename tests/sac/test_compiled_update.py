@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from algorithm.config.schema import Config
 from algorithm.nn import defaults
 from algorithm.nn.loader import Networks
+from algorithm.nn.norm import WARM_UP, BatchNorm
+from algorithm.nn.protocols import Rep
 from algorithm.sac.compiled_update import reason_against
 from algorithm.sac.config import SacConfig
 from algorithm.sac.learner import Sac
 from algorithm.spec import ActionSpec, AgentSpec
 from main import main
 from tests.batches import CPU, SMALL, random_batch, small_sac, weights
-from tests.forwards import FORWARDS, SIZE
+from tests.forwards import FORWARDS, SIZE, Plain
 
 BATCH = {"norm": "batch"}
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
@@ -107,10 +111,10 @@ REFUSED = {
 """Encoders whose updates are not compiled, and why."""
 
 
-def sac_with(name, *, compiled):
+def sac_with(make_rep, *, compiled):
     """A learner with an encoder of ``tests/forwards.py``."""
     torch.manual_seed(0)
-    rep = FORWARDS[name](SMALL)
+    rep = make_rep(SMALL)
 
     def make(network, *_):
         return getattr(defaults, network)(SMALL, SIZE, dense_n=8)
@@ -121,21 +125,26 @@ def sac_with(name, *, compiled):
 
 def compare_forwards(name, steps, rows):
     """Train with such an encoder by both ways on ``steps`` batches, whatever it does outside of torch."""
-    plain, other = sac_with(name, compiled=False), sac_with(name, compiled=True)
+    sacs = [sac_with(FORWARDS[name], compiled=compiled) for compiled in (False, True)]
     said: list[str] = []
-    other.tell(said.append)
+    sacs[1].tell(said.append)
     for step in range(steps):
-        batch = random_batch(rows, 3, seed=step)
-        results = []
-        for sac in (plain, other):
-            random.seed(step)
-            torch.manual_seed(step)
-            results.append(sac.update(batch).priority)
-        assert torch.allclose(*results, rtol=1e-3, atol=1e-4), step
+        update_alike(sacs, random_batch(rows, 3, seed=step), step)
     assert [name in REFUSED] == [any("not compiled" in line for line in said)]
     assert REFUSED.get(name, "") in said[-1]
-    for tensor, value in weights(plain).items():
-        assert torch.allclose(value.float(), weights(other)[tensor].float(), atol=2e-4), tensor
+
+
+def update_alike(sacs, batch, step):
+    """Take an update of both; what they find and learn is the same."""
+    results = []
+    for sac in sacs:
+        random.seed(step)
+        torch.manual_seed(step)
+        results.append(sac.update(batch).priority)
+    assert torch.allclose(*results, rtol=1e-3, atol=1e-4), step
+    learned, other = map(weights, sacs)
+    for tensor, value in learned.items():
+        assert torch.allclose(value.float(), other[tensor].float(), atol=2e-4), (step, tensor)
 
 
 @pytest.mark.parametrize("name", ["numpy", "branch", "attribute", "gru", "reassigned buffer"])
@@ -147,6 +156,89 @@ def test_what_an_encoder_does_outside_of_torch_is_followed_or_refused(traced, na
 @pytest.mark.parametrize("name", FORWARDS)
 def test_ten_thousand_rows_of_every_encoder_are_learned_from_alike(name):
     compare_forwards(name, steps=40, rows=250)
+
+
+class Changing(Plain):
+    """An encoder of which a callback may change everything."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.drop, self.table = nn.Dropout(0.5), nn.Linear(SIZE, SIZE)
+        self.register_buffer("turned", torch.rand(SIZE, SIZE).t())
+
+    def body(self, x):
+        return self.table(self.drop(x) @ self.turned).tanh()
+
+
+class WithoutParameters(Rep):
+    scale = 1.0
+
+    def forward(self, obs, prev_action, carry, valid):
+        return self.scale * obs["obs"].repeat(1, 1, SIZE // 3), carry
+
+
+def hook(rep):
+    rep.drop.register_forward_hook(lambda layer, given, out: 2.0 * out)
+
+
+@pytest.mark.parametrize(
+    ("make", "change"), [(Changing, hook), (WithoutParameters, lambda rep: setattr(rep, "scale", 2.0))]
+)
+def test_a_change_that_the_compiler_sees_is_followed(traced, make, change):
+    sacs = [sac_with(make, compiled=compiled) for compiled in (False, True)]
+    update_alike(sacs, random_batch(16, 3), 0)
+    for sac in sacs:
+        change(sac.model.rep)
+    update_alike(sacs, random_batch(16, 3), 1)
+
+
+CHANGES = {
+    "table.weight has a hook": lambda rep: rep.table.weight.register_hook(lambda gradient: 0.0 * gradient),
+    "table.weight is learned no longer": lambda rep: rep.table.requires_grad_(False),
+    "table.weight lies elsewhere": lambda rep: setattr(rep.table.weight, "data", torch.eye(SIZE)),
+    "turned was replaced": lambda rep: setattr(rep, "turned", torch.eye(SIZE)),
+    "table was replaced": lambda rep: setattr(rep, "table", copy.deepcopy(rep.table)),
+}
+"""What a callback may do to an encoder between two updates, by how it is told."""
+
+
+@pytest.mark.parametrize("reason", CHANGES)
+def test_a_change_behind_the_compilers_back_ends_compiling(pure, reason):
+    sacs = [sac_with(Changing, compiled=compiled) for compiled in (False, True)]
+    said: list[str] = []
+    sacs[1].tell(said.append)
+    update_alike(sacs, random_batch(16, 3), 0)
+    for sac in sacs:
+        CHANGES[reason](sac.model.rep)
+    for step in (1, 2):
+        update_alike(sacs, random_batch(16, 3, seed=step), step)
+    assert said[-1].endswith(reason) and len(said) == 2
+
+
+def test_a_batch_of_another_size_is_learned_from_in_training_mode(pure):
+    sacs = [sac_with(Changing, compiled=compiled) for compiled in (False, True)]
+    for step, rows in enumerate((16, 8)):
+        update_alike(sacs, random_batch(rows, 3, seed=step), step)
+        assert sacs[1].compiled
+
+
+@pytest.mark.parametrize("keys", [CROSS, {"q": BATCH, "update_target_per_step": 2}])
+def test_each_batch_norm_is_corrected_behind_its_own_warm_up(pure, keys):
+    sac = small_sac(**keys, compiled=True)
+    for name, buffer in sac.model.named_buffers():
+        if name.endswith("steps"):
+            buffer.fill_(WARM_UP - 3)
+    copies = nn.ModuleList([*sac.model.q.copies, *sac.model.target_q.copies, sac.model.policy])
+    norms, known = [layer for layer in copies.modules() if isinstance(layer, BatchNorm)], set()
+    for step in range(18):
+        sac.update(random_batch(16, 1, seed=step))
+        if sac.updates % keys.get("policy_update_per_step", 1) == 0:  # then all norms were used
+            graph = (
+                sac.updates % keys.get("update_target_per_step", 1),
+                tuple(layer.corrects for layer in norms),
+            )
+            assert sac.compiled or graph in known, step
+            known.add(graph)
 
 
 def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
