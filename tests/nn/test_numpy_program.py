@@ -110,6 +110,9 @@ TORCH = {
     "reads a value (numpy) of a buffer": lambda x: x + torch.from_numpy(BUFFER.numpy() + 0.0),
     "uses index in another way than numpy": lambda x: x[x > 0],
     "uses where in another way than numpy": lambda x: x * len(torch.where(x > 0)[0]),
+    "uses linspace in another way than numpy": lambda x: x + torch.linspace(x[0, 0], x[0, 1], 4),
+    "uses view in another way than numpy": lambda x: x + x.view(torch.int32),
+    "uses unsqueeze": lambda x: (x * 1).unsqueeze_(0),
     "uses equal": lambda x: x * 2 if torch.equal(x, ROWS) else x,
     "uses rand": lambda x: x + torch.rand(4) * 0,
     "draws from a generator of its own": lambda x: x + torch.rand(4, generator=OTHER),
@@ -158,6 +161,18 @@ def test_anything_else_is_torch_s(why):
         assert kept[0] == kept[1]
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_another_type_is_no_read_of_a_value():
+    made, _ = programs(lambda x: (x > 0).float() + (3 * x).int() + x.bool())
+    assert made.reason([ROWS.numpy()]) is None
+
+
+def test_attributes_that_go_round_in_a_circle_are_looked_at_once():
+    circle = {}
+    circle["itself"] = [circle]
+    made, _ = programs(Counting(circle, lambda self, x: None))
+    np.testing.assert_array_equal(made(3, [ROWS.numpy()])[0], (ROWS * 2).numpy())
 
 
 def test_what_a_cache_keeps_of_a_trace_is_usable():

@@ -328,7 +328,7 @@ REASONS = {
     "attribute": "forward changes attributes of Attribute",
     "dropout": "forward uses dropout",
     "in-place": "forward uses setitem",
-    "gru, both ways": "forward uses gru.input in another way than numpy",
+    "gru, both ways": "forward uses gru in another way than numpy",
     "scatter": "forward writes into what others see (scatter_)",
     "reassigned buffer": "forward changes attributes of Reassigned",
 }
