@@ -34,10 +34,6 @@ def _softplus(x: Numbers, beta: float = 1, threshold: float = 20) -> Numbers:
     return result if threshold >= 20 else np.where(scaled > threshold, x, result)
 
 
-def _elu(x: Numbers, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Numbers:
-    return np.where(x > 0, x * scale, np.expm1(np.minimum(x, 0) * input_scale) * (alpha * scale))
-
-
 ELEMENTWISE: Mapping[str, Operation] = {
     "abs": np.abs,
     "add": lambda x, y, alpha=1: x + (y if alpha == 1 else alpha * y),
@@ -50,7 +46,7 @@ ELEMENTWISE: Mapping[str, Operation] = {
     "clamp_min": np.maximum,
     "cos": np.cos,
     "div": np.true_divide,
-    "elu": _elu,
+    "elu": lambda x, alpha=1: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
     "eq": np.equal,
     "exp": np.exp,
     "expm1": np.expm1,
@@ -100,13 +96,11 @@ def _over(reduce: Operation) -> Operation:
     return lambda x, dim=None, keepdim=False: reduce(x, dim, keepdims=keepdim)
 
 
-def _along(x: Numbers, dim: int, index: Numbers) -> tuple[Numbers, ...]:
-    """Return the places in ``x`` that ``index`` names along ``dim``, of which the others may have fewer."""
-    if x.ndim == 2 and dim in (1, -1):
-        return np.arange(len(index))[:, None], index
-    places: list[Numbers] = list(np.indices(index.shape, sparse=True))
-    places[dim] = index
-    return tuple(places)
+def _along(x: Numbers, dim: int, index: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the places in ``x`` that ``index`` names in each row, or in the first ones."""
+    if x.ndim != 2 or dim not in (1, -1):
+        raise NotImplementedError("along another dimension than the second of two")
+    return np.arange(len(index))[:, None], index
 
 
 def _scatter(x: Numbers, dim: int, index: Numbers, value: Numbers | float) -> Numbers:
@@ -189,21 +183,18 @@ def _spread(x: Numbers, shape: Sequence[int]) -> Numbers:
     return result
 
 
-_SAME_NAMES = "_to_copy clone to type_as"
-_SHAPES = "_unsafe_view flatten reshape squeeze unflatten unsqueeze view"
-
-SAME: Mapping[str, Operation] = dict.fromkeys(_SAME_NAMES.split(), lambda x: x)
+SAME: Mapping[str, Operation] = dict.fromkeys(("_to_copy", "clone", "to"), lambda x: x)
 """Operations that return their first argument, perhaps in another type: that of torch's result."""
 
 SHAPED: Mapping[str, Operation] = {
-    **dict.fromkeys(_SHAPES.split(), lambda x, shape: x.reshape(shape)),
+    **dict.fromkeys(
+        ("_unsafe_view", "reshape", "squeeze", "unsqueeze", "view"), lambda x, shape: x.reshape(shape)
+    ),
     "expand": _spread,
-    "expand_as": _spread,
 }
 """Operations on the first argument and the shape of torch's result."""
 
 OPERATIONS: Mapping[str, Operation] = {
-    "addmm": lambda bias, x, y, beta=1, alpha=1: beta * bias + alpha * (x @ y),
     "all": _over(np.logical_and.reduce),
     "amax": _over(np.maximum.reduce),
     "amin": _over(np.minimum.reduce),
