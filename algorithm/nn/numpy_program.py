@@ -188,8 +188,8 @@ def _operation(call: TapedCall, arguments: Sequence[Any], expected: Sequence[Ten
 def _in_type(operation: Operation, arguments: Sequence[Any], dtype: np.dtype[Any]) -> Operation:
     """Return the operation on arguments of the type that torch computes in, which is that of its result."""
     found = {one.dtype for one in arguments if isinstance(one, _ARRAYS)}
-    if dtype.kind == "b" and len(found) > 1:
-        raise RefusalError("numbers of two types are compared")
+    if dtype.kind == "b" and len(found) > 1 and any(one.kind == "f" for one in found):
+        raise RefusalError("floats are compared with numbers of another type")
     if dtype.kind == "b" or found <= {dtype}:
         return operation
     return lambda *given: operation(
