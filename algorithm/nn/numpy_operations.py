@@ -10,19 +10,12 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 Numbers = NDArray[Any]
 Operation = Callable[..., Any]
 _Limit = Numbers | float | None
-
-
-def _add(x: Numbers, y: Numbers | float, alpha: float = 1) -> Numbers:
-    return np.add(x, y if alpha == 1 else y * alpha)
-
-
-def _sub(x: Numbers, y: Numbers | float, alpha: float = 1) -> Numbers:
-    return np.subtract(x, y if alpha == 1 else y * alpha)
 
 
 def _clamp(x: Numbers, low: _Limit = None, high: _Limit = None) -> Numbers:
@@ -41,16 +34,10 @@ def _softplus(x: Numbers, beta: float = 1, threshold: float = 20) -> Numbers:
     return result if threshold >= 20 else np.where(scaled > threshold, x, result)
 
 
-def _elu(x: Numbers, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Numbers:
-    return np.where(x > 0, x * scale, np.expm1(np.minimum(x, 0) * input_scale) * (alpha * scale))
-
-
 ELEMENTWISE: Mapping[str, Operation] = {
-    "__and__": np.bitwise_and,
-    "__or__": np.bitwise_or,
     "abs": np.abs,
-    "add": _add,
-    "addcmul": lambda x, y, z, value=1: x + (y * z if value == 1 else value * y * z),
+    "add": lambda x, y, alpha=1: x + (y if alpha == 1 else alpha * y),
+    "addcmul": lambda x, y, z: x + y * z,
     "bitwise_and": np.bitwise_and,
     "bitwise_not": np.invert,
     "bitwise_or": np.bitwise_or,
@@ -59,7 +46,7 @@ ELEMENTWISE: Mapping[str, Operation] = {
     "clamp_min": np.maximum,
     "cos": np.cos,
     "div": np.true_divide,
-    "elu": _elu,
+    "elu": lambda x, alpha=1: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
     "eq": np.equal,
     "exp": np.exp,
     "expm1": np.expm1,
@@ -84,7 +71,7 @@ ELEMENTWISE: Mapping[str, Operation] = {
     "relu": lambda x: np.maximum(x, 0),
     "round": np.rint,
     "rsqrt": lambda x: 1 / np.sqrt(x),
-    "rsub": lambda x, y, alpha=1: _sub(y, x, alpha),
+    "rsub": lambda x, y: np.subtract(y, x),
     "sigmoid": _sigmoid,
     "sign": np.sign,
     "silu": lambda x: x * _sigmoid(x),
@@ -92,23 +79,10 @@ ELEMENTWISE: Mapping[str, Operation] = {
     "softplus": _softplus,
     "sqrt": np.sqrt,
     "square": np.square,
-    "sub": _sub,
+    "sub": np.subtract,
     "tanh": np.tanh,
 }
 """Operations on one element of each array at a time. They compute in one type, that of torch's result."""
-
-
-def _linear(x: Numbers, weight: Numbers, bias: Numbers | None = None) -> Numbers:
-    result = x @ weight.T
-    if bias is not None:
-        result += bias
-    return result
-
-
-def _softmax(x: Numbers, dim: int) -> Numbers:
-    risen: Numbers = np.exp(x - np.maximum.reduce(x, dim, keepdims=True))
-    risen /= np.add.reduce(risen, dim, keepdims=True)
-    return risen
 
 
 def _log_softmax(x: Numbers, dim: int) -> Numbers:
@@ -122,13 +96,11 @@ def _over(reduce: Operation) -> Operation:
     return lambda x, dim=None, keepdim=False: reduce(x, dim, keepdims=keepdim)
 
 
-def _along(x: Numbers, dim: int, index: Numbers) -> tuple[Numbers, ...]:
-    """Return the places in ``x`` that ``index`` names along ``dim``, of which the others may have fewer."""
-    if x.ndim == 2 and dim in (1, -1):
-        return np.arange(len(index))[:, None], index
-    places: list[Numbers] = list(np.indices(index.shape, sparse=True))
-    places[dim] = index
-    return tuple(places)
+def _along(x: Numbers, dim: int, index: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the places in ``x`` that ``index`` names in each row, or in the first ones."""
+    if x.ndim != 2 or dim not in (1, -1):
+        raise NotImplementedError("along another dimension than the second of two")
+    return np.arange(len(index))[:, None], index
 
 
 def _scatter(x: Numbers, dim: int, index: Numbers, value: Numbers | float) -> Numbers:
@@ -140,18 +112,14 @@ def _scatter(x: Numbers, dim: int, index: Numbers, value: Numbers | float) -> Nu
 def _layer_norm(
     x: Numbers,
     shape: Sequence[int],
-    weight: Numbers | None = None,
-    bias: Numbers | None = None,
+    weight: Numbers | float = 1,
+    bias: Numbers | float = 0,
     eps: float = 1e-5,
 ) -> Numbers:
     axes = tuple(range(-len(shape), 0))
     centred: Numbers = x - x.mean(axes, keepdims=True)
     centred /= np.sqrt(np.square(centred).mean(axes, keepdims=True) + eps)
-    if weight is not None:
-        centred *= weight
-    if bias is not None:
-        centred += bias
-    return centred
+    return centred * weight + bias
 
 
 def _gru(
@@ -166,16 +134,15 @@ def _gru(
     batch_first: bool,
 ) -> tuple[Numbers, Numbers]:
     """Return outputs and last states of layers one above the other: the gates r, z and n of torch's GRU."""
-    if bidirectional or (training and dropout):
-        raise NotImplementedError("a GRU in two directions, or with dropout")
+    if x.ndim != 3 or bidirectional or not biases or (training and dropout):
+        raise NotImplementedError("packed tokens, two directions, no biases, or dropout")
     tokens = x.swapaxes(0, 1) if batch_first else x  # [T, N, F]
-    size, states = 4 if biases else 2, []
+    states = []
     for layer in range(layers):
-        w, v, *more = weights[size * layer : size * (layer + 1)]
-        b, c = more or (0.0, 0.0)
+        w, v, b, c = weights[4 * layer : 4 * layer + 4]
         h, outputs = carry[layer], []
         for token in tokens:
-            of_x, of_h = np.split(token @ w.T + b, 3, -1), np.split(h @ v.T + c, 3, -1)
+            of_x, of_h = (_split(one, h.shape[-1], -1) for one in (token @ w.T + b, h @ v.T + c))
             r, z = _sigmoid(of_x[0] + of_h[0]), _sigmoid(of_x[1] + of_h[1])
             n = np.tanh(of_x[2] + r * of_h[2])
             h = n + z * (h - n)
@@ -216,21 +183,18 @@ def _spread(x: Numbers, shape: Sequence[int]) -> Numbers:
     return result
 
 
-_SAME_NAMES = "_to_copy clone to type_as"
-_SHAPES = "_unsafe_view flatten reshape squeeze unflatten unsqueeze view"
-
-SAME: Mapping[str, Operation] = dict.fromkeys(_SAME_NAMES.split(), lambda x: x)
+SAME: Mapping[str, Operation] = dict.fromkeys(("_to_copy", "clone", "to"), lambda x: x)
 """Operations that return their first argument, perhaps in another type: that of torch's result."""
 
 SHAPED: Mapping[str, Operation] = {
-    **dict.fromkeys(_SHAPES.split(), lambda x, shape: x.reshape(shape)),
+    **dict.fromkeys(
+        ("_unsafe_view", "reshape", "squeeze", "unsqueeze", "view"), lambda x, shape: x.reshape(shape)
+    ),
     "expand": _spread,
-    "expand_as": _spread,
 }
 """Operations on the first argument and the shape of torch's result."""
 
 OPERATIONS: Mapping[str, Operation] = {
-    "addmm": lambda bias, x, y, beta=1, alpha=1: beta * bias + alpha * (x @ y),
     "all": _over(np.logical_and.reduce),
     "amax": _over(np.maximum.reduce),
     "amin": _over(np.minimum.reduce),
@@ -242,11 +206,11 @@ OPERATIONS: Mapping[str, Operation] = {
     "cat": lambda parts, dim=0: np.concatenate(parts, dim),
     "embedding": lambda weight, index, padding=-1: weight[index],
     "gather": lambda x, dim, index: x[_along(x, dim, index)],
-    "gru.input": _gru,
+    "gru": _gru,
     "index": _index,
     "index_select": lambda x, dim, index: np.take(x, index, dim),
     "layer_norm": _layer_norm,
-    "linear": _linear,
+    "linear": lambda x, weight, bias=0: x @ weight.T + bias,
     "log_softmax": _log_softmax,
     "masked_fill": lambda x, mask, value: np.where(mask, x.dtype.type(value), x),
     "matmul": np.matmul,
@@ -254,10 +218,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "mm": np.matmul,
     "one_hot": lambda x, n: x[..., None] == np.arange(n),
     "permute": np.transpose,
+    "rand": lambda size, **options: torch.rand(size, **options).numpy(),
+    "randn": lambda size, **options: torch.randn(size, **options).numpy(),
     "scatter": _scatter,
     "select": lambda x, dim, index: x[(slice(None),) * (dim % x.ndim) + (index,)],
     "slice": _slice,
-    "softmax": _softmax,
+    "softmax": lambda x, dim: np.exp(_log_softmax(x, dim)),
     "split": _split,
     "split_with_sizes": _split,
     "stack": _stack,
@@ -269,10 +235,5 @@ OPERATIONS: Mapping[str, Operation] = {
 }
 """Other operations."""
 
-
-def known(name: str) -> Operation | None:
-    """Return the operation of that name, if there is one here."""
-    for table in (ELEMENTWISE, SHAPED, SAME, OPERATIONS):
-        if name in table:
-            return table[name]
-    return None
+KNOWN: Mapping[str, Operation] = {**ELEMENTWISE, **SAME, **SHAPED, **OPERATIONS}
+"""All of them."""

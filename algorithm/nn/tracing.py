@@ -6,8 +6,7 @@ read a value raises, and what is done cannot depend on one.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -23,48 +22,22 @@ from algorithm.nn.unchanged import RefusalError, unchanged
 
 Function = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
-FACTORIES = frozenset(
-    {
-        "arange",
-        "eye",
-        "full",
-        "full_like",
-        "linspace",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "ones",
-        "ones_like",
-        "scalar_tensor",
-        "zeros",
-        "zeros_like",
-    }
-)
-"""Operations whose result follows from shapes: it is made once, by torch."""
+_OF_SHAPES = frozenset({"full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"})
+"""Operations whose result follows from their tensor's shape."""
+
+_FACTORIES = _OF_SHAPES | {"arange", "eye", "full", "linspace", "ones", "scalar_tensor", "zeros"}
+"""Those, and operations that make a tensor of none. It is made once, by torch."""
 
 DRAWS = frozenset({"rand", "randn"})
-"""Operations that draw random numbers; each call makes them anew, by torch."""
+"""Operations that draw random numbers; each call makes them anew."""
 
-_ITSELF = frozenset({"alias", "detach", "lift_fresh"})
+_ITSELF = frozenset({"alias", "detach", "detach_", "lift_fresh"})
 """Operations that give a tensor another name."""
 
-_READS = frozenset(
-    {
-        "array",
-        "bool",
-        "contains",
-        "data_ptr",
-        "dlpack",
-        "float",
-        "format",
-        "index",
-        "int",
-        "item",
-        "numpy",
-        "repr",
-        "tolist",
-    }
-)
+_READS = frozenset({"data_ptr", "item", "numpy", "tolist"}) | {
+    f"__{name}__"
+    for name in ("array", "bool", "contains", "dlpack", "float", "format", "index", "int", "repr")
+}
 """Names of what makes a Python value of a tensor."""
 
 _VISIBLE = (Tensor, int, str, NoneType, torch.Size, torch.dtype, torch.device, torch.layout)
@@ -78,17 +51,17 @@ class Ref(int):
 class TapedCall(NamedTuple):
     """Operation with its arguments, in which tensors are numbers.
 
+    read:    numbers of the tensors among the arguments
     made:    numbers of the results
     several: whether there is a list of them
-    common:  type in which an elementwise operation computes
     """
 
     name: str
     args: Sequence[object]
     options: Mapping[str, object]
+    read: Sequence[int]
     made: Sequence[int]
     several: bool
-    common: torch.dtype
 
 
 def trace(
@@ -97,13 +70,13 @@ def trace(
     *,
     modules: Sequence[nn.Module],
     generator: torch.Generator,
-    known: Callable[[str], bool],
+    known: Container[str],
 ) -> Tape:
     """Return what ``function`` does to inputs of these shapes and types, whatever their values.
 
     modules:   those that it uses, whose attributes it must leave as they are
     generator: the one that it may draw from
-    known:     whether an operation, by its name in ATen, is wanted in the list; others come in their parts
+    known:     operations that are wanted in the list, by their names in ATen; others come in their parts
     Raises RefusalError if it reads a value, changes anything, draws from another generator, does something
     else the second time, or uses what is not known. Nothing but ``generator`` is changed in any case.
     """
@@ -140,24 +113,11 @@ class _Blind(Tensor):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Call ``func``; with the numbers, where the trace is over and somebody has kept the tensor."""
-        with torch._C.DisableTorchFunctionSubclass():
-            if torch._C._len_torch_dispatch_stack():
-                return func(*args, **(kwargs or {}))
-            return cls.__torch_dispatch__(func, types, args, kwargs)
-
-    @classmethod
-    @override
-    def __torch_dispatch__(  # type: ignore[override]  # torch's own annotation lacks an argument
-        cls,
-        func: Callable[..., object],
-        types: object,
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        """Call ``func`` with the numbers: the trace is over."""
+        """Call ``func`` with the numbers: the trace is over, and somebody has kept the tensor."""
         given, options = tree_map_only(_Blind, _numbers, (tuple(args), dict(kwargs or {})))
         return func(*given, **options)
+
+    __torch_dispatch__ = __torch_function__  # type: ignore[assignment]  # torch's own lacks an argument
 
 
 def _numbers(blind: _Blind) -> Tensor:
@@ -165,25 +125,26 @@ def _numbers(blind: _Blind) -> Tensor:
 
 
 class Tape(TorchDispatchMode):
-    """List of a function's operations, on numbered tensors: first the inputs. Each number is made once.
+    """List of a function's operations, on numbered tensors. Each number is made once.
 
-    calls:   the operations
-    tensors: by their numbers, of this one call
-    held:    numbers of those that the function did not get and did not make: parameters, buffers, constants
-    fixed:   numbers of those that factories have made, the same for all calls
-    results: numbers of the function's results
+    generator: the one that the function may draw from
+    tensors:   by their numbers, of this one call
+    inputs:    numbers of the inputs
+    held:      numbers of those that the function neither got nor made: parameters, buffers, constants, and
+               views of them
+    fixed:     numbers of those that follow from shapes alone, the same for all calls
+    calls:     the operations that make all others
+    results:   numbers of the function's results
     """
 
-    def __init__(
-        self, inputs: Sequence[Tensor], generator: torch.Generator, known: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, inputs: Sequence[Tensor], generator: torch.Generator, known: Container[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has not annotated it
-        self._generator, self._known, self._refusal = generator, known, ""
+        self.generator, self._known, self._refusal = generator, known, ""
         self.calls, self.tensors = list[TapedCall](), list[Tensor]()
-        self.held, self.fixed, self.results = set[int](), set[int](), list[Ref]()
+        self.held, self.fixed, self.results = set[int](), set[int](), list[int]()
         self._blinds = dict[int, _Blind]()  # by the id of what they stand for
-        self._sharing = Counter[int]()  # tensors on a storage, and one more if it is not the function's
-        self.inputs = [self._foreign(one) for one in inputs]
+        self._given = [self._made(one) for one in inputs]
+        self.inputs = range(len(inputs))
 
     @classmethod
     @override
@@ -195,12 +156,12 @@ class Tape(TorchDispatchMode):
         """Fill the list. Raises RefusalError where there can be none."""
         try:
             with self, _BlindCalls(self):
-                results = list(function(self.inputs))
+                results = list(function(self._given))
         except Exception as error:
             raise RefusalError(self._refusal or str(error).partition("\n")[0]) from error
         if self._refusal:  # the function has caught it
             raise RefusalError(self._refusal)
-        self.results = [Ref(self._blind(result).place) for result in results]
+        self.results = [self.blind(result).place for result in results]
 
     def same_as(self, other: Tape) -> bool:
         """Return whether both do the same on the same."""
@@ -214,40 +175,20 @@ class Tape(TorchDispatchMode):
         self._refusal = why
         return RefusalError(why)
 
-    def blind(self, values: Any) -> Any:  # noqa: ANN401  # whatever torch is called with
-        """Return arguments with tensors that have no values. Raises RefusalError for another generator."""
-        if any(
-            isinstance(one, torch.Generator) and one is not self._generator for one in tree_leaves(values)
-        ):
-            raise self.refused("forward draws from a generator of its own")
-        return tree_map_only(Tensor, self._blind, values)
-
-    def _blind(self, tensor: Tensor) -> Any:  # noqa: ANN401  # one of ours, but inside of vmap
-        if is_functorch_wrapped_tensor(tensor) or (isinstance(tensor, _Blind) and self._is_ours(tensor)):
+    def blind(self, tensor: Tensor) -> Any:  # noqa: ANN401  # one of ours, but inside of vmap
+        """Return a tensor without values that stands for this one."""
+        if is_functorch_wrapped_tensor(tensor):
             return tensor
         numbers = tensor.numbers if isinstance(tensor, _Blind) else tensor
-        if id(numbers) not in self._blinds:
-            if numbers.device.type != "cpu" or numbers.layout is not torch.strided:
-                raise self.refused(f"a tensor is on {numbers.device}, {numbers.layout}")
+        if id(numbers) not in self._blinds:  # not for those of another trace
             self.held.add(len(self.tensors))
-            self._foreign(numbers)
+            self._made(numbers)
         return self._blinds[id(numbers)]
 
-    def _is_ours(self, blind: _Blind) -> bool:
-        return blind.place < len(self.tensors) and self.tensors[blind.place] is blind.numbers
-
-    def _foreign(self, numbers: Tensor) -> _Blind:
-        self._sharing[_storage(numbers)] += 1
-        return self._made(numbers)
-
     def _made(self, numbers: Tensor) -> _Blind:
-        made = self._blinds[id(numbers)] = _Blind(numbers, self._number(numbers))
-        return made
-
-    def _number(self, numbers: Tensor) -> int:
+        made = self._blinds[id(numbers)] = _Blind(numbers, len(self.tensors))
         self.tensors.append(numbers)
-        self._sharing[_storage(numbers)] += 1
-        return len(self.tensors) - 1
+        return made
 
     @override
     def __torch_dispatch__(
@@ -257,34 +198,31 @@ class Tape(TorchDispatchMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        given, options = tree_map_only(Tensor, self._blind, (tuple(args), dict(kwargs or {})))
+        given, options = tree_map_only(Tensor, self.blind, (tuple(args), dict(kwargs or {})))
         written = [one.name for one in func._schema.arguments if one.alias_info and one.alias_info.is_write]
         name = func._schema.name.removeprefix("aten::")
-        name = name.removesuffix("_") if written else name
-        if self._known(f"{name}.{func._overloadname}"):
-            name = f"{name}.{func._overloadname}"
+        if written and torch.Tag.inplace_view not in func.tags:
+            name = name.removesuffix("_")
         if name in _ITSELF:
             return given[0]
         if name in DRAWS and options.get("generator") is not None:
-            options["generator"] = self._generator  # torch has another object for it
-        elif not (name in FACTORIES or self._known(name)):
+            options["generator"] = self.generator  # torch has another object for it
+        elif name in DRAWS or not (name in _FACTORIES or name in self._known):
             return self._in_parts(func, name, given, options)
-        if written:
-            return self._written(func, written, name, given, options)
         numbers = tree_map_only(_Blind, _numbers, given)
+        if written:
+            self._check_writing(written, name, given[0])
+            numbers = numbers[0].clone(), *numbers[1:]
         result = func(*numbers, **options)
-        if name in FACTORIES:
-            self.fixed.add(len(self.tensors))
-            return self._made(result)
-        same = [one for one in given if isinstance(one, _Blind) and one.numbers is result]
-        if same:
-            return same[0]
-        first = len(self.tensors)
-        made = tree_map_only(Tensor, self._made, result)
-        places = range(first, len(self.tensors))
-        if places:  # not those of a list without any
-            self._note(name, given, options, places, several=isinstance(result, list | tuple))
-        return made
+        if id(result) in self._blinds:  # one of its arguments
+            return self._blinds[id(result)]
+        made = self._noted(name, given, options, result)
+        if not written:
+            return made
+        # What is written into stands for the result, another tensor, from now on.
+        into = self._blinds[id(result)] = given[0]
+        into.numbers, into.place = result, made.place
+        return into
 
     def _in_parts(
         self,
@@ -300,40 +238,28 @@ class Tape(TorchDispatchMode):
             raise NotImplementedError(name)
         return result
 
-    def _written(
-        self,
-        func: Any,  # noqa: ANN401
-        written: Sequence[str],
-        name: str,
-        args: Sequence[_Blind],
-        options: Mapping[str, object],
-    ) -> _Blind:
-        """Return the tensor that is written into. It stands for the result, another tensor, from now on."""
-        into, numbers = args[0], tree_map_only(_Blind, _numbers, args)
-        if written != ["self"] or self._sharing[_storage(into.numbers)] > 1:
+    def _check_writing(self, written: Sequence[str], name: str, into: _Blind) -> None:
+        """Raise RefusalError unless the function has made the tensor, and has no views of it."""
+        foreign = into.place in self.inputs or into.place in self.held
+        there = [one for one in self.tensors if _storage(one) == _storage(into.numbers)]
+        if written != ["self"] or foreign or len(there) > 1:
             raise self.refused(f"forward writes into what others see ({name}_)")
-        result = func(into.numbers.clone(), *numbers[1:], **options)
-        if result.shape != into.shape or result.dtype != into.dtype:
-            raise self.refused(f"forward uses {name}_")
-        self._note(name, args, options, [self._number(result)], several=False)
-        into.numbers, into.place = result, len(self.tensors) - 1
-        return into
 
-    def _note(
-        self,
-        name: str,
-        args: Sequence[object],
-        options: Mapping[str, object],
-        made: Sequence[int],
-        *,
-        several: bool,
-    ) -> None:
-        read = [one.numbers for one in args if isinstance(one, _Blind)]
-        common = self.tensors[made[0]].dtype
-        if common is torch.bool and read:
-            common = torch.result_type(read[0], read[-1])
-        references = tree_map_only(_Blind, lambda one: Ref(one.place), args)
-        self.calls.append(TapedCall(name, references, options, made, several, common))
+    def _noted(self, name: str, args: Sequence[object], options: Mapping[str, object], result: object) -> Any:  # noqa: ANN401
+        """Return the result without values. Note the call, if its result is not there in any case."""
+        first, read = len(self.tensors), [one.place for one in tree_leaves(args) if isinstance(one, _Blind)]
+        made = tree_map_only(Tensor, self._made, result)
+        places = range(first, len(self.tensors))
+        held = {_storage(self.tensors[place]) for place in self.held.intersection(read)}
+        if name in _OF_SHAPES or (name not in DRAWS and self.fixed.issuperset(read)):
+            self.fixed.update(places)
+        elif all(_storage(self.tensors[place]) in held for place in places):
+            self.held.update(places)
+        else:
+            references = tree_map_only(_Blind, lambda one: Ref(one.place), args)
+            several = isinstance(result, list | tuple)
+            self.calls.append(TapedCall(name, references, options, read, places, several))
+        return made
 
 
 def _storage(tensor: Tensor) -> int:
@@ -343,8 +269,8 @@ def _storage(tensor: Tensor) -> int:
 class _BlindCalls(TorchFunctionMode):
     """Exchange of every tensor in every call of torch for one without values."""
 
-    def __init__(self, made: Tape) -> None:
-        self._trace = made
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
 
     @override
     def __torch_function__(
@@ -354,15 +280,19 @@ class _BlindCalls(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        name = func.__name__.strip("_")
-        if name in _READS:
-            raise self._trace.refused(f"forward reads a value ({name})")
-        given, options = self._trace.blind((tuple(args), dict(kwargs or {})))
+        name, all_args = func.__name__.strip("_"), (tuple(args), dict(kwargs or {}))
+        if func.__name__ in _READS:
+            raise self._tape.refused(f"forward reads a value ({name})")
+        generators = [one for one in tree_leaves(all_args) if isinstance(one, torch.Generator)]
+        if any(one is not self._tape.generator for one in generators):
+            raise self._tape.refused("forward draws from a generator of its own")
+        given, options = tree_map_only(Tensor, self._tape.blind, all_args)
         try:
-            result = func(*given, **options)
+            with torch._C.DisableTorchFunctionSubclass():
+                result = func(*given, **options)
         except Exception as error:
             known = isinstance(error, RefusalError)
-            raise self._trace.refused(str(error) if known else f"forward uses {name}") from error
+            raise self._tape.refused(str(error) if known else f"forward uses {name}") from error
         if name == "set" or not all(isinstance(one, _VISIBLE) for one in tree_leaves(result)):
-            raise self._trace.refused(f"forward uses {name}")
+            raise self._tape.refused(f"forward uses {name}")
         return result

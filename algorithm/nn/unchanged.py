@@ -29,43 +29,38 @@ def unchanged(modules: Sequence[nn.Module]) -> Iterator[None]:
     if any(one._forward_hooks or one._forward_pre_hooks for one in found):
         raise RefusalError("a module has hooks")
     before = [copy.deepcopy(vars(module), memo) for module in found]
-    python, numpys, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    changed = []
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    reasons = list[str]()
     try:
         yield
     finally:
-        now = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        drawn = not _same((python, numpys, torchs), now)
-        random.setstate(python)
-        np.random.set_state(numpys)
-        torch.set_rng_state(torchs)
+        if not _same(states, (random.getstate(), np.random.get_state(), torch.get_rng_state())):
+            reasons.append("forward draws random numbers of its own")
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
         for module, kept in zip(found, before, strict=True):
             if not _same(kept, vars(module)):
-                changed.append(type(module).__name__)
+                reasons.append(f"forward changes attributes of {type(module).__name__}")
                 vars(module).clear()
                 vars(module).update(kept)
-    if drawn:
-        raise RefusalError("forward draws random numbers of its own")
-    if changed:
-        raise RefusalError(f"forward changes attributes of {changed[0]}")
+    if reasons:
+        raise RefusalError(reasons[0])
 
 
 def _inside(value: object) -> dict[int, object]:
     """Return tensors and modules by their id, those too that hide in lists and the like."""
-    found, left = dict[int, object](), [value]
+    seen, left = dict[int, object](), [value]
     while left:
         one = left.pop()
-        if id(one) in found:
+        if id(one) in seen:
             continue
-        if isinstance(one, Tensor | nn.Module):
-            found[id(one)] = one
-        if isinstance(one, nn.Module):
-            left += vars(one).values()
-        elif isinstance(one, dict):
-            left += one.values()
-        elif isinstance(one, list | tuple):
+        seen[id(one)] = one
+        if isinstance(one, list | tuple):
             left += one
-    return found
+        elif isinstance(one, dict | nn.Module):
+            left += (one if isinstance(one, dict) else vars(one)).values()
+    return {place: one for place, one in seen.items() if isinstance(one, Tensor | nn.Module)}
 
 
 def _same(one: object, other: object) -> bool:
@@ -74,17 +69,11 @@ def _same(one: object, other: object) -> bool:
         return one is other
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-    if isinstance(one, dict) and isinstance(other, dict):
-        return _same(list(one.items()), list(other.items()))
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_same, one, other))
-    return one == other if isinstance(one, _PLAIN) else _parts_same(one, other)
-
-
-def _parts_same(one: object, other: object) -> bool:
+    if isinstance(one, _PLAIN):
+        return one == other
     try:
-        return _same(one.__reduce_ex__(4), other.__reduce_ex__(4))
+        return _same(*(list(x.items()) if isinstance(x, dict) else x.__reduce_ex__(4) for x in (one, other)))
     except Exception:  # it cannot be taken apart, or goes round in a circle
         return False

@@ -110,6 +110,9 @@ TORCH = {
     "reads a value (numpy) of a buffer": lambda x: x + torch.from_numpy(BUFFER.numpy() + 0.0),
     "uses index in another way than numpy": lambda x: x[x > 0],
     "uses where in another way than numpy": lambda x: x * len(torch.where(x > 0)[0]),
+    "uses linspace in another way than numpy": lambda x: x + torch.linspace(x[0, 0], x[0, 1], 4),
+    "uses view in another way than numpy": lambda x: x + x.view(torch.int32),
+    "uses unsqueeze": lambda x: (x * 1).unsqueeze_(0),
     "uses equal": lambda x: x * 2 if torch.equal(x, ROWS) else x,
     "uses rand": lambda x: x + torch.rand(4) * 0,
     "draws from a generator of its own": lambda x: x + torch.rand(4, generator=OTHER),
@@ -160,6 +163,18 @@ def test_anything_else_is_torch_s(why):
             np.testing.assert_array_equal(one, other)
 
 
+def test_another_type_is_no_read_of_a_value():
+    made, _ = programs(lambda x: (x > 0).float() + (3 * x).int() + x.bool())
+    assert made.reason([ROWS.numpy()]) is None
+
+
+def test_attributes_that_go_round_in_a_circle_are_looked_at_once():
+    circle = {}
+    circle["itself"] = [circle]
+    made, _ = programs(Counting(circle, lambda self, x: None))
+    np.testing.assert_array_equal(made(3, [ROWS.numpy()])[0], (ROWS * 2).numpy())
+
+
 def test_what_a_cache_keeps_of_a_trace_is_usable():
     """A table that is made once while nobody may read values; read, and used, later."""
 
@@ -183,19 +198,21 @@ def test_members_of_an_ensemble_are_not_changed_by_a_look():
 
 def test_results_that_are_the_same_each_time_may_be_written_into():
     made, _ = programs(lambda x: (x.new_zeros(3), BUFFER.view(2, 2)))
+    before = BUFFER.tolist()
     for _ in range(3):
         zeros, buffer = made(0, [ROWS.numpy()])
-        assert zeros.tolist() == [0, 0, 0] and buffer.sum() == BUFFER.sum()
+        assert zeros.tolist() == [0, 0, 0] and buffer.flatten().tolist() == BUFFER.tolist() == before
         zeros += 1
         buffer += 1
 
 
 def test_arrays_that_may_not_be_written_into_are_read():
-    made, _ = programs(policy())
+    made, calls = programs(policy())
     rows = ROWS.numpy().copy()
     rows.flags.writeable = False
     for _ in range(2):
         assert made(3, [rows])[0].shape == (3, 2)
+    assert len(calls) == 3
 
 
 def test_draws_that_nothing_is_made_of_are_drawn():

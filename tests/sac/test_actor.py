@@ -15,7 +15,7 @@ from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.normalise import NoNormaliser
 from algorithm.sac.acting import new_actor
 from algorithm.sac.config import SacConfig
-from algorithm.spec import Z_LIMIT, ActionSpec, AgentSpec
+from algorithm.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, SMALL, random_batch, small_sac
 from tests.extensions.exploring import SPECS, make_agent
 from tests.forwards import FORWARDS, SIZE
@@ -320,6 +320,13 @@ def test_a_policy_of_any_norm_is_computed_by_numpy_with_the_statistics_of_now(op
     assert all(program is not None for program in one._act[True]._programs.values())
 
 
+def test_choices_among_the_observations_are_computed_by_numpy():
+    obs = ObsSpec(("speed", "gear"), ((3,), ()), ("float32", "uint8"), categories=((), (4,)))
+    spec = AgentSpec(obs, ActionSpec((3, 2), 2))
+    sac = small_sac(spec=spec)
+    assert new_actor(spec, sac.model, SacConfig(), device=CPU, exploring=True, seed=0).way(spec, 3) == "numpy"
+
+
 REASONS = {
     "branch": "forward reads a value (bool)",
     "tolist": "forward reads a value (tolist)",
@@ -328,7 +335,7 @@ REASONS = {
     "attribute": "forward changes attributes of Attribute",
     "dropout": "forward uses dropout",
     "in-place": "forward uses setitem",
-    "gru, both ways": "forward uses gru.input in another way than numpy",
+    "gru, both ways": "forward uses gru in another way than numpy",
     "scatter": "forward writes into what others see (scatter_)",
     "reassigned buffer": "forward changes attributes of Reassigned",
 }
