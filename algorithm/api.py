@@ -190,7 +190,7 @@ class Run:
             limit = episode_limit(loaded.config, env.time_limit)
             found = play_episodes(env, players, episodes, length_limit=limit)
             assert found is not None, "nothing stops it"
-            if line := cut_off_line(found.values(), loaded.config, limit):
+            if line := cut_off_line(found.values(), loaded.config, env.time_limit):
                 console.warn(line)
         return next(iter(found.values()))
 

@@ -135,6 +135,7 @@ def test_callbacks_of_a_list_run_in_order_and_all_end_even_if_one_raises():
         (200, 50, 30, 30),
         (None, -1, -1, -1),
         (None, 50, 80, 50),
+        (20, -1, 20, 20),
     ],
 )
 def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, limit):
@@ -142,8 +143,8 @@ def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, 
         {"base_config": {"max_step_each_iter": each_iter}, "eval_config": {"max_step": own}}
     )
     assert episode_limit(config, time_limit) == limit
-    line = cut_off_line([Performance((1.0, 2.0), (limit, 7))], config, limit)
-    if limit in (-1, 50):  # never, or by the limit of the training, which is known
+    line = cut_off_line([Performance((1.0, 2.0), (limit, 7))], config, time_limit)
+    if limit in (-1, 50, 20):  # never, or by the limit of the training or the environment, which is known
         assert line is None
     else:
         assert f"1 of 2 episodes of the evaluation were cut off after {limit:,} steps" in line
