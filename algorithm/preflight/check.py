@@ -43,9 +43,10 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
             if isinstance(message, CheckStarted):
                 printer.at_work(message.group, message.title)
                 continue
-            counts.update(finding.level for finding in message.findings)
-            errors = [finding.code for finding in message.findings if finding.level is Level.ERROR]
-            code = code or next(iter(errors), 0)
+            for finding in message.findings:
+                counts[finding.level] += 1
+                if finding.level is Level.ERROR:
+                    code = code or finding.code
             printer.show(message)
         printer.end(
             CheckVerdict(
