@@ -29,10 +29,7 @@ LIMITS = CheckLimits(steps=60, compared=30, episodes=5, seconds=60.0, total=300.
 def request(toy: str, *, timeout: float = 60.0, limits: CheckLimits = LIMITS) -> CheckRequest:
     return CheckRequest(
         env_type="GYM",
-        env_name=f"tests.toys_check:{toy}-v0",
-        env_args={},
-        wrappers=(),
-        options=None,
+        recipe=GymRecipe(env_id=f"tests.toys_check:{toy}-v0", env_args={}),
         seed=3,
         n_envs=1,
         workers=0,
