@@ -16,6 +16,7 @@ from algorithm.env.base import Observation, StepResult
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Level
 from algorithm.env.registry import PoolOptions, find_recipe, make_vec_env
+from algorithm.errors import visible
 from algorithm.experience.failure_dump import FailureDump
 from algorithm.preflight.check_printer import CheckVerdict, open_printer
 from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
@@ -35,7 +36,7 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
         request = request_of(loaded, limits or CheckLimits())
         messages = check_in_process(request)
     with open_printer(quiet=options.quiet) as printer, closing(messages):
-        printer.begin(f"{loaded.config.base_config.env_name}, {_source(loaded)}")
+        printer.begin(visible(f"{loaded.config.base_config.env_name}, {_source(loaded)}"))
         for message in messages:
             if isinstance(message, CheckStarted):
                 printer.at_work(message.group, message.title)

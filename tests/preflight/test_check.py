@@ -68,6 +68,13 @@ def test_a_sound_task_returns_0_and_is_compared_with_a_plain_loop(task, capfd, t
     assert [path.name for path in tmp_path.iterdir()] == ["task"]
 
 
+def test_a_name_from_outside_steers_no_terminal(task, capfd, monkeypatch):
+    nothing = (message for message in ())
+    monkeypatch.setattr("algorithm.preflight.check.check_in_process", lambda request: nothing)
+    assert main([*task("Sound"), "-o", 'base_config.env_name="\\e[31mX-v1"']) == 0
+    assert r"check of \x1b[31mX-v1" in capfd.readouterr().out
+
+
 @pytest.mark.slow
 def test_large_rewards_are_sound_where_the_configuration_scales_them(task, capfd):
     command = task("Rich")
