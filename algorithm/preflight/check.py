@@ -94,9 +94,9 @@ def check_failure(path: Path) -> int:
     Raises StorageError for a file that is no dump, EnvError if the environment cannot be made or fails.
     """
     dump = FailureDump.read(path)
-    print(f"{dump.env_name}, seed {dump.seed}, {len(dump.actions)} steps")
-    print(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
-    if replay_failure(dump, print):
+    _say(f"{dump.env_name}, seed {dump.seed}, {len(dump.actions)} steps")
+    _say(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
+    if replay_failure(dump, _say):
         print("the same number again")
         return 0
     print(
@@ -104,6 +104,10 @@ def check_failure(path: Path) -> int:
         "or it has been changed"
     )
     return 1
+
+
+def _say(text: str) -> None:
+    print(visible(text))
 
 
 def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
