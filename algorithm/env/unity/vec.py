@@ -63,12 +63,10 @@ class UnityVecEnv(VecEnv):
     ) -> None:
         args, self._budget, self._timeout = options.args, budget, timeout
         setup = PlayerSetup(
-            args=args,
+            unity=options,
             parameters=read_parameters(parameters),
             channels=load_channels(args.side_channels, folder),
-            watched=options.watched,
             seed_of=seed_of,
-            since=options.since,
         )
         described = [
             player_options(
