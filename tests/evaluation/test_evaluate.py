@@ -151,11 +151,11 @@ def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, 
 
 
 def test_an_evaluation_that_takes_long_shows_a_line_every_ten_seconds():
-    said, seconds = [], iter(range(0, 1000, 4))
-    lines = ProgressLines(said.append, clock=lambda: float(next(seconds)))
+    said, seconds = [], iter([0.0, 4.0, 12.0, 50.0, 51.0, 52.0, 61.0])
+    lines = ProgressLines(said.append, clock=lambda: next(seconds))
     for number in range(6):
         lines.step([Episode("a", 0, 1.0, 2)] if number == 1 else [])
-    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (3, 5)]
+    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (2, 3, 6)]
 
 
 def test_an_evaluation_whose_episodes_are_always_cut_off_ends(monkeypatch):

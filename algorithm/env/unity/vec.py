@@ -366,7 +366,7 @@ class UnityVecEnv(VecEnv):
     def _remark(self, text: str, *, where: str) -> None:
         """Report what is no failure."""
         if text:
-            fix = "the training goes on"
+            fix = "it goes on"  # a training, an evaluation, a check
             self._budget.survive(GroupFailure(envs=(), culprit=None, what=text, why="", fix=fix), where)
 
     def _on_all(self, seats: Sequence[Seat], call: Callable[[Seat], _T]) -> dict[int, _T | Exception]:
