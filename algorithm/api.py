@@ -27,10 +27,8 @@ from algorithm.config.yaml_io import inline
 from algorithm.console.output import open_console
 from algorithm.data import Float
 from algorithm.env.adapter import Adapter
-from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.observations import frame_stack
-from algorithm.env.registry import recipe_class
-from algorithm.env.wrappers import resolve_wrappers
+from algorithm.env.registry import find_recipe
 from algorithm.errors import UsageError, visible
 from algorithm.evaluation.evaluate import EvalPolicy, Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
@@ -190,7 +188,7 @@ class Run:
             limit = episode_limit(loaded.config, env.time_limit)
             found = play_episodes(env, players, episodes, length_limit=limit)
             assert found is not None, "nothing stops it"
-            if line := cut_off_line(found.values(), loaded.config, limit):
+            if line := cut_off_line(found.values(), loaded.config, env.time_limit):
                 console.warn(line)
         return next(iter(found.values()))
 
@@ -385,13 +383,13 @@ def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.En
             why="a player is no Gymnasium environment",
             fix=as_typed("python main.py TASK -n NAME --run or --eval N"),
         )
-    use_folder(loaded.env_dir, base.env_type)
-    env_id = resolve_env_id(base.env_name, loaded.env_dir)
-    recipe = recipe_class(base.env_type)(
-        env_id=env_id,
-        env_args=base.env_args or {},
-        wrappers=resolve_wrappers(loaded.config.wrappers_for(purpose), loaded.env_dir),
+    recipe = find_recipe(
+        base.env_type,
+        base.env_name,
+        folder=loaded.env_dir,
+        env_args=base.env_args,
         options=loaded.config.reset_config,
+        wrappers=loaded.config.wrappers_for(purpose),
     )
     return recipe.make_gym_env()
 

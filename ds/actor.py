@@ -34,7 +34,7 @@ from algorithm.families import family
 from algorithm.nn.process import set_matmul_precision, set_up_process
 from algorithm.roles import Acting
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
-from algorithm.train.signals import StopRequest
+from algorithm.train.signals import StoppedError, StopRequest
 from ds.acting import actor_seed, with_noise
 from ds.client import Client
 from ds.compatibility import agreed, digest
@@ -152,6 +152,8 @@ class _Work:
         self.stack.callback(close_logging)
         try:
             self._act(folder, logged(self.screen, _LOGGER))
+        except StoppedError:
+            return
         except Exception:
             _LOGGER.exception("the actor failed")
             raise
@@ -159,7 +161,7 @@ class _Work:
     def _act(self, folder: Path, console: Console) -> None:
         base = self.loaded.config.base_config
         seed = actor_seed(self.welcome.seed, self.welcome.number)
-        faults = Faults(console)
+        faults = Faults(console, go_on=self.stop.check_start)
         env = self._env(faults, folder, seed)
         acting = self._acting(env, seed)
         loader = WeightLoader({name: one.parts for name, one in acting.items()})

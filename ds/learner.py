@@ -205,7 +205,7 @@ class Remote:
         self._publisher.publish_if_due()
         for line in self._actors.news():
             self._session.console.message(line)
-        self._faults.of_actors(**self._actors.take_faults())
+        self._faults.of_actors(*self._actors.take_faults())
 
     def _terms(self) -> Terms:
         loaded = self._session.loaded

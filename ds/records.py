@@ -13,9 +13,6 @@ from ds.protocol import Beat
 PastVerdict = Literal["taken before", "stale before", "rejected before"]
 """Earlier outcome of a message that arrives again."""
 
-FAULTS = ("env_restarts", "non_finite")
-"""Names of the faults in a beat, in its order."""
-
 RECENT = 20  # messages whose lag is averaged
 
 
@@ -62,7 +59,7 @@ class ActorRecord:
     came_steps: int = 0
     stored_steps: int = 0
     dropped: int = 0
-    faults: tuple[int, int] = (0, 0)
+    faults: list[int] = field(default_factory=lambda: [0, 0])
     busy: set[int] = field(default_factory=set)
     became: dict[int, PastVerdict] = field(default_factory=dict)
     live: ActorStatus = field(default_factory=ActorStatus)
@@ -82,12 +79,6 @@ class ActorRecord:
         self.stored_steps += lost
         return lost
 
-    def new_faults(self, so_far: tuple[int, int]) -> dict[str, int]:
-        """Note the faults that the actor has had so far; return those that are new, by their names."""
-        before = self.faults
-        self.faults = (max(so_far[0], before[0]), max(so_far[1], before[1]))
-        return {name: self.faults[k] - before[k] for k, name in enumerate(FAULTS)}
-
     def state(self) -> dict[str, Any]:
         """Return the state as JSON."""
         return {
@@ -104,6 +95,7 @@ class ActorRecord:
     def of_state(cls, state: Mapping[str, Any]) -> ActorRecord:
         """Return the record of a state; messages under way are not part of it."""
         stored = [int(number) for number in state["stored"]]
+        env_restarts, non_finite = map(int, state["faults"])
         return cls(
             actor=str(state["actor"]),
             number=int(state["number"]),
@@ -113,7 +105,7 @@ class ActorRecord:
             came_steps=int(state["stored_steps"]),
             stored_steps=int(state["stored_steps"]),
             dropped=int(state["dropped"]),
-            faults=(int(state["faults"][0]), int(state["faults"][1])),
+            faults=[env_restarts, non_finite],
         )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from ds.checking import AHEAD
@@ -62,7 +62,7 @@ class ActorRegistry:
         self._awaited: dict[str, float] = {}  # who lived when the state was taken, and since when we wait
         self._next_number, self._skipped = 0, 0
         self._counts = dict.fromkeys(COUNTED, 0)
-        self._faults_of_actors = Counter[str]()
+        self._new_faults = [0, 0]  # of actors, in the order of a beat
         self._visitors = ArrivalLog(clock)
         self._faulty: deque[str] = deque(maxlen=MAX_NEWS)
         self._faults = FaultLog(self._faulty.append, clock)
@@ -209,7 +209,7 @@ class ActorRegistry:
                 return False
             record.live.beats(beat, lag, self._clock())
             self._count_dropped(record, beat.dropped)
-            self._faults_of_actors.update(record.new_faults(beat.faults))
+            self._count_faults(record, beat.faults)
             return True
 
     def bye(self, bye: Bye) -> int | None:
@@ -268,11 +268,10 @@ class ActorRegistry:
             self._faulty.clear()
             return found
 
-    def take_faults(self) -> Mapping[str, int]:
-        """Return the faults of actors since the last call, by their names."""
+    def take_faults(self) -> list[int]:
+        """Return the faults of actors since the last call, in the order of a beat."""
         with self._lock:
-            found = self._faults_of_actors
-            self._faults_of_actors = Counter[str]()
+            found, self._new_faults = self._new_faults, [0, 0]
             return found
 
     def state(self) -> dict[str, Any]:
@@ -348,6 +347,11 @@ class ActorRegistry:
     def _count_dropped(self, record: ActorRecord, dropped: int) -> None:
         self._counts["dropped"] += max(0, dropped - record.dropped)
         record.dropped = max(record.dropped, dropped)
+
+    def _count_faults(self, record: ActorRecord, faults: Sequence[int]) -> None:
+        for kind, count in enumerate(faults):
+            self._new_faults[kind] += max(0, count - record.faults[kind])
+            record.faults[kind] = max(record.faults[kind], count)
 
     def _record(self, actor: str) -> ActorRecord | None:
         """Return the record, also of an actor that has left while its message was under way."""

@@ -83,7 +83,6 @@ class Fault:
     where: str  # environment, episode, seed, step, last action
     why: str  # type and message of the exception, signal, or time-out
     trace: str = ""  # the simulator's traceback, if any
-    fatal: bool = False  # it violates its own spaces: a restart would fail alike
     fix: str = ""  # what to do where it is harmless: nothing was restarted
 
     @property

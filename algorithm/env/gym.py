@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import gymnasium.vector
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -25,8 +27,15 @@ from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
 from algorithm.env.single import Remark, SingleEnv, TimeStep, as_bool, as_number
 from algorithm.env.spaces import check_spaces
-from algorithm.env.wrappers import Wrapper, apply_wrappers, load_wrapper, running_statistics
+from algorithm.env.wrappers import (
+    Wrapper,
+    apply_wrappers,
+    load_wrapper,
+    running_statistics,
+    wrappers_around,
+)
 from algorithm.errors import EnvError, UserError, described
+from algorithm.system.display import has_display
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
 _PRINTING = (*_PYBULLET, "ale_py")
@@ -53,7 +62,9 @@ class GymEnv(SingleEnv):
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
         fps: float | None = env.metadata.get("render_fps")
-        self.fps = fps and fps / _repeats(env)
+        # An image is taken of a step of the wrapped environment, which may be several of the simulator.
+        repeating = (each for each in wrappers_around(env) if isinstance(each, gym.wrappers.RepeatAction))
+        self.fps = fps and fps / math.prod(each.num_repeats for each in repeating)
         self.render_modes = tuple(env.metadata.get("render_modes") or ())
         adapter = Adapter(env.observation_space, env.action_space, self.name, stack=frame_stack(env))
         self.spec = adapter.spec
@@ -109,23 +120,9 @@ class GymEnv(SingleEnv):
         )
 
 
-def _repeats(env: gym.Env[Any, Any]) -> int:
-    """Return the steps of the simulator in one of the wrapped environment, of which one image is taken."""
-    repeats = 1
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.RepeatAction):
-            repeats *= env.num_repeats
-        env = env.env
-    return repeats
-
-
 def has_vector_class(env_id: str, n: int) -> bool:
     """Return whether ``n`` sub-environments should run in the environment's own vector class."""
-    try:
-        with _quietly(env_id):
-            spec = gym.registry.get(register_env(env_id))
-    except Exception:
-        return False  # building the single environment reports it
+    spec = _registered(env_id)
     return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
 
 
@@ -137,16 +134,22 @@ def reward_threshold(env_id: str, wrappers: Iterable[Wrapper]) -> float | None:
     changing = (gym.RewardWrapper, gym.wrappers.NormalizeReward)
     if any(issubclass(load_wrapper(wrapper)[0], changing) for wrapper in wrappers):
         return None
-    try:
-        with _quietly(env_id):
-            return gym.spec(register_env(env_id)).reward_threshold
-    except Exception:
-        return None  # building the environment reports it
+    spec = _registered(env_id)
+    return spec.reward_threshold if spec else None
 
 
 def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
     """Make ``n`` sub-environments in the environment's own vector class."""
     return gym.make_vec(register_env(env_id), num_envs=n, vectorization_mode="vector_entry_point", **env_args)
+
+
+def _registered(env_id: str) -> EnvSpec | None:
+    """Return what Gymnasium's registry says of an environment; None where it has none."""
+    try:
+        with _quietly(env_id):
+            return gym.registry.get(register_env(env_id))
+    except Exception:
+        return None  # building the environment reports it
 
 
 def _is_from(packages: tuple[str, ...], env_id: str) -> bool:
@@ -255,7 +258,7 @@ class GymRecipe:
 
     def _make_with_images(self) -> gym.Env[Any, Any]:
         """Build with images on demand; nothing else differs."""
-        if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        if not has_display():
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # SDL fails without a screen
         try:
             env = self._make({**self.env_args, "render_mode": _RGB_ARRAY})

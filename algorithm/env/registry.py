@@ -108,13 +108,13 @@ def _single(request: EnvRequest, make_pool: MakePool) -> VecEnv:
 
 
 def _recipe(request: EnvRequest) -> GymRecipe:
-    use_folder(request.folder, request.env_type)
-    env_id = resolve_env_id(request.env_name, request.folder)
-    return recipe_class(request.env_type)(
-        env_id=env_id,
+    return find_recipe(
+        request.env_type,
+        request.env_name,
+        folder=request.folder,
         env_args=request.env_args,
-        wrappers=resolve_wrappers(request.wrappers, request.folder),
         options=request.options,
+        wrappers=request.wrappers,
         render=request.render,
         video=request.video,
     )
@@ -151,6 +151,32 @@ _ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {
     "DM_CONTROL": _single,
     "UNITY": _unity,
 }
+
+
+def find_recipe(
+    env_type: str,
+    env_name: str,
+    *,
+    folder: Path | None,
+    env_args: Mapping[str, Any] | None,
+    options: Mapping[str, Any] | None,
+    wrappers: Sequence[Wrapper],
+    render: bool = False,
+    video: bool = False,
+) -> GymRecipe:
+    """Return the recipe of single environments; for its arguments see :func:`make_vec_env`.
+
+    Raises :class:`EnvError` for a file that is not there, UsageError as :func:`recipe_class`.
+    """
+    use_folder(folder, env_type)
+    return recipe_class(env_type)(
+        env_id=resolve_env_id(env_name, folder),
+        env_args=env_args or {},
+        wrappers=resolve_wrappers(wrappers, folder),
+        options=options,
+        render=render,
+        video=video,
+    )
 
 
 def recipe_class(env_type: str) -> type[GymRecipe]:

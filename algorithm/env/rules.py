@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from algorithm.fields import Contradiction
 
+_LARGEST = 3.4028234e38  # of a float of 32 bits, which is what Unity reads
 _SAMPLERS = {"uniform": "low, high", "gaussian": "mean, deviation", "multirange": "[low, high], …"}
 
 
@@ -65,10 +65,10 @@ def unsampled(reset_config: Mapping[str, Any] | None) -> list[str]:
 def _parameter(name: str, value: object) -> EnvParameter:
     if not name.isascii():
         raise ParameterError("its name has other characters than ASCII", "Unity cannot read them: rename it")
-    if isinstance(value, int | float) and math.isfinite(value):
+    if _is_number(value):
         return EnvParameter("", (float(value),))
     known = ", ".join(f"{{{sampler}: [{numbers}]}}" for sampler, numbers in _SAMPLERS.items())
-    fix = f"give a number, or one of {known}"
+    fix = f"give a number up to ±{_LARGEST:.1e}, or one of {known}"
     if not isinstance(value, Mapping) or len(value) != 1:
         raise ParameterError(f"it is {value!r}", fix)
     ((sampler, given),) = value.items()
@@ -89,9 +89,13 @@ def _parameter(name: str, value: object) -> EnvParameter:
     return parameter
 
 
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and abs(value) <= _LARGEST
+
+
 def _pair(given: object) -> tuple[float, float] | None:
     if not isinstance(given, list | tuple) or len(given) != 2:
         return None
-    if not all(isinstance(one, int | float) and math.isfinite(one) for one in given):
+    if not all(map(_is_number, given)):
         return None
     return float(given[0]), float(given[1])

@@ -63,8 +63,9 @@ def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
     for leaf in found:
         if not isinstance(leaf.space, SUPPORTED):
             raise unsupported_error(leaf, kind, env)
-    for empty in [space] * (not found) + [leaf.space for leaf in found if 0 in (leaf.space.shape or ())]:
-        raise EnvError(f"the {kind} space {empty} is empty", where=env, fix=f"an agent needs an {kind}")
+    empty = [leaf.space for leaf in found if 0 in (leaf.space.shape or ())] if found else [space]
+    if empty:
+        raise EnvError(f"the {kind} space {empty[0]} is empty", where=env, fix=f"an agent needs an {kind}")
     names = [leaf.name for leaf in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise EnvError(

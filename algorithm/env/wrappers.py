@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
@@ -74,22 +74,26 @@ def apply_wrappers(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Map
     return env
 
 
+def wrappers_around(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper]:
+    """Yield the wrappers around an environment, from the outermost one on."""
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
+
+
 def running_statistics(env: gym.Env[Any, Any]) -> tuple[Remark, ...]:
     """Return a remark on each wrapper around ``env`` whose statistics no checkpoint holds."""
-    found = []
-    while isinstance(env, gym.Wrapper):
-        for kind, instead in _WITH_STATISTICS.items():
-            if isinstance(env, kind):
-                found.append(
-                    Remark(
-                        what=f"the wrapper {type(env).__name__} keeps running statistics",
-                        why="no checkpoint holds them: an evaluation and asac.load begin with others, and a "
-                        "resumed run is not exact",
-                        fix=f"leave it out: {instead}",
-                    )
-                )
-        env = env.env
-    return tuple(found)
+    return tuple(
+        Remark(
+            what=f"the wrapper {type(wrapper).__name__} keeps running statistics",
+            why="no checkpoint holds them: an evaluation and asac.load begin with others, and a resumed run "
+            "is not exact",
+            fix=f"leave it out: {instead}",
+        )
+        for wrapper in wrappers_around(env)
+        for kind, instead in _WITH_STATISTICS.items()
+        if isinstance(wrapper, kind)
+    )
 
 
 def _module(name: str, source: str) -> ModuleType:

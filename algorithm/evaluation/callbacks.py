@@ -56,8 +56,7 @@ class NullCallback:
 
 NULL_CALLBACK = NullCallback()
 
-PROGRESS_S = 10.0
-"""Seconds between two lines of :class:`ProgressLines`."""
+_PROGRESS_S = 10.0  # between two lines
 
 
 class ProgressLines(NullCallback):
@@ -70,15 +69,15 @@ class ProgressLines(NullCallback):
     def __init__(self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock
         self._steps = self._ended = 0
-        self._next = clock() + PROGRESS_S
+        self._next = clock() + _PROGRESS_S
 
     @override
     def step(self, ended: Sequence[Episode]) -> None:
         """Count a step, and show the line if it is due."""
         self._steps += 1
         self._ended += len(ended)
-        if self._clock() >= self._next:
-            self._next += PROGRESS_S
+        if (now := self._clock()) >= self._next:
+            self._next = now + _PROGRESS_S
             episodes = f"{self._ended} episode{'s' * (self._ended != 1)} ended"
             self._say(f"playing: {self._steps:,} steps of the environment, {episodes}")
 

@@ -22,11 +22,15 @@ def episode_limit(config: Config, time_limit: int | None) -> int:
     return min((limit for limit in (of_training, own) if limit > 0), default=-1)
 
 
-def cut_off_line(performances: Iterable[Performance], config: Config, limit: int) -> str | None:
-    """Return a warning if episodes were cut off at ``limit`` by ``eval_config.max_step`` alone."""
+def cut_off_line(performances: Iterable[Performance], config: Config, time_limit: int | None) -> str | None:
+    """Return a warning if episodes were cut off by ``eval_config.max_step`` alone.
+
+    time_limit: as for :func:`episode_limit`
+    """
+    limit = episode_limit(config, time_limit)
     lengths = [length for performance in performances for length in performance.lengths]
     cut = sum(length == limit for length in lengths)
-    if not cut or limit == config.base_config.max_step_each_iter:
+    if not cut or limit in (config.base_config.max_step_each_iter, time_limit):
         return None
     return (
         f"{cut} of {len(lengths)} episodes of the evaluation were cut off after {limit:,} steps "

@@ -217,18 +217,17 @@ def _evaluate(
         episodes.append(episode)
         console.message(_line(len(episodes), episode))
 
-    limit = episode_limit(loaded.config, env.time_limit)
     with _editor_as_signal(stop):
         evaluate(
             env,
             _policies(agents, greedy=True),
             num_episodes,
-            length_limit=limit,
+            length_limit=episode_limit(loaded.config, env.time_limit),
             stop=lambda: bool(stop),
             on_episode=on_episode,
             callback=CallbackList(callback, ProgressLines(console.message)),
         )
-    if line := cut_off_line(scores_of(episodes).values(), loaded.config, limit):
+    if line := cut_off_line(scores_of(episodes).values(), loaded.config, env.time_limit):
         console.warn(line)
     return episodes
 

@@ -61,7 +61,7 @@ class Faults:
         log = self._console.warn if warn else _LOGGER.info
         log(line)
 
-    def of_actors(self, env_restarts: int = 0, non_finite: int = 0) -> None:
+    def of_actors(self, env_restarts: int, non_finite: int) -> None:
         """Count what remote actors have survived; their own consoles have told of it."""
         self.env_restarts += env_restarts
         self.non_finite += non_finite

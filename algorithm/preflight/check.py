@@ -15,9 +15,8 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Level
-from algorithm.env.env_id import resolve_env_id, use_folder
-from algorithm.env.registry import PoolOptions, make_vec_env, recipe_class
-from algorithm.env.wrappers import resolve_wrappers
+from algorithm.env.registry import PoolOptions, find_recipe, make_vec_env
+from algorithm.errors import visible
 from algorithm.experience.failure_dump import FailureDump
 from algorithm.preflight.check_printer import CheckVerdict, open_printer
 from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
@@ -35,17 +34,17 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
         messages = check_player(loaded, limits or CheckLimits())
     else:
         request = request_of(loaded, limits or CheckLimits())
-        recipe_class(request.env_type)  # the other process shows a fault as a crash
         messages = check_in_process(request)
     with open_printer(quiet=options.quiet) as printer, closing(messages):
-        printer.begin(f"{loaded.config.base_config.env_name}, {_source(loaded)}")
+        printer.begin(visible(f"{loaded.config.base_config.env_name}, {_source(loaded)}"))
         for message in messages:
             if isinstance(message, CheckStarted):
                 printer.at_work(message.group, message.title)
                 continue
-            counts.update(finding.level for finding in message.findings)
-            errors = [finding.code for finding in message.findings if finding.level is Level.ERROR]
-            code = code or next(iter(errors), 0)
+            for finding in message.findings:
+                counts[finding.level] += 1
+                if finding.level is Level.ERROR:
+                    code = code or finding.code
             printer.show(message)
         printer.end(
             CheckVerdict(
@@ -63,13 +62,16 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
 def request_of(loaded: LoadedConfig, limits: CheckLimits) -> CheckRequest:
     """Return the request to check what a training with this configuration would run."""
     base = loaded.config.base_config
-    use_folder(loaded.env_dir, base.env_type)
     return CheckRequest(
         env_type=base.env_type,
-        env_name=resolve_env_id(base.env_name, loaded.env_dir),
-        env_args=base.env_args or {},
-        wrappers=resolve_wrappers(base.wrappers, loaded.env_dir),
-        options=loaded.config.reset_config,
+        recipe=find_recipe(
+            base.env_type,
+            base.env_name,
+            folder=loaded.env_dir,
+            env_args=base.env_args,
+            options=loaded.config.reset_config,
+            wrappers=base.wrappers,
+        ),
         seed=loaded.seed,
         n_envs=base.n_envs,
         workers=base.workers,
@@ -92,9 +94,9 @@ def check_failure(path: Path) -> int:
     Raises StorageError for a file that is no dump, EnvError if the environment cannot be made or fails.
     """
     dump = FailureDump.read(path)
-    print(f"{dump.env_name}, seed {dump.seed}, {len(dump.actions)} steps")
-    print(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
-    if replay_failure(dump, print):
+    _say(f"{dump.env_name}, seed {dump.seed}, {len(dump.actions)} steps")
+    _say(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
+    if replay_failure(dump, _say):
         print("the same number again")
         return 0
     print(
@@ -102,6 +104,10 @@ def check_failure(path: Path) -> int:
         "or it has been changed"
     )
     return 1
+
+
+def _say(text: str) -> None:
+    print(visible(text))
 
 
 def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:

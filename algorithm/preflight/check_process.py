@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -19,12 +19,10 @@ from algorithm.env import checks
 from algorithm.env.checks.checker import CHECKS, Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, warning
-from algorithm.env.gym import has_vector_class
+from algorithm.env.gym import GymRecipe, has_vector_class
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
 from algorithm.env.redirect_output import redirected
-from algorithm.env.registry import recipe_class
-from algorithm.env.wrappers import Wrapper
 from algorithm.seeding import episode_seeds
 
 _HANGING = "Timeout ("  # first words of faulthandler
@@ -47,10 +45,7 @@ class CheckRequest:
     """
 
     env_type: str
-    env_name: str
-    env_args: Mapping[str, Any]
-    wrappers: tuple[Wrapper, ...]
-    options: Mapping[str, Any] | None
+    recipe: GymRecipe
     seed: int
     n_envs: int
     workers: int
@@ -166,24 +161,22 @@ def _examine(connection: Connection, request: CheckRequest, output: Path) -> Non
 def _prepared(
     request: CheckRequest, alarm: Callable[[], None]
 ) -> tuple[CheckContext | None, tuple[Check, ...]]:
-    recipe = recipe_class(request.env_type)(
-        env_id=request.env_name, env_args=request.env_args, wrappers=request.wrappers, options=request.options
-    )
+    recipe = request.recipe
     gym = request.env_type == "GYM"  # no other kind has vector classes
-    if gym and has_vector_class(request.env_name, 1):
+    if gym and has_vector_class(recipe.env_id, 1):
         return None, ()
     seed_of = episode_seeds(request.seed, "train")
-    plain = gym and not (request.workers or request.wrappers)
+    plain = gym and not (request.workers or recipe.wrappers)
     setting = CheckConfig(
         seed_of=lambda episode: seed_of(0, episode),
-        options=request.options,
+        options=recipe.options,
         n_envs=request.n_envs,
         workers=request.workers,
         length_limit=request.length_limit,
         normalised=request.normalised,
         rewards_scaled=request.rewards_scaled,
         reward_scale=request.reward_scale,
-        vector_class=plain and has_vector_class(request.env_name, request.n_envs),
+        vector_class=plain and has_vector_class(recipe.env_id, request.n_envs),
     )
 
     def compare_replay(context: CheckContext) -> Iterator[Finding]:
@@ -199,7 +192,7 @@ def _prepared(
 
 def _only_a_vector_class(request: CheckRequest) -> CheckResult:
     finding = warning(
-        f"{request.env_name} brings only a vector class",
+        f"{request.recipe.env_id} brings only a vector class",
         why="what is looked at here are single environments",
         fix="register an entry_point for single ones to have them checked",
     )

@@ -16,7 +16,7 @@ from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, note, ok, plural, refusal, warning
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.seat import UnityOptions
-from algorithm.errors import UserError
+from algorithm.errors import UserError, visible
 from algorithm.preflight.check_process import CheckStarted
 from algorithm.seeding import episode_seeds
 from algorithm.spec import AgentSpec
@@ -158,7 +158,7 @@ class _Record:
 
     def results(self, *, no_graphics: bool) -> Iterator[CheckResult]:
         """Yield the findings."""
-        group = f"behaviour {self._name}"
+        group = f"behaviour {visible(self._name)}"
         yield _result(group, "sensors", *self._sensors(no_graphics))
         yield _result(group, "actions", ok(self._actions))
         yield _result(group, "decisions", *self._decisions())

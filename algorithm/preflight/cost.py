@@ -16,6 +16,7 @@ from algorithm.config.schema import Config
 from algorithm.data import StepBatch
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.evaluate import EvalPolicy
+from algorithm.evaluation.length import episode_limit
 from algorithm.experience.collector import LocalCollector
 from algorithm.roles import Agent
 from algorithm.runs.checkpoints.manager import Replays
@@ -96,11 +97,14 @@ class Plan:
             return None
         evaluations = num_times(steps, every.per_step)
         episodes = evaluations * every.episodes
+        low, high = seen, max(seen, longest)
+        if (most := episode_limit(config, time_limit)) > 0:
+            low, high = (min(length or most, most) for length in (low, high))
         return cls(
             steps=steps,
             updates=int(speed.updates_per_step * max(0, steps - speed.warm_up)),
             evaluations=evaluations,
-            evaluation_steps=(round(episodes * seen), round(episodes * max(seen, longest))),
+            evaluation_steps=(round(episodes * low), round(episodes * high)),
             checkpoints=num_times(steps, sac.save_model_per_step),
             rows=steps + (round(steps / seen) if seen else 0) + base.n_envs,
         )

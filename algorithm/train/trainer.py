@@ -258,12 +258,12 @@ class Trainer:
             name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()
         }
         self._counters.owes_evaluation = True  # also for who saves while it goes on
-        limit = episode_limit(self._config, self._eval_env.time_limit)
+        time_limit = self._eval_env.time_limit
         found = evaluate(
             self._eval_env,
             policies,
             self._config.eval_config.episodes,
-            length_limit=limit,
+            length_limit=episode_limit(self._config, time_limit),
             stop=lambda: bool(self._stop),
             callback=CallbackList(self._film(step), ProgressLines(self._console.message)),
             on_non_finite=self._on_non_finite,
@@ -273,7 +273,7 @@ class Trainer:
         if found is None:
             return
         self._counters.evaluations += 1
-        if not self._told_cut_off and (line := cut_off_line(found.values(), self._config, limit)):
+        if not self._told_cut_off and (line := cut_off_line(found.values(), self._config, time_limit)):
             self._told_cut_off = True
             self._console.warn(line)
         is_best = self._counters.evaluated(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from algorithm.config.cli_ds import parse_distributed
@@ -20,6 +22,12 @@ default:
 
 
 def act(tmp_path, monkeypatch, learner, *flags):
+    with pytest.raises(LearnerRefused) as caught:
+        begin(tmp_path, monkeypatch, learner, *flags)
+    return str(caught.value)
+
+
+def begin(tmp_path, monkeypatch, learner, *flags):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(TASK)
     monkeypatch.chdir(tmp_path)
@@ -31,9 +39,7 @@ def act(tmp_path, monkeypatch, learner, *flags):
         return Link(learner.connect, HELLO, where="host:1", patience=-1, show=show)
 
     monkeypatch.setattr(actor, "_link", link)
-    with pytest.raises(LearnerRefused) as caught:
-        actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet", *flags]), [])
-    return str(caught.value)
+    return actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet", *flags]), [])
 
 
 def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monkeypatch):
@@ -45,6 +51,21 @@ def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monke
     assert "of task/r" in log, "what it showed is there too"
     (bye,) = learner.of(Bye)
     assert bye.reason.startswith("it failed: the learner's weights cannot be used · ")
+
+
+@pytest.mark.fault("F22")
+def test_a_signal_ends_it_while_its_environments_are_made(tmp_path, monkeypatch):
+    def make(loaded, purpose, n, *, faults, **options):
+        signal.raise_signal(signal.SIGTERM)
+        faults.waiting("1 of 9 environments are made")
+        raise AssertionError("it goes on")
+
+    monkeypatch.setattr(actor, "make_env", make)
+    learner = FakeLearner(run="task/r")
+    assert begin(tmp_path, monkeypatch, learner) == 143
+    assert [bye.reason for bye in learner.of(Bye)] == ["its user ended it"]
+    log = tmp_path / "models" / "task" / "r" / "actors" / "0" / "actor.log"
+    assert "failed" not in log.read_text()
 
 
 @pytest.mark.parametrize("run", ["../../out", "{}/out", "task/../../../out"])

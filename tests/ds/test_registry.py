@@ -300,12 +300,12 @@ def test_faults_of_actors_are_counted_once_by_whichever_learner():
         scene.hello(actor)
         for faults in beats:
             scene.beat(actor, faults=faults)
-    assert scene.actors.take_faults() == {"env_restarts": 3, "non_finite": 3}
-    assert not any(scene.actors.take_faults().values())
+    assert scene.actors.take_faults() == [3, 3]
+    assert scene.actors.take_faults() == [0, 0]
     scene = scene.restarted()
     scene.hello("a")
     scene.beat("a", faults=(4, 2))
-    assert scene.actors.take_faults() == {"env_restarts": 1, "non_finite": 0}
+    assert scene.actors.take_faults() == [1, 0]
 
 
 def test_a_flood_of_nonsense_is_counted_and_told_of_in_a_line():

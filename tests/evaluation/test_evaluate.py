@@ -135,6 +135,7 @@ def test_callbacks_of_a_list_run_in_order_and_all_end_even_if_one_raises():
         (200, 50, 30, 30),
         (None, -1, -1, -1),
         (None, 50, 80, 50),
+        (20, -1, 20, 20),
     ],
 )
 def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, limit):
@@ -142,19 +143,19 @@ def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, 
         {"base_config": {"max_step_each_iter": each_iter}, "eval_config": {"max_step": own}}
     )
     assert episode_limit(config, time_limit) == limit
-    line = cut_off_line([Performance((1.0, 2.0), (limit, 7))], config, limit)
-    if limit in (-1, 50):  # never, or by the limit of the training, which is known
+    line = cut_off_line([Performance((1.0, 2.0), (limit, 7))], config, time_limit)
+    if limit in (-1, 50, 20):  # never, or by the limit of the training or the environment, which is known
         assert line is None
     else:
         assert f"1 of 2 episodes of the evaluation were cut off after {limit:,} steps" in line
 
 
 def test_an_evaluation_that_takes_long_shows_a_line_every_ten_seconds():
-    said, seconds = [], iter(range(0, 1000, 4))
-    lines = ProgressLines(said.append, clock=lambda: float(next(seconds)))
+    said, seconds = [], iter([0.0, 4.0, 12.0, 50.0, 51.0, 52.0, 61.0])
+    lines = ProgressLines(said.append, clock=lambda: next(seconds))
     for number in range(6):
         lines.step([Episode("a", 0, 1.0, 2)] if number == 1 else [])
-    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (3, 5)]
+    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (2, 3, 6)]
 
 
 def test_an_evaluation_whose_episodes_are_always_cut_off_ends(monkeypatch):

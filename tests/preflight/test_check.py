@@ -29,10 +29,7 @@ LIMITS = CheckLimits(steps=60, compared=30, episodes=5, seconds=60.0, total=300.
 def request(toy: str, *, timeout: float = 60.0, limits: CheckLimits = LIMITS) -> CheckRequest:
     return CheckRequest(
         env_type="GYM",
-        env_name=f"tests.toys_check:{toy}-v0",
-        env_args={},
-        wrappers=(),
-        options=None,
+        recipe=GymRecipe(env_id=f"tests.toys_check:{toy}-v0", env_args={}),
         seed=3,
         n_envs=1,
         workers=0,
@@ -69,6 +66,13 @@ def test_a_sound_task_returns_0_and_is_compared_with_a_plain_loop(task, capfd, t
     assert "found  no errors, no warnings" in shown
     assert "python main.py ./task --dry_run" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["task"]
+
+
+def test_a_name_from_outside_steers_no_terminal(task, capfd, monkeypatch):
+    nothing = (message for message in ())
+    monkeypatch.setattr("algorithm.preflight.check.check_in_process", lambda request: nothing)
+    assert main([*task("Sound"), "-o", 'base_config.env_name="\\e[31mX-v1"']) == 0
+    assert r"check of \x1b[31mX-v1" in capfd.readouterr().out
 
 
 @pytest.mark.slow

@@ -57,10 +57,11 @@ def test_the_command_shows_it_and_says_whether_it_came_again(tmp_path, capsys):
     assert main([TASK, "--check", f"--from={path}"]) == 0
     said = capsys.readouterr().out
     assert "step 2, after action [" in said and "reward is nan" in said and "the same number" in said
-    changed = read(path) | {"env_args": {"events": []}}
+    changed = read(path) | {"env_args": {"events": []}, "what": "\x1b[2Jreward"}
     path.write_text(json.dumps(changed))
     assert main([TASK, "--check", f"--from={path}"]) == 1
-    assert "did not occur again" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "did not occur again" in said and r"\x1b[2Jreward was nan" in said
 
 
 @pytest.mark.parametrize(("text", "said"), [

@@ -69,11 +69,24 @@ def test_a_plan_by_hand():
     assert Plan.of(configured(), SPEED, 200) == PLAN
 
 
-@pytest.mark.parametrize(("each_iter", "limit", "steps"), [(-1, 200, 6000), (50, 200, 1500), (-1, None, 0)])
-def test_episodes_last_as_long_as_they_may_if_none_has_ended(each_iter, limit, steps):
-    config = configured(base_config={"max_step_each_iter": each_iter})
-    plan = Plan.of(config, replace(SPEED, length=None), limit)
-    assert plan is not None and plan.evaluation_steps == (steps, steps)
+@pytest.mark.parametrize(
+    ("seen", "each_iter", "own", "limit", "steps"),
+    [
+        (None, -1, None, 200, (6000, 6000)),
+        (None, 50, None, 200, (1500, 1500)),
+        (None, -1, -1, None, (0, 0)),
+        (None, -1, None, None, (300_000, 300_000)),
+        (None, -1, 20, 200, (600, 600)),
+        (40, -1, 100, 200, (1200, 3000)),
+    ],
+)
+def test_episodes_of_evaluations_last_as_long_as_seen_or_as_they_may(seen, each_iter, own, limit, steps):
+    """3 evaluations of 10 episodes."""
+    config = configured(
+        base_config={"max_step_each_iter": each_iter}, eval_config={"per_step": 1000, "max_step": own}
+    )
+    plan = Plan.of(config, replace(SPEED, length=seen), limit)
+    assert plan is not None and plan.evaluation_steps == steps
 
 
 def test_a_duration_by_hand():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 
 from algorithm.errors import EnvError, UserError
@@ -85,12 +85,20 @@ def warning(what: str, *, where: str = "", why: str, fix: str) -> Finding:
     return Finding(level=Level.WARNING, what=what, where=where, why=why, fix=fix)
 
 
-def error(what: str, *, where: str = "", why: str, fix: str, trace: str = "") -> Finding:
+def error(
+    what: str, *, where: str = "", why: str, fix: str, trace: str = "", code: int = EnvError.exit_code
+) -> Finding:
     """Report that training would end, or learn something else."""
-    return Finding(level=Level.ERROR, what=what, where=where, why=why, fix=fix, trace=trace)
+    return Finding(level=Level.ERROR, what=what, where=where, why=why, fix=fix, trace=trace, code=code)
 
 
 def refusal(refused: UserError, trace: str = "") -> Finding:
     """Report the error that a training would raise itself."""
-    found = error(refused.what, where=refused.where, why=refused.why, fix=refused.fix, trace=trace)
-    return replace(found, code=refused.exit_code)
+    return error(
+        refused.what,
+        where=refused.where,
+        why=refused.why,
+        fix=refused.fix,
+        trace=trace,
+        code=refused.exit_code,
+    )

@@ -25,28 +25,22 @@ class RestartBudget:
 
         A harmless one is not counted, and reported once for all sub-environments.
         """
-        fault = Fault(
-            what=failure.what,
-            where=where,
-            why=failure.why,
-            trace=failure.trace,
-            fatal=failure.fatal,
-            fix=failure.fix,
+        if failure.fix:
+            if failure.what in self._reported:
+                return
+            self._reported.add(failure.what)
+        elif failure.fatal or self._left == 0:
+            raise self._too_many(failure, where)
+        else:
+            self._left -= 1
+        self._on_fault(
+            Fault(what=failure.what, where=where, why=failure.why, trace=failure.trace, fix=failure.fix)
         )
-        if fault.fix:
-            if fault.what not in self._reported:
-                self._reported.add(fault.what)
-                self._on_fault(fault)
-            return
-        if fault.fatal or self._left == 0:
-            raise self._too_many(fault)
-        self._left -= 1
-        self._on_fault(fault)
 
-    def _too_many(self, fault: Fault) -> EnvError:
-        if fault.fatal:
+    def _too_many(self, failure: GroupFailure, where: str) -> EnvError:
+        if failure.fatal:
             fix = "fix the environment: a restart would fail alike"
         else:
             fix = f"fix the environment; {self._restarts} failures are survived (base_config.env_restarts)"
-        why = f"{fault.why}\n{fault.trace}" if fault.trace else fault.why
-        return EnvError(fault.what, where=fault.where, why=why, fix=fix)
+        why = f"{failure.why}\n{failure.trace}" if failure.trace else failure.why
+        return EnvError(failure.what, where=where, why=why, fix=fix)

@@ -108,8 +108,8 @@ def open_player(options: PlayerOptions, *, seed: int, side_channels: Sequence[An
     """Start a player, or wait for the editor, and return it after the handshake.
 
     seed: from 0 to 2³¹ - 1
-    Raises UsageError if the port is taken, PlayerError if the player ends or hangs, EditorStoppedError, and
-    EnvError if it never connects or speaks another protocol.
+    Raises UsageError if the port is taken, PlayerError if the player ends, hangs or never connects,
+    EditorStoppedError, and EnvError if the editor never connects or one of them speaks another protocol.
     """
     return Player(options, seed=seed, side_channels=side_channels)
 

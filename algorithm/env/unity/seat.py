@@ -31,7 +31,7 @@ class UnityOptions:
     behaviours: those that ``ma_config`` names, which are waited for at the start
     purpose:    name of the players' files
     watched:    a person watches: real time, a large window, graphics
-    since:      number of the first start of each player, for another seed in a resumed run
+    since:      number of the first start of each player; another one, and other seeds, in a resumed run
     """
 
     args: UnityArgs = field(default_factory=UnityArgs)
@@ -47,15 +47,12 @@ class PlayerSetup:
 
     channels: classes of ``unity_args.side_channels``
     seed_of:  (seat, number of the start) -> seed
-    since:    number of the first start; another one for each time that a run is resumed
     """
 
-    args: UnityArgs
+    unity: UnityOptions
     parameters: Mapping[str, EnvParameter]
     channels: Sequence[type[Any]]
-    watched: bool
     seed_of: EpisodeSeed
-    since: int
 
 
 class Seat:
@@ -96,7 +93,7 @@ class Seat:
     @property
     def seed(self) -> int:
         """Seed of the last start."""
-        return self._setup.seed_of(self.index, self._setup.since + self._starts - 1)
+        return self._setup.seed_of(self.index, self._setup.unity.since + self._starts - 1)
 
     @property
     def place(self) -> str:
@@ -110,8 +107,8 @@ class Seat:
         self.steps = self.compared = 0
         setup = self._setup
         self._channels = PlayerChannels(
-            setup.args,
-            watched=setup.watched,
+            setup.unity.args,
+            watched=setup.unity.watched,
             parameters=setup.parameters,
             own=setup.channels,
             seed=self.seed,

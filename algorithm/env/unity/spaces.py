@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.data import Array, Bool, Float
-from algorithm.env.config import without_team
-from algorithm.errors import EnvError, UsageError
+from algorithm.errors import EnvError
 from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties: no structure, an axis of an image
@@ -196,40 +195,6 @@ def changed_spaces(behaviour: str, before: str, now: str) -> EnvError:
         f"the spaces of the Unity behaviour {behaviour} have changed",
         why=f"they were {before}\nnow: {now}",
         fix="train a new run with that build; sensors and actions must stay as they are while it runs",
-    )
-
-
-def behaviour_names(found: Iterable[str], awaited: Sequence[str]) -> dict[str, str]:
-    """Return Unity's name -> ours: without the team, unless there are several or ``awaited`` names it."""
-    plain = [without_team(name) for name in found]
-    return {
-        name: short if plain.count(short) == 1 and name not in awaited else name
-        for name, short in zip(found, plain, strict=True)
-    }
-
-
-def absent(missing: Sequence[str], found: Iterable[str], timeout: float) -> EnvError | UsageError:
-    """Return the error of behaviours that have not shown up within ``timeout`` seconds."""
-    if not missing:
-        return EnvError(
-            "the Unity scene has no agents",
-            why=f"no behaviour showed up within {timeout:g} s",
-            fix="put an agent into the scene whose Behavior Type is Default",
-        )
-    return UsageError(
-        f"ma_config names {', '.join(map(repr, missing))}, which the Unity scene does not have",
-        where="ma_config",
-        why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, found))} showed up",
-        fix="rename or remove that part of ma_config, or raise env_timeout if it comes later",
-    )
-
-
-def late(known: Iterable[str], name: str) -> EnvError:
-    """Return the error of a behaviour that shows up after the start."""
-    return EnvError(
-        f"the Unity behaviour {name} has shown up late",
-        why=f"there are networks for {', '.join(known)} only: it was not in the scene at the start",
-        fix=f"announce it, so that it is waited for: ma_config: {{{without_team(name)}: {{}}}}",
     )
 
 

@@ -19,11 +19,11 @@ from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.rules import read_parameters
 from algorithm.env.unity.channels import load_channels
-from algorithm.env.unity.graphics import black_images, use_graphics
 from algorithm.env.unity.player import PlayerError, player_options
 from algorithm.env.unity.result_rows import ResultRows
 from algorithm.env.unity.seat import AgentNumbers, PlayerMessage, PlayerSetup, Seat, UnityOptions
-from algorithm.env.unity.spaces import UnityBehaviour, absent, behaviour_names, changed_spaces, late
+from algorithm.env.unity.spaces import UnityBehaviour, changed_spaces
+from algorithm.env.unity.start import absent, behaviour_names, black_images, late, use_graphics
 from algorithm.errors import EnvError
 from algorithm.spec import AgentSpec
 
@@ -63,12 +63,10 @@ class UnityVecEnv(VecEnv):
     ) -> None:
         args, self._budget, self._timeout = options.args, budget, timeout
         setup = PlayerSetup(
-            args=args,
+            unity=options,
             parameters=read_parameters(parameters),
             channels=load_channels(args.side_channels, folder),
-            watched=options.watched,
             seed_of=seed_of,
-            since=options.since,
         )
         described = [
             player_options(
@@ -360,16 +358,15 @@ class UnityVecEnv(VecEnv):
     def _begin(self) -> None:
         """Start and reset all players. No other follows one that ends in that: it would end alike."""
         outcomes = self._on_all(self._seats, _restart)
-        for seat in self._seats:
-            failed = outcomes[seat.index]
-            if isinstance(failed, PlayerError) and failed.kind != "hangs":
-                raise failed
+        for outcome in outcomes.values():
+            if isinstance(outcome, PlayerError) and outcome.kind != "hangs":
+                raise outcome
         self._survived(self._seats, outcomes)
 
     def _remark(self, text: str, *, where: str) -> None:
         """Report what is no failure."""
         if text:
-            fix = "the training goes on"
+            fix = "it goes on"  # a training, an evaluation, a check
             self._budget.survive(GroupFailure(envs=(), culprit=None, what=text, why="", fix=fix), where)
 
     def _on_all(self, seats: Sequence[Seat], call: Callable[[Seat], _T]) -> dict[int, _T | Exception]:

@@ -93,8 +93,11 @@ def test_a_person_sees_real_time_in_a_large_window() -> None:
         ({"multirange": []}, "multirange of", "[low, high]"),
         ("much", "it is 'much'", "give a number"),
         (float("inf"), "it is inf", "give a number"),
+        (-1e39, "it is -1e+39", "give a number up to ±3.4e+38"),
+        (10**400, "it is 1000", "give a number up to"),
+        ({"uniform": [0, 1e39]}, "uniform of [0, 1e+39]", "low, high"),
     ],
-    ids=str,
+    ids=lambda part: str(part)[:20],
 )
 def test_a_parameter_that_is_none_is_refused(value: object, why: str, fix: str) -> None:
     (found,) = wrong_parameters({"gravity": value, "size": 1})
