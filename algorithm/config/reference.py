@@ -31,7 +31,6 @@ from algorithm.fields import Block, block_of, facts_of
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 100
-_RESERVED = "not available in this version"
 
 _YAML_HEAD = """\
 Every key with its default. Generated from the schema by `python -m algorithm.config.reference --write`.
