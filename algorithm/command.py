@@ -64,7 +64,7 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
 def _command(options: TrainOptions) -> int:
     check_directory(options.directory)
     if options.list:
-        print(listing(options.env, options.directory))
+        print(visible(listing(options.env, options.directory)))
     elif options.plays:
         return _play(options)
     elif options.report:
