@@ -103,7 +103,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
         return _file_beside(folder, config, problems)
     main_file = folder.path / CONFIG_FILE
     main = read_sections(main_file, problems)
-    if config is None:
+    if config is None or (config == DEFAULT_SECTION and main is not None and WHOLE_FILE in main.children):
         return _checked(main_file, DEFAULT_SECTION, main, problems)
     if main is not None and config in main.children:
         return Source(main_file, config, main)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithm.config import Config, cli, cli_ds, load_config, load_config_file
+from algorithm.config import Config, ConfigError, cli, cli_ds, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, field_at, fields
 from algorithm.config.shipped_sections import MEMORY, SEED, leaves, reasons
 from algorithm.config.tree import from_value
@@ -69,7 +69,10 @@ def test_the_listings_load_as_a_whole_configuration_and_as_they_are_pasted(task,
     pasted = load_config("gym/task", overrides=["sac_config.n_step=5"], seed=loaded.seed)
     assert pasted.config.sac_config.n_step == 5 and pasted.source == "config.yaml, one section"
     assert pasted.config.replay_config == loaded.config.replay_config
-    assert load_config("gym/task", "config", seed=loaded.seed).config == loaded.config
+    for choice in ("config", "default", "config:default"):
+        assert load_config("gym/task", choice, seed=loaded.seed).config == loaded.config
+    with pytest.raises(ConfigError, match="there are no sections; files: "):
+        load_config("gym/task", "other")
     assert "none  the file is one section" in page("gym/task", Path("models"))
     written = {".".join(path): value for path, value in flat(listing(name))}
     expected = {key: value for key, value in written.items() if value != default_of(key)}
