@@ -51,12 +51,6 @@ def test_every_key_of_the_listings_is_known_with_its_default_or_in_the_seed(name
             assert others.get(".".join(path), field.default) == value, path
 
 
-def test_keys_not_in_a_listing_are_marked_new():
-    seed = {p for name in ("seed_default.yaml", "seed_distributed.yaml") for p, _ in flat(listing(name))}
-    for path, field in fields():
-        assert facts_of(field).new == (path not in seed), path
-
-
 def test_the_seed_order_is_kept():
     seed = [path for path, _ in flat(listing("seed_default.yaml"))]
     assert [path for path, _ in fields() if path in set(seed)] == seed[:-1]  # less ma_config
