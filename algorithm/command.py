@@ -97,7 +97,7 @@ def _play(options: TrainOptions) -> int:
 
 
 def _report(options: TrainOptions) -> int:
-    _show_notices(options)
+    show_notices(options)
     with interruptible_imports():
         from algorithm.report.compare import report
 
@@ -105,7 +105,7 @@ def _report(options: TrainOptions) -> int:
 
 
 def _share(options: TrainOptions) -> int:
-    _show_notices(options)
+    show_notices(options)
     folder = find_env(options.env)
     say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
@@ -126,7 +126,7 @@ def _resume(options: TrainOptions) -> int:
 def _look(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
     if options.check:  # all else has a console of its own
-        _show_notices(options, loaded)
+        show_notices(options, loaded)
     doing = "looking at the environment" if options.check else "loading torch"
     say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
     if options.check:
@@ -142,7 +142,7 @@ def _look(options: TrainOptions) -> int:
 
 def _replay(options: TrainOptions, failure: str) -> int:
     folder = find_env(options.env)
-    _show_notices(options)
+    show_notices(options)
     say(options, f"{folder.label}: replaying {failure}")
     from algorithm.preflight.check import check_failure
 
@@ -185,7 +185,7 @@ def interruptible_imports() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
 
 
-def _show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
+def show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
     """Print the flags without effect, where no console does."""
     for text in notices(options, loaded.config if loaded else None):
         print(f"warning: {visible(text)}", file=sys.stderr)

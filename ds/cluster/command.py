@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from types import ModuleType
 
-from algorithm.config.cli import notices
+from algorithm.command import show_notices
 from algorithm.config.cli_ds import DistributedOptions
 from algorithm.config.locate import find_env
 from algorithm.config.program import program
@@ -31,8 +31,7 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     """
     cluster = options.cluster
     assert cluster is not None
-    for text in notices(options.train, None):
-        print(f"warning: {text}", file=sys.stderr)
+    show_notices(options.train)
     folder = find_env(options.train.env)
     if cluster.scale is None:
         return train_on_cluster(plan_from_args(options, folder), cluster.ray)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from algorithm.config.cli import TrainOptions, notices
+from algorithm.command import show_notices
+from algorithm.config.cli import TrainOptions
 from algorithm.config.cli_ds import ClusterOptions, DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
@@ -76,8 +76,7 @@ def evolve(options: DistributedOptions) -> int:
     """Run the role ``evolver``; return its exit code. Raises ConfigError and other UserErrors."""
     cluster = options.cluster
     assert cluster is not None
-    for text in notices(options.train, None):
-        print(f"warning: {text}", file=sys.stderr)
+    show_notices(options.train)
     folder = find_env(options.train.env)
     plan = _resumed(options, folder) if options.train.resume else _new(options, folder)
     if not plan.genes.distributions:
