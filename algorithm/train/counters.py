@@ -24,7 +24,7 @@ Evaluations = Mapping[str, tuple[int, Performance]]
 EndedBy = Literal["signal", "callback", "stop_at_return", "max_step", "max_iter", "evaluations"]
 
 Ends = Mapping[EndedBy, tuple[str, Sequence[str]]]
-"""What ends a run now -> words for a person, and flags with which it goes on."""
+"""Causes of the end of a run -> words for a person, and flags with which it goes on."""
 
 
 class Counters:
