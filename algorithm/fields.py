@@ -156,7 +156,7 @@ returns one of these.
 
 
 Naming: TypeAlias = Literal["kind", "environment", "wrappers", "extensions", "networks", "arguments", "demos"]
-"""Things that the text of a key may name; ``sharing/trust.py`` lists which of it an export may hold without trust."""
+"""Kind of names that a key holds; ``sharing/trust.py`` lists those that an export may hold without trust."""
 
 
 class Contradiction(NamedTuple):
