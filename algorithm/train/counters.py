@@ -12,6 +12,7 @@ from algorithm.console.offers import PAST_SUCCESS
 from algorithm.data import State
 from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Episode
+from algorithm.wording import counted
 
 SHOWN_RETURNS = 20
 
@@ -85,13 +86,13 @@ class Counters:
             text = f"an evaluation has come to {goal:,g} (base_config.stop_at_return)"
             found["stop_at_return"] = text, PAST_SUCCESS
         if 0 < base.max_step <= self.step:
-            text = f"it has taken {self.step:,} steps (base_config.max_step is {base.max_step:,})"
+            text = f"it has taken {counted(self.step, 'step')} (base_config.max_step is {base.max_step:,})"
             found["max_step"] = text, [f"--max_step={2 * self.step}"]
         if 0 < base.max_iter <= self.iteration:
-            text = f"it has made {self.iteration:,} iterations (base_config.max_iter is {base.max_iter:,})"
+            text = f"it has made {counted(self.iteration, 'iteration')} (base_config.max_iter is {base.max_iter:,})"
             found["max_iter"] = text, [f"--max_iter={2 * self.iteration}"]
         if evaluations is not None and self.evaluations >= evaluations:
-            text = f"it has made {self.evaluations:,} evaluations (--evaluations is {evaluations:,})"
+            text = f"it has made {counted(self.evaluations, 'evaluation')} (--evaluations is {evaluations:,})"
             found["evaluations"] = text, [f"--evaluations={2 * self.evaluations}"]
         return found
 
