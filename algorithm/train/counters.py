@@ -85,15 +85,15 @@ class Counters:
         if isinstance(goal, float) and self.reach(goal):
             text = f"an evaluation has come to {goal:,g} (base_config.stop_at_return)"
             found["stop_at_return"] = text, PAST_SUCCESS
-        if 0 < base.max_step <= self.step:
-            text = f"it has taken {counted(self.step, 'step')} (base_config.max_step is {base.max_step:,})"
-            found["max_step"] = text, [f"--max_step={2 * self.step}"]
-        if 0 < base.max_iter <= self.iteration:
-            text = f"it has made {counted(self.iteration, 'iteration')} (base_config.max_iter is {base.max_iter:,})"
-            found["max_iter"] = text, [f"--max_iter={2 * self.iteration}"]
-        if evaluations is not None and self.evaluations >= evaluations:
-            text = f"it has made {counted(self.evaluations, 'evaluation')} (--evaluations is {evaluations:,})"
-            found["evaluations"] = text, [f"--evaluations={2 * self.evaluations}"]
+        counts: Mapping[EndedBy, tuple[int, str, int, str]] = {
+            "max_step": (self.step, "step", base.max_step, "base_config.max_step"),
+            "max_iter": (self.iteration, "iteration", base.max_iter, "base_config.max_iter"),
+            "evaluations": (self.evaluations, "evaluation", evaluations or -1, "--evaluations"),
+        }
+        for by, (done, what, limit, key) in counts.items():
+            if 0 < limit <= done:
+                text = f"it has come to {counted(done, what)} ({key} is {limit:,})"
+                found[by] = text, [f"--{by}={2 * done}"]
         return found
 
     def state(self) -> State:
