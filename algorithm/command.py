@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import importlib.machinery
 import os
@@ -40,18 +41,16 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
     except SystemExit as left:  # a library's exit does not end the program
         print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
         return 1
-    except OSError as error:  # of a path that nobody has foreseen
-        if debug:
-            traceback.print_exc()
-        failed = StorageError.of(error, what="a file or folder cannot be used", where=error.filename or "")
-        print(f"error: {failed}", file=sys.stderr)
-        return failed.exit_code
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
         print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         if debug:
             traceback.print_exc()
+        # A path that nobody has foreseen; other errors of the system may be anything.
+        if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
+            where = error.filename or ""
+            error = StorageError.of(error, what="a file or folder cannot be used", where=where)
         code = getattr(error, "exit_code", None)
         if code is None:
             if not debug:
@@ -65,7 +64,7 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
 def _command(options: TrainOptions) -> int:
     check_directory(options.directory)
     if options.list:
-        print(listing(options.env, options.directory))
+        print(visible(listing(options.env, options.directory)))
     elif options.plays:
         return _play(options)
     elif options.report:

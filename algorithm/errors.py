@@ -54,7 +54,7 @@ GYMNASIUM = (
     "reset(self, *, seed=None, options=None) returns observation and info\n"
     "step(self, action) returns observation, reward, terminated, truncated and info"
 )
-"""What to change in an environment that was written for gym."""
+"""Changes that an environment for gym needs."""
 
 
 def mend(error: BaseException) -> str | None:

@@ -156,7 +156,7 @@ returns one of these.
 
 
 Naming: TypeAlias = Literal["kind", "environment", "wrappers", "extensions", "networks", "arguments", "demos"]
-"""What the text of a key names; ``sharing/trust.py`` lists which of it an export may hold without trust."""
+"""Kind of names that a key holds; ``sharing/trust.py`` lists those that an export may hold without trust."""
 
 
 class Contradiction(NamedTuple):
@@ -189,7 +189,6 @@ class KeyFacts:
 
     resume: Resume = "free"
     shared: bool = False
-    new: bool = False
     required: bool = False
     reserved_values: Mapping[str, str] = field(default_factory=dict)
     distributed_default: object = None
@@ -220,7 +219,6 @@ def option(
     *,
     resume: Resume = "free",
     shared: bool = False,
-    new: bool = False,
     required: bool = False,
     reserved_values: Mapping[str, str] | None = None,
     distributed_default: object = None,
@@ -234,7 +232,6 @@ def option(
             task depend on is ``fixed: reason``.
     shared: learner and actors must have the same value. True for whatever changes the networks, how an actor
             acts, or the environment.
-    new: the key is not in the original listings.
     required: see :func:`required`.
     reserved_values: values of a feature that will come, → the part of the project that will bring it.
     distributed_default: default of a distributed training where it is another one.
@@ -245,7 +242,6 @@ def option(
     facts = KeyFacts(
         resume,
         shared,
-        new,
         required,
         reserved_values or {},
         distributed_default,
@@ -267,17 +263,15 @@ def block(
     kind: type[Block],
     description: str,
     *,
-    new: bool = False,
     by_behaviour: bool = False,
     random: bool = False,
 ) -> Any:  # noqa: ANN401 - stands where the block's own type is declared
     """Declare a block of keys within another.
 
-    new: the block is not in the original listings.
     by_behaviour: a behaviour of ``ma_config`` may have its own values.
     random: it may hold ``random_params``.
     """
-    facts = KeyFacts(new=new, by_behaviour=by_behaviour, random=random)
+    facts = KeyFacts(by_behaviour=by_behaviour, random=random)
     return Field(default=kind(), description=description, json_schema_extra=facts)
 
 

@@ -6,7 +6,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from textwrap import indent
 
@@ -17,6 +17,7 @@ import asac  # noqa: E402 - the path comes before
 from algorithm.api import PolicyState  # noqa: E402
 from algorithm.config.cli import train_parser  # noqa: E402
 from algorithm.config.cli_ds import distributed_parser  # noqa: E402
+from algorithm.config.reference import keep  # noqa: E402
 
 WIDTH = 96
 """Characters that a line of code may have in the column of the site."""
@@ -117,7 +118,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "asac-ds": lambda: flags(distributed_parser()),
     "names": names,
 }
-PAGES = (ROOT / "docs/command_line.md", ROOT / "docs/api.md")
+PAGES = ("command_line.md", "api.md")
 
 
 def filled(text: str) -> str:
@@ -125,24 +126,6 @@ def filled(text: str) -> str:
     return _PART.sub(lambda found: f"{found['name']} -->\n\n{PARTS[found['name']]()}\n\n", text)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write or check the pages; 1 if one of them is out of date."""
-    parser = argparse.ArgumentParser(prog="python scripts/pages.py", description=__doc__)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help="write the pages")
-    what.add_argument("--check", action="store_true", help="name the pages that are out of date")
-    write = parser.parse_args(argv).write
-    stale = False
-    for page in PAGES:
-        before = page.read_text("utf-8")
-        after = filled(before)
-        if write:
-            page.write_text(after, "utf-8")
-        elif after != before:
-            stale = True
-            print(f"{page.name} is out of date: run python scripts/pages.py --write", file=sys.stderr)
-    return int(stale)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    pages = {Path("docs", name): filled((ROOT / "docs" / name).read_text("utf-8")) for name in PAGES}
+    raise SystemExit(keep(pages, "python scripts/pages.py"))

@@ -37,6 +37,8 @@ class MuteError(Exception):
 class Notes(asac.Callback):
     """A record of the calls, in order."""
 
+    on_gpu = False  # an attribute may have any name
+
     def __init__(self, stop_at: int = 0, fails_at: str = "", error: type = ZeroDivisionError) -> None:
         self.seen: list[tuple] = []
         self._stop_at, self._fails_at, self._error = stop_at, fails_at, error

@@ -238,7 +238,7 @@ def test_a_game_of_breakout_that_nobody_serves_ends() -> None:
 
 
 def commands_in(page: Path) -> list[TrainOptions]:
-    """What every ``asac …`` and ``asac-ds …`` in the shell blocks of a page asks for."""
+    """Return the options of every ``asac …`` and ``asac-ds …`` in the shell blocks of a page."""
     blocks = [block for block in blocks_of(page, page.read_text("utf-8")) if block.language == "sh"]
     commands = [words for block in blocks for words in commands_of(block.text)]
     one = [parse_args(words[1:]) for words in commands if words[0] == "asac"]

@@ -46,7 +46,6 @@ class NnConfig(Block):
         None,
         "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden, activation, "
         "norm (layer), block (residual).",
-        new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",
@@ -55,7 +54,6 @@ class NnConfig(Block):
         None,
         "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n, dense_depth, hidden, "
         "activation.",
-        new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",
@@ -66,7 +64,7 @@ class ExtrinsicSignal(Block):
     """The environment's reward."""
 
     strength: Finite = option(
-        1.0, "Factor on the environment's reward. 0: learn from the other signals alone.", new=True, ge=0
+        1.0, "Factor on the environment's reward. 0: learn from the other signals alone.", ge=0
     )
 
 
@@ -76,12 +74,11 @@ class RndSignal(Block):
     strength: Finite = option(
         0.0,
         "Factor on the bonus. 0: none.",
-        new=True,
         ge=0,
         shared=True,
         resume=_on_as_before(lambda config: config.reward_signals.rnd.strength),
     )
-    learning_rate: Finite = option(0.0001, "Step size of its network.", new=True, gt=0)
+    learning_rate: Finite = option(0.0001, "Step size of its network.", gt=0)
 
 
 class GailSignal(Block):
@@ -90,7 +87,6 @@ class GailSignal(Block):
     strength: Finite = option(
         0.0,
         "Factor on the reward; needs demonstrations.path. 0: none.",
-        new=True,
         ge=0,
         resume=_on_as_before(lambda config: config.reward_signals.gail.strength),
     )
@@ -98,29 +94,27 @@ class GailSignal(Block):
         "GAIL",
         "Reward of a discriminator D. GAIL: −log(1 − D), never negative, so that long episodes pay. AIRL: "
         "log D − log(1 − D), of either sign.",
-        new=True,
         resume="fixed: values were learned for the other form",
     )
-    learning_rate: Finite = option(0.0003, "Step size of the discriminator.", new=True, gt=0)
+    learning_rate: Finite = option(0.0003, "Step size of the discriminator.", gt=0)
     use_actions: bool = option(
         True,
         "Whether the discriminator sees actions. false: observations alone.",
-        new=True,
         resume=_OTHER_NETWORKS,
     )
     gradient_penalty: Finite = option(
-        10.0, "Weight of (‖∇D's logit‖ − 1)² in the discriminator's loss.", new=True, ge=0
+        10.0, "Weight of (‖∇D's logit‖ − 1)² in the discriminator's loss.", ge=0
     )
-    dense_n: Whole = option(128, "Units of each of its layers.", new=True, ge=1, resume=_OTHER_NETWORKS)
-    dense_depth: Whole = option(2, "Number of its layers.", new=True, ge=0, resume=_OTHER_NETWORKS)
+    dense_n: Whole = option(128, "Units of each of its layers.", ge=1, resume=_OTHER_NETWORKS)
+    dense_depth: Whole = option(2, "Number of its layers.", ge=0, resume=_OTHER_NETWORKS)
 
 
 class RewardSignals(Block):
     """Sources of the reward that is learned from; it is their sum."""
 
-    extrinsic: ExtrinsicSignal = block(ExtrinsicSignal, "The environment's own reward.", new=True)
-    rnd: RndSignal = block(RndSignal, "A bonus for what is new.", new=True)
-    gail: GailSignal = block(GailSignal, "A reward for what looks demonstrated.", new=True)
+    extrinsic: ExtrinsicSignal = block(ExtrinsicSignal, "The environment's own reward.")
+    rnd: RndSignal = block(RndSignal, "A bonus for what is new.")
+    gail: GailSignal = block(GailSignal, "A reward for what looks demonstrated.")
 
 
 class BehavioralCloning(Block):
@@ -129,18 +123,15 @@ class BehavioralCloning(Block):
     strength: Finite = option(
         0.0,
         "Factor on the family's learning rate, for steps of cloning. 0: there are none.",
-        new=True,
         ge=0,
         resume=_on_as_before(lambda config: config.behavioral_cloning.strength),
     )
-    steps: Whole = option(
-        0, "Environment steps over which the step size falls to 0. 0: it stays.", new=True, ge=0
-    )
+    steps: Whole = option(0, "Environment steps over which the step size falls to 0. 0: it stays.", ge=0)
     batch_size: AtLeastOne | None = option(
-        None, "Sequences of a step. null: as many as in an update of the family.", new=True
+        None, "Sequences of a step. null: as many as in an update of the family."
     )
     pretrain: Whole = option(
-        0, "Steps before the first environment step, with an evaluation behind them.", new=True, ge=0
+        0, "Steps before the first environment step, with an evaluation behind them.", ge=0
     )
 
 

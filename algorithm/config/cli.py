@@ -195,7 +195,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     given.pop("schema", None)
     if given["env"] is None:
         if not given["list"]:
-            parser.error("the following arguments are required: env")
+            parser.no_env("the following arguments are required: env")
         given["env"] = ""
     if given.pop("watch"):
         given |= {"run": True, "render": True, "disable_sample": True}

@@ -1,4 +1,4 @@
-"""What other libraries call our flags and keys, and the command line in our words."""
+"""Flags, keys and commands of other libraries, and a command line with them in our words."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "eval": ("--eval", "10"),
     "evaluate": ("--eval", "10"),
     "resume": ("--resume",),
+    "inference": ("--watch",),
     "check": ("--check",),
     "list": ("--list",),
-}
-"""Word before or behind an environment -> the flags that say it here."""
-
-SWITCHES: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(("capture_video", "record_video"), ("-o", "eval_config.video=true")),
-    **dict.fromkeys(("inference", "play", "enjoy"), ("--watch",)),
+    "capture_video": ("-o", "eval_config.video=true"),
+    "record_video": ("-o", "eval_config.video=true"),
     "no_cuda": ("--device", "cpu"),
 }
-"""Flag without a value, with underscores and without dashes -> ours."""
+"""Word before or behind an environment, or flag without a value -> the flags that say it here.
+
+Flags are written with underscores and without dashes.
+"""
 
 FLAGS: Mapping[str, str] = {
     **dict.fromkeys(("env", "env_id", "env_name", "task", "gym_id"), "{}"),
     **dict.fromkeys(("total_timesteps", "n_timesteps", "timesteps", "max_steps"), "--max_step {}"),
-    **dict.fromkeys(("total_steps", "num_env_steps"), "--max_step {}"),
+    **dict.fromkeys(("total_steps", "num_env_steps", "steps"), "--max_step {}"),
     **dict.fromkeys(("num_envs", "n_envs", "num_workers", "num_processes"), "--envs {}"),
     **dict.fromkeys(("run_id", "exp_name", "run_name"), "-n {}"),
     **dict.fromkeys(("log_dir", "logdir", "save_dir", "log_folder", "output_dir"), "--directory {}"),
@@ -116,10 +116,8 @@ def _translated(argv: Sequence[str], unknown: Collection[str], env: str | None) 
     rest = list(argv)
     while rest:
         word = rest.pop(0)
-        if word in COMMANDS and (word == env or word in unknown):
-            words += COMMANDS[word]
-        elif word in unknown and _plain(word) in SWITCHES:
-            words += SWITCHES[_plain(word)]
+        if _plain(word) in COMMANDS and (word == env or word in unknown):
+            words += COMMANDS[_plain(word)]
         elif word in unknown and word.startswith("-"):
             ours, (_, equals, value) = _ours(_plain(word), algorithm), word.partition("=")
             if ours is None or not (equals or rest):

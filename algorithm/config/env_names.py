@@ -75,8 +75,7 @@ def near_ids(env: str) -> list[str]:
 
 def with_package(env: str) -> list[str]:
     """Return the name that leads to the package of a well-known id; nothing for any other."""
-    names = (found.expand(name) for form, name in _PACKAGES.items() if (found := re.fullmatch(form, env)))
-    return list(names)
+    return [found.expand(name) for form, name in _PACKAGES.items() if (found := re.fullmatch(form, env))]
 
 
 def _can_be_imported(module: str) -> bool:

@@ -57,7 +57,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 def suggest(name: str, known: Iterable[str], noun: str) -> str:
     """Return a sentence with the nearest of ``known``, if one is near, and all of them."""
-    known = sorted(known)
+    known = sorted(filter(None, known))  # a file without sections is one that has no name
     close = did_you_mean(name, known)
     listed = f"{noun}: {', '.join(known)}" if known else f"there are no {noun}"
     return f"did you mean `{close}`? {listed}" if close else listed

@@ -32,8 +32,13 @@ class Parser(argparse.ArgumentParser):
     """Parser whose errors have the form of every other fault and say what to write instead."""
 
     @override
-    def error(self, message: str) -> NoReturn:
-        self._leave(message, self._first if message.endswith("required: env") else None)
+    def error(self, message: str, fix: str | None = None) -> NoReturn:
+        where = f"arguments of {self.prog}"
+        leave(Problem("the command line cannot be read", where, message, fix or self._help))
+
+    def no_env(self, why: str, fix: str | None = None) -> NoReturn:
+        """Leave because no environment is named, with examples unless there is a better ``fix``."""
+        self.error(why, fix or f"name what to train: {as_typed(_FIRST)}; {self._help}")
 
     def read(self, argv: Sequence[str] | None) -> dict[str, Any]:
         """Return the value of each flag; None reads the command line of this process.
@@ -46,8 +51,8 @@ class Parser(argparse.ArgumentParser):
         if unknown or is_command:
             fix = remedy(words, unknown, known.env, self._option_string_actions, self._program)
             if unknown:
-                self._leave(f"unrecognized arguments: {' '.join(unknown)}", fix)
-            self._leave(f"{known.env} is no environment, and there are no commands", fix or self._first)
+                self.error(f"unrecognized arguments: {' '.join(unknown)}", fix)
+            self.no_env(f"{known.env} is no environment, and there are no commands", fix)
         return vars(known)
 
     @property
@@ -55,16 +60,8 @@ class Parser(argparse.ArgumentParser):
         return self.prog if self.prog in ("asac", "asac-ds") else f"python {self.prog}"
 
     @property
-    def _first(self) -> str:
-        return f"name what to train: {as_typed(_FIRST)}; {self._help}"
-
-    @property
     def _help(self) -> str:
         return f"{self._program} --help shows every flag"
-
-    def _leave(self, why: str, fix: str | None) -> NoReturn:
-        where = f"arguments of {self.prog}"
-        leave(Problem("the command line cannot be read", where, why, fix or self._help))
 
 
 def make_parser(prog: str, description: str, epilog: str) -> Parser:

@@ -80,14 +80,12 @@ def find_env(env: str) -> EnvFolder:
     for folder in (*(root / env for root in roots), Path(env)):
         try:
             folder = folder.resolve()
-            found = (folder / CONFIG_FILE).is_file()
+            if (folder / CONFIG_FILE).is_file():
+                return EnvFolder(folder, _label(folder, roots))
         except (OSError, ValueError) as error:  # no system has such a path: too long, or with a NUL
             fix = "name a task, a folder or an environment"
-            raise ConfigError(
-                [Problem(f"unknown environment `{env:.80}`", "", str(error)[:80], fix)]
-            ) from error
-        if found:
-            return EnvFolder(folder, _label(folder, roots))
+            problem = Problem(f"unknown environment `{env:.80}`", "", str(error)[:80], fix)
+            raise ConfigError([problem]) from error
     label = label_of(env)
     if label is None:
         raise ConfigError([_no_env(env, roots, near_ids(env))])
@@ -103,7 +101,7 @@ def find_section(folder: EnvFolder, config: str | None, problems: list[Problem])
         return _file_beside(folder, config, problems)
     main_file = folder.path / CONFIG_FILE
     main = read_sections(main_file, problems)
-    if config is None:
+    if config is None or (config == DEFAULT_SECTION and main is not None and WHOLE_FILE in main.children):
         return _checked(main_file, DEFAULT_SECTION, main, problems)
     if main is not None and config in main.children:
         return Source(main_file, config, main)

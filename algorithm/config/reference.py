@@ -31,7 +31,6 @@ from algorithm.fields import Block, block_of, facts_of
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 100
-_RESERVED = "not available in this version"
 
 _YAML_HEAD = """\
 Every key with its default. Generated from the schema by `python -m algorithm.config.reference --write`.
@@ -365,26 +364,30 @@ def generated() -> dict[Path, str]:
     }
 
 
-def outdated() -> list[Path]:
-    """Return the generated files that are missing or differ from the schema."""
-    files = generated().items()
-    return [p for p, text in files if not (_ROOT / p).is_file() or (_ROOT / p).read_text("utf-8") != text]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write or check the generated files; 1 if one of them is out of date."""
-    parser = argparse.ArgumentParser(prog="python -m algorithm.config.reference", description=__doc__)
+    """Write or check the files; 1 if one of them is out of date."""
+    return keep(generated(), "python -m algorithm.config.reference", argv)
+
+
+def keep(files: Mapping[Path, str], program: str, argv: Sequence[str] | None = None) -> int:
+    """Write or check generated files as ``program`` was told; 1 if one of them is out of date.
+
+    files: path below the project's root → content
+    """
+    parser = argparse.ArgumentParser(prog=program)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="write the files")
     what.add_argument("--check", action="store_true", help="name the files that are out of date")
-    if parser.parse_args(argv).write:
-        for path, text in generated().items():
-            (_ROOT / path).parent.mkdir(exist_ok=True)
-            (_ROOT / path).write_text(text, "utf-8")
-        return 0
-    for path in (stale := outdated()):
-        print(f"{path} is out of date: run python -m algorithm.config.reference --write", file=sys.stderr)
-    return int(bool(stale))
+    write, stale = parser.parse_args(argv).write, False
+    for path, text in files.items():
+        file = _ROOT / path
+        if write:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, "utf-8")
+        elif not file.is_file() or file.read_text("utf-8") != text:
+            stale = True
+            print(f"{path} is out of date: run {program} --write", file=sys.stderr)
+    return int(stale)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,6 @@ class BaseConfig(EnvConfig):
         None,
         "A better learner than plain SAC: a section that ships with the framework, below all that the task "
         "sets; see docs/learners.md.",
-        new=True,
         resume="fixed: what it has set stands in the run's config.yaml, key by key",
     )
     update_sac_bak_per_step: Whole = option(
@@ -99,7 +98,6 @@ class BaseConfig(EnvConfig):
         "Training ends once an evaluation's mean return comes to this. auto: Gymnasium's "
         "spec.reward_threshold, if there is one; the default without a config.yaml, as in "
         "`asac CartPole-v1`. null: never.",
-        new=True,
     )
     max_step_each_iter: Limit = option(
         -1, "An episode is truncated after so many steps. -1: no limit.", shared=True
@@ -114,7 +112,6 @@ class BaseConfig(EnvConfig):
     callbacks: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
         (),
         "Your own code at points of a training: module:Class or file.py:Class, alone or as {Name: {kwargs}}.",
-        new=True,
         resume="free: what a callback remembers is not saved",
         examples=[["module:Class", {"file.py:Class": {"argument": "value"}}]],
     )
@@ -126,13 +123,11 @@ class BaseConfig(EnvConfig):
         "copy",
         "How generations follow one another. copy: the best ones go on, the others begin with copies of "
         "them. cem: all members begin with draws around the mean networks of the best ones.",
-        new=True,
     )
     evolver_keep: Annotated[tuple[Literal["optimiser", "replay"], ...], Strict(False)] = option(
         ("optimiser", "replay"),
         "What stays when a run is resumed with the networks of `--networks`: the optimisers' moments, the "
         "replay. What is not named begins anew.",
-        new=True,
     )
     evolver_cem_length: Whole = option(
         50, "A generation of a population ends when every member has so many evaluations in it.", ge=1
@@ -231,32 +226,29 @@ class NetConfig(Block):
     secrets: str = option(
         ".secrets",
         "Folder with the token and the certificates, which connections beyond this machine need.",
-        new=True,
         min_length=1,
     )
     insecure: bool = option(
-        False, "Talk in plain text beyond this machine. The token can be read on the way.", new=True
+        False, "Talk in plain text beyond this machine. The token can be read on the way."
     )
     synchronous: bool = option(
         False,
         "One actor that waits after each step until the learner has learned from it: bit for bit what one "
         "process would do.",
-        new=True,
     )
     heartbeat: Finite = option(
         2.0,
         "Seconds between two signs of life; after three that are missing an actor is gone.",
-        new=True,
         gt=0,
     )
     max_lag: Limit = option(
-        -1, "Versions that the weights of a segment may be behind; older ones are dropped. -1: any.", new=True
+        -1, "Versions that the weights of a segment may be behind; older ones are dropped. -1: any."
     )
     spool_size: Whole = option(
-        64, "Segments an actor keeps while the learner is away; then it gives up the oldest.", new=True, ge=1
+        64, "Segments an actor keeps while the learner is away; then it gives up the oldest.", ge=1
     )
     patience: Limit = option(
-        600, "Seconds an actor waits for a learner to come, or to come back. -1: for ever.", new=True
+        600, "Seconds an actor waits for a learner to come, or to come back. -1: for ever."
     )
 
 
@@ -266,7 +258,6 @@ class Config(Block):
     algorithm: Algorithm = option(
         "SAC",
         "Family of the algorithm. Its own keys stand in its block, those of all in sac_config.",
-        new=True,
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
         shared=True,
         reserved_values=dict.fromkeys(("ACKTR", "A3C", "ACER"), "more algorithms"),
@@ -287,17 +278,17 @@ class Config(Block):
     sac_config: SacConfig = block(
         SacConfig, "Soft Actor-Critic, and what every algorithm has.", by_behaviour=True, random=True
     )
-    ppo_config: PpoConfig = block(PpoConfig, "PPO alone.", new=True, by_behaviour=True, random=True)
-    a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", new=True, by_behaviour=True, random=True)
-    reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", new=True, by_behaviour=True)
-    demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", new=True, by_behaviour=True)
+    ppo_config: PpoConfig = block(PpoConfig, "PPO alone.", by_behaviour=True, random=True)
+    a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", by_behaviour=True, random=True)
+    reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", by_behaviour=True)
+    demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", by_behaviour=True)
     behavioral_cloning: BehavioralCloning = block(
-        BehavioralCloning, "Cloning of demonstrated actions, with PPO and A2C.", new=True, by_behaviour=True
+        BehavioralCloning, "Cloning of demonstrated actions, with PPO and A2C.", by_behaviour=True
     )
-    eval_config: EvalConfig = block(EvalConfig, "Evaluation.", new=True, random=True)
-    checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", new=True, random=True)
+    eval_config: EvalConfig = block(EvalConfig, "Evaluation.", random=True)
+    checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", random=True)
     wandb_config: WandbConfig = block(
-        WandbConfig, "Metrics on Weights & Biases as well, once a project is named.", new=True
+        WandbConfig, "Metrics on Weights & Biases as well, once a project is named."
     )
 
     @property

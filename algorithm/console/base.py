@@ -280,14 +280,16 @@ class Tee(Console):
 
     @override
     def progress(self, progress: Progress) -> None:
-        shown = replace(progress, rows=_visible(progress.rows))
+        metrics = {visible(name): value for name, value in progress.metrics.items()}
+        shown = replace(progress, rows=_visible(progress.rows), metrics=metrics)
         for console in self._consoles:
             console.progress(shown)
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
+        shown = replace(evaluation, behaviour=visible(evaluation.behaviour))
         for console in self._consoles:
-            console.evaluation(evaluation, best=best)
+            console.evaluation(shown, best=best)
 
     @override
     def message(self, text: str) -> None:

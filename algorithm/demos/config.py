@@ -27,16 +27,14 @@ class DemoConfig(Block):
         None,
         "Recordings of --record: a file, a folder, a pattern such as 'demos/*.npz', or a list of these, "
         "relative to the task's folder.",
-        new=True,
         resume=_other_files,
         names="demos",
     )
     min_return: Finite | None = option(
-        None, "Episodes with a lower return are left out. null: none is.", new=True, resume=_OTHER_EPISODES
+        None, "Episodes with a lower return are left out. null: none is.", resume=_OTHER_EPISODES
     )
     max_episodes: Limit = option(
         -1,
         "So many episodes are taken, those with the highest returns. -1: all.",
-        new=True,
         resume=_OTHER_EPISODES,
     )

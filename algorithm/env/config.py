@@ -19,7 +19,7 @@ class BuildPath(Block):
 
     win32: str = option("path_win32", "Executable on Windows.")
     linux: str = option("path_linux", "Executable on Linux.")
-    darwin: str = option("path_darwin", "Executable, or the .app, on macOS.", new=True)
+    darwin: str = option("path_darwin", "Executable, or the .app, on macOS.")
 
 
 class UnityArgs(Block):
@@ -31,45 +31,37 @@ class UnityArgs(Block):
     )
     build_path: BuildPath = block(BuildPath, "Path of the executable.")
     port: Whole = option(5005, "First port to try for talking to the executable.", ge=1, le=65535)
-    fixed_port: bool = option(
-        False, "Try no other port than that of the first player; -p sets both keys.", new=True
-    )
+    fixed_port: bool = option(False, "Try no other port than that of the first player; -p sets both keys.")
     listen: Literal["loopback", "all"] = option(
         "loopback",
         "Interfaces that players may connect through: this machine's own, or all of them, for a player in "
         "another container. There is neither a password nor encryption.",
-        new=True,
     )
     editor: bool = option(
         False,
         "Wait for the Unity Editor instead of starting an executable, on port 5004 unless fixed_port is set. "
         "There is one player then, and no evaluation. --editor sets it.",
-        new=True,
     )
     num_areas: Whole = option(
-        1, "Copies of the training area in one player, where the scene allows it.", new=True, ge=1
+        1, "Copies of the training area in one player, where the scene allows it.", ge=1
     )
     time_scale: Finite = option(
         20.0,
         "Speed of the simulation, a multiple of real time; 1 with --run and --render.",
-        new=True,
         gt=0,
         le=100,
     )
-    width: Whole = option(84, "Width of the window in pixels; 1280 with --run and --render.", new=True, ge=1)
-    height: Whole = option(84, "Height of the window in pixels; 720 with --run and --render.", new=True, ge=1)
-    quality_level: Whole = option(5, "Quality level of the rendering, from 0 on.", new=True, ge=0)
-    target_frame_rate: Limit = option(
-        -1, "Frames per second that the player aims at. -1: no limit.", new=True
-    )
+    width: Whole = option(84, "Width of the window in pixels; 1280 with --run and --render.", ge=1)
+    height: Whole = option(84, "Height of the window in pixels; 720 with --run and --render.", ge=1)
+    quality_level: Whole = option(5, "Quality level of the rendering, from 0 on.", ge=0)
+    target_frame_rate: Limit = option(-1, "Frames per second that the player aims at. -1: no limit.")
     capture_frame_rate: Whole = option(
-        60, "Frames per simulated second, whatever time they take; 0: not fixed.", new=True, ge=0
+        60, "Frames per simulated second, whatever time they take; 0: not fixed.", ge=0
     )
     side_channels: Annotated[tuple[str, ...], Strict(False)] = option(
         (),
         "Side channels of your own: module:Class each, a subclass of the package's SideChannel without "
         "arguments. The module may lie in the task's folder.",
-        new=True,
         examples=[["channels:Weather"]],
     )
 
@@ -105,7 +97,6 @@ class EnvConfig(Block):
         (),
         "Gymnasium wrappers, innermost first: each a name, module:Class or file.py:Class, alone or as "
         "{Name: {kwargs}}.",
-        new=True,
         resume=_OTHER_TASK,
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
         shared=True,
@@ -114,33 +105,28 @@ class EnvConfig(Block):
     reward_scale: Finite = option(
         1.0,
         "Fixed factor on rewards that are learned from; returns and evaluations are reported unscaled.",
-        new=True,
         resume="fixed: what is stored and what the critics have learned is in the old scale",
         gt=0,
     )
     workers: Whole = option(
         0,
         "Processes for the environments of a training run; 0: in the main process. Does not change results.",
-        new=True,
         ge=0,
     )
     env_timeout: Limit = option(
         120,
         "Seconds after which a step or reset counts as hanging. A worker is then restarted; without "
         "workers the run ends. -1: wait for ever.",
-        new=True,
     )
     env_restarts: Whole = option(
         10,
         "Failures of environments in step or reset that a run survives by restarting them, counted anew "
         "when it is resumed.",
-        new=True,
         ge=0,
     )
     on_non_finite: Literal["stop", "drop"] = option(
         "stop",
         "Effect of an observation or reward that is NaN or infinite: end the run, or only that episode.",
-        new=True,
     )
 
 

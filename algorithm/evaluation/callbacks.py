@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from algorithm.data import StepBatch
 from algorithm.roles import Episode, Recorder
+from algorithm.wording import counted
 
 
 class EvalCallback(Protocol):
@@ -78,8 +79,8 @@ class ProgressLines(NullCallback):
         self._ended += len(ended)
         if (now := self._clock()) >= self._next:
             self._next = now + _PROGRESS_S
-            episodes = f"{self._ended} episode{'s' * (self._ended != 1)} ended"
-            self._say(f"playing: {self._steps:,} steps of the environment, {episodes}")
+            episodes = counted(self._ended, "episode")
+            self._say(f"playing: {self._steps:,} steps of the environment, {episodes} ended")
 
 
 class CallbackList:

@@ -27,40 +27,35 @@ class OnPolicyConfig(Block):
     rollout_step: Whole = option(
         2048,
         "Steps of each environment in a rollout, after which the networks learn from it.",
-        new=True,
         ge=1,
         resume=_OTHER_ROLLOUT,
     )
     sequence_step: Whole = option(
         32,
         "With a memory: steps of the sequences that a rollout is cut into, no more than rollout_step.",
-        new=True,
         ge=2,
     )
     shared: bool = option(
         True,
         "One encoder for policy and values. false: values have one of their own.",
-        new=True,
         resume="fixed: an encoder would be without what it has learned",
     )
-    learning_rate: Finite = option(0.0003, "Step size of the networks.", new=True, gt=0)
+    learning_rate: Finite = option(0.0003, "Step size of the networks.", gt=0)
     gae_lambda: Finite = option(
         0.95,
         "λ of generalised advantages. 1: whole returns; 0: one step.",
-        new=True,
         ge=0,
         le=1,
     )
-    value_coef: Finite = option(0.5, "Weight of (V − R)² in the loss.", new=True, ge=0)
-    entropy_coef: Finite = option(0.0, "Weight of the policy's entropy in the loss.", new=True, ge=0)
+    value_coef: Finite = option(0.5, "Weight of (V − R)² in the loss.", ge=0)
+    entropy_coef: Finite = option(0.0, "Weight of the policy's entropy in the loss.", ge=0)
     max_grad_norm: Positive | None = option(
-        0.5, "Gradients longer than this are shortened to it. null: none is.", new=True
+        0.5, "Gradients longer than this are shortened to it. null: none is."
     )
     use_vtrace: bool = option(
         True,
         "With actors in other processes: correct advantages for the older weights that have acted (V-trace). "
         "false: segments made with weights more than one version old are dropped.",
-        new=True,
     )
 
     @property
@@ -72,24 +67,22 @@ class OnPolicyConfig(Block):
 class PpoConfig(OnPolicyConfig):
     """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
 
-    num_epoch: Whole = option(10, "Times that a rollout is learned from.", new=True, ge=1)
+    num_epoch: Whole = option(10, "Times that a rollout is learned from.", ge=1)
     num_minibatch: Whole = option(
-        32, "Parts of about the same size that a rollout is split into, each one update.", new=True, ge=1
+        32, "Parts of about the same size that a rollout is split into, each one update.", ge=1
     )
     clip: Positive = option(
-        0.2, "How far the ratio of the probabilities of an action may usefully move from 1.", new=True
+        0.2, "How far the ratio of the probabilities of an action may usefully move from 1."
     )
-    clip_schedule: Literal["constant", "linear"] = option(
-        "constant", "linear: clip falls to 0 at max_step.", new=True
-    )
+    clip_schedule: Literal["constant", "linear"] = option("constant", "linear: clip falls to 0 at max_step.")
     clip_value: Positive | None = option(
-        None, "How far a value may usefully move from that before the update. null: any.", new=True
+        None, "How far a value may usefully move from that before the update. null: any."
     )
     normalise_advantage: Literal["minibatch", "rollout", "none"] = option(
-        "minibatch", "Over what advantages get mean 0 and standard deviation 1.", new=True
+        "minibatch", "Over what advantages get mean 0 and standard deviation 1."
     )
     target_kl: Positive | None = option(
-        None, "No more updates of a rollout once 1.5 times this KL divergence is passed. null: all.", new=True
+        None, "No more updates of a rollout once 1.5 times this KL divergence is passed. null: all."
     )
 
 
@@ -99,19 +92,17 @@ class A2cConfig(OnPolicyConfig):
     rollout_step: Whole = option(
         5,
         "Steps of each environment in a rollout, after which the networks learn from it.",
-        new=True,
         ge=1,
         resume=_OTHER_ROLLOUT,
     )
-    learning_rate: Finite = option(0.0007, "Step size of the networks.", new=True, gt=0)
+    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
     gae_lambda: Finite = option(
-        1.0, "λ of generalised advantages. 1: whole returns; 0: one step.", new=True, ge=0, le=1
+        1.0, "λ of generalised advantages. 1: whole returns; 0: one step.", ge=0, le=1
     )
-    entropy_coef: Finite = option(0.01, "Weight of the policy's entropy in the loss.", new=True, ge=0)
+    entropy_coef: Finite = option(0.01, "Weight of the policy's entropy in the loss.", ge=0)
     use_tf_rms: bool = option(
         True,
         "RMSprop as TensorFlow has it, its constant inside the root. false: as PyTorch.",
-        new=True,
         resume="fixed: the optimiser's numbers mean something else",
     )
 

@@ -62,7 +62,6 @@ class ReplayConfig(Block):
         "Images of all rows stand on the learner's GPU as well, so that batches need not travel there. Takes "
         "as much of its memory.",
         resume="free",
-        new=True,
     )
 
     @override

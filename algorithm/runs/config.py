@@ -14,15 +14,14 @@ _OTHER_RUN = "free: another run of W&B begins, with all rows so far"
 class CheckpointConfig(Block):
     """Retention of checkpoints."""
 
-    keep: Whole = option(3, "How many of the newest.", new=True, ge=1)
-    best: bool = option(True, "Also the one with the best evaluation.", new=True)
+    keep: Whole = option(3, "How many of the newest.", ge=1)
+    best: bool = option(True, "Also the one with the best evaluation.")
     replay: Literal["always", "last", "never"] = option(
-        "always", "With which checkpoints the replay is saved.", new=True
+        "always", "With which checkpoints the replay is saved."
     )
     milestones: Annotated[tuple[Whole, ...], Strict(False)] = option(
         (),
         "Environment steps whose checkpoints are kept for ever.",
-        new=True,
         resume="free: those that were kept for ever so far stay",
     )
 
@@ -33,14 +32,12 @@ class WandbConfig(Block):
     project: str | None = option(
         None,
         "Project that the run's metrics, configuration, films and plots are uploaded to. null: no W&B.",
-        new=True,
         min_length=1,
         resume=_OTHER_RUN,
     )
     entity: str | None = option(
         None,
         "Team or user that the project belongs to. null: the default one of the account.",
-        new=True,
         min_length=1,
         resume=_OTHER_RUN,
     )
@@ -48,9 +45,8 @@ class WandbConfig(Block):
         "online",
         "offline: nothing is sent. Each start of the run writes a folder of its own below `wandb/` of the "
         "run's folder, and `wandb sync` uploads them.",
-        new=True,
     )
-    tags: Annotated[tuple[str, ...], Strict(False)] = option((), "Tags of the run on W&B.", new=True)
+    tags: Annotated[tuple[str, ...], Strict(False)] = option((), "Tags of the run on W&B.")
     group: str | None = option(
-        None, "Group of the run on W&B, such as one experiment with several seeds.", new=True, min_length=1
+        None, "Group of the run on W&B, such as one experiment with several seeds.", min_length=1
     )

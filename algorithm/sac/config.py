@@ -52,25 +52,21 @@ class SacConfig(Block):
     network_seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
         "Seed of the first networks alone, with which runs of other seeds begin alike. null: the run's.",
-        new=True,
         resume="free: the networks have begun",
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
         "Threads of torch. One is best on a machine that does anything else. auto: measured at the start.",
-        new=True,
         resume=_OTHER_ROUNDING,
     )
     matmul_precision: Literal["auto", "highest", "high", "medium"] = option(
         "auto",
         "torch.set_float32_matmul_precision. auto: medium for large networks where a CPU rounds alike then.",
-        new=True,
         resume=_OTHER_ROUNDING,
     )
     compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
         "auto",
         "on: updates are compiled if they can be, for up to a minute. auto: for 20,000 of them and more.",
-        new=True,
         resume=_OTHER_ROUNDING,
     )
     write_summary_per_step: Whole = option(1000, "Environment steps between two points of the curves.", ge=1)
@@ -92,14 +88,12 @@ class SacConfig(Block):
     replay_ratio: Finite = option(
         1.0,
         "Gradient updates per environment step, whatever the number of environments. Usual: 1; REDQ: 20.",
-        new=True,
         gt=0,
         resume="free: for the steps from now on",
     )
     start_step: Whole = option(
         1000,
         "Environment steps of uniformly random actions before learning begins. 0: it begins with a batch.",
-        new=True,
         ge=0,
         resume="fixed: the updates that are owed are counted from it",
     )
@@ -107,7 +101,6 @@ class SacConfig(Block):
         16.0,
         "Mean number of steps, a geometric one, that a random continuous action of start_step is held. 1: a "
         "fresh one at each step.",
-        new=True,
         ge=1,
         shared=True,
         resume="free: for random actions from now on",
@@ -115,7 +108,6 @@ class SacConfig(Block):
     start_repeat_d: Finite = option(
         4.0,
         "The same of random discrete actions.",
-        new=True,
         ge=1,
         shared=True,
         resume="free: for random actions from now on",
@@ -132,7 +124,6 @@ class SacConfig(Block):
         "min",
         "What a target takes of the drawn critics, and the policy of all where all are drawn. mean: for "
         "discrete actions, whose values the minimum makes too low.",
-        new=True,
     )
 
     burn_in_step: Whole = option(
@@ -144,12 +135,11 @@ class SacConfig(Block):
         resume=rules.new_context,
     )
     learn_step: Whole = option(
-        1, "Learned steps of a window, after the burn-in. With memory: 10 to 40.", new=True, ge=1, shared=True
+        1, "Learned steps of a window, after the burn-in. With memory: 10 to 40.", ge=1, shared=True
     )
     refresh_carry: bool = option(
         False,
         "Overwrite the stored states of a recurrent memory by those of the last update that saw them.",
-        new=True,
     )
     n_step: Whole = option(3, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
@@ -170,13 +160,11 @@ class SacConfig(Block):
         True,
         "Targets come from slowly following copies of encoder and critics. false: from these themselves, "
         "which needs batch norm in the critics (CrossQ).",
-        new=True,
         resume="fixed: a checkpoint holds target networks or none",
     )
     policy_update_per_step: Whole = option(
         1,
         "Gradient updates of the critics for one of the policy and its temperature. 3 takes 29 % less time.",
-        new=True,
         ge=1,
         resume="free: for the updates from now on",
     )
@@ -195,13 +183,11 @@ class SacConfig(Block):
         1.0,
         "The continuous target entropy is minus this times the number of continuous actions. Larger: less "
         "random.",
-        new=True,
     )
     target_d_alpha: Finite = option(
         0.6,
         "The discrete target entropy is this share of the largest possible one, log n of the n actions that "
         "are allowed. Larger: more random.",
-        new=True,
         ge=0,
         le=1,
     )
@@ -211,41 +197,35 @@ class SacConfig(Block):
         0.007,
         "Step size of the temperatures, ten times that of the networks, so that it hardly matters where they "
         "begin. null: learning_rate.",
-        new=True,
     )
     encoder_learning_rate: Positive | None = option(
         None,
         "Step size of ModelRep. With a recurrent memory: a third of learning_rate and less. null: "
         "learning_rate.",
-        new=True,
     )
     adam_beta_1: Finite = option(
-        0.9, "Decay of Adam's mean of gradients, in every optimiser. CrossQ: 0.5.", new=True, ge=0, lt=1
+        0.9, "Decay of Adam's mean of gradients, in every optimiser. CrossQ: 0.5.", ge=0, lt=1
     )
     weight_decay: Finite = option(
         0.0,
         "Share of the weight matrices of critics, encoder and policy that each step takes away, times the "
         "step size (AdamW). SimBa: 0.01.",
-        new=True,
         ge=0,
     )
     unit_weights: bool = option(
         False,
         "After each step every row of a layer in front of a batch norm is brought to length 1; so the step "
         "size stays what it is as weights would grow.",
-        new=True,
         resume="free: running statistics are scaled along, so that outputs stay the same",
     )
     learning_rate_schedule: Literal["constant", "linear"] = option(
         "constant",
         "linear: the step size falls to 0 at max_step.",
-        new=True,
         resume="free: as if it had been so from the start: linear falls from step 0 to max_step",
     )
     max_grad_norm: Positive | None = option(
         None,
         "Gradients of networks longer than this are shortened to it; those of temperatures stay.",
-        new=True,
     )
 
     gamma: Finite = option(
@@ -266,36 +246,29 @@ class SacConfig(Block):
         "scalar",
         "What a critic gives for a value: a number, quantiles of the return whose largest are dropped from "
         "targets (TQC), or a histogram of it (HL-Gauss).",
-        new=True,
         resume=_OTHER_NETWORKS,
         shared=True,
     )
-    quantile_num: Whole = option(
-        25, "Quantiles of a value.", new=True, ge=1, resume=_OTHER_NETWORKS, shared=True
-    )
+    quantile_num: Whole = option(25, "Quantiles of a value.", ge=1, resume=_OTHER_NETWORKS, shared=True)
     quantile_drop: Whole = option(
-        2, "Largest quantiles that a target leaves out, for each of its critics.", new=True, ge=0
+        2, "Largest quantiles that a target leaves out, for each of its critics.", ge=0
     )
-    categorical_num: Whole = option(
-        101, "Bins of a histogram.", new=True, ge=2, resume=_OTHER_NETWORKS, shared=True
-    )
+    categorical_num: Whole = option(101, "Bins of a histogram.", ge=2, resume=_OTHER_NETWORKS, shared=True)
     categorical_range: Finite = option(
         5.0,
         "Largest return, scaled by reward_scaling, that a histogram can hold; they reach from minus that on.",
-        new=True,
         gt=0,
         resume="fixed: the critics have learned histograms of that range",
         shared=True,
     )
     categorical_sigma: Finite = option(
-        0.75, "Standard deviation by which a histogram of a target is spread, in bins.", new=True, gt=0
+        0.75, "Standard deviation by which a histogram of a target is spread, in bins.", gt=0
     )
 
     discrete_soft_target: bool = option(
         False,
         "Targets hold the entropy bonus of discrete actions too. false: the discrete policy alone has it, "
         "values are those of the rewards.",
-        new=True,
     )
     discrete_dqn_like: bool = option(
         False,
@@ -306,7 +279,6 @@ class SacConfig(Block):
     discrete_dqn_epsilon: Finite = option(
         0.1,
         "Share of random actions with discrete_dqn_like, while training.",
-        new=True,
         ge=0,
         le=1,
         shared=True,
@@ -360,7 +332,6 @@ class SacConfig(Block):
     extensions: Annotated[tuple[ExtensionEntry, ...], Strict(False)] = option(
         (),
         "Extensions of installed packages, by name, or module:make; alone or as {Name: {kwargs}}.",
-        new=True,
         resume=rules.new_extensions,
         shared=True,
         examples=[["name", "module:make", {"name": {"argument": "value"}}]],
@@ -376,7 +347,6 @@ class SacConfig(Block):
         True,
         "Divide rewards by the running spread of the discounted returns, so that their unit does not matter. "
         "Values are shown in the unit of the rewards; TD errors and temperatures are scaled.",
-        new=True,
         resume="fixed: the critics have learned values of the scaled rewards, or of those as they are",
     )
     use_add_with_td: bool = option(

@@ -14,7 +14,6 @@ import torch
 from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
 from algorithm.console.base import Console
-from algorithm.data import Demonstrations
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
@@ -206,30 +205,26 @@ def make_agents(
     replays that do not fit into ``memory``.
     """
     check_behaviours(loaded, specs)
-    for config in map(loaded.for_behaviour, specs):  # a learner may have made no environment
-        if isinstance(nn_file(config, nn_folder), Path):
+    agents: dict[str, Agent] = {}
+    for name, spec in specs.items():
+        config = loaded.for_behaviour(name)
+        networks = nn_file(config, nn_folder)
+        demos = load_demonstrations(config.demonstrations, spec, name, loaded.env_dir) if learning else None
+        if isinstance(networks, Path):  # a learner may have made no environment
             extend_path(loaded.env_dir)
-        use_folder(loaded.env_dir, *(name for entry in config.sac_config.extensions for name in entry))
-
-    def demonstrations(name: str, spec: AgentSpec) -> Demonstrations | None:
-        keys = loaded.for_behaviour(name).demonstrations
-        return load_demonstrations(keys, spec, name, loaded.env_dir) if learning else None
-
-    agents = {
-        name: family(loaded.for_behaviour(name)).make_agent(
+        use_folder(loaded.env_dir, *(word for entry in config.sac_config.extensions for word in entry))
+        agents[name] = family(config).make_agent(
             spec,
-            loaded.for_behaviour(name),
-            nn_file=nn_file(loaded.for_behaviour(name), nn_folder),
+            config,
+            nn_file=networks,
             behaviour=name,
             seed=loaded.seed,
             device=device,
             memory=memory,
             greedy=greedy,
             make_replay=make_replay,
-            demonstrations=demonstrations(name, spec),
+            demonstrations=demos,
         )
-        for name, spec in specs.items()
-    }
     modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
     set_matmul_precision(loaded.config.sac_config.matmul_precision, modules, device)
     return agents

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from algorithm.console.base import Evaluation
-from algorithm.env.env_id import import_source, resolve_env_id
+from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
 from algorithm.env.install_hints import advice
 from algorithm.errors import UsageError, UserError, described
 from algorithm.roles import Agent, Episode
@@ -93,6 +92,9 @@ class Callback:
         """At the end, whatever ended it but an error; the last checkpoint is written."""
 
 
+_POINTS = {name: method for name, method in vars(Callback).items() if name.startswith("on_")}
+
+
 class OnStep(Callback):
     """A function as a callback of every step."""
 
@@ -116,8 +118,7 @@ class Callbacks:
         self._training: Training | None = None
         self._points = {
             name: [getattr(one, name) for one in self._all if getattr(type(one), name) is not method]
-            for name, method in vars(Callback).items()
-            if name.startswith("on_")
+            for name, method in _POINTS.items()
         }
 
     def attach(self, training: Training) -> None:
@@ -168,14 +169,12 @@ def _checked(one: object, name: str = "") -> Callback:
         kind = one.__name__ if isinstance(one, type) else type(one).__name__
         fix = "derive it from asac.Callback" + ", and hand in an instance" * isinstance(one, type)
         raise _unusable(name or kind, f"{kind} is no Callback", fix)
-    points = [point for point in vars(Callback) if point.startswith("on_")]
-    for method in dir(one):
-        if method.startswith("on_") and method not in points:
-            owner = type(one).__name__
-            close = difflib.get_close_matches(method, points, n=1)
-            meant = f"; did you mean {close[0]}?" if close else ""
-            why = f"{method} is no point of a training and would never be called: {', '.join(points)} are"
-            raise _unusable(name or owner, why, f"rename {owner}.{method}{meant}")
+    owner = type(one)
+    for method in dir(owner):
+        if method.startswith("on_") and method not in _POINTS and callable(getattr(owner, method)):
+            why = f"{method} is no point of a training and would never be called"
+            fix = f"rename {owner.__name__}.{method}; {suggest_name(method, [*_POINTS])}"
+            raise _unusable(name or owner.__name__, why, fix)
     return one
 
 

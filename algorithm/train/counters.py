@@ -1,15 +1,18 @@
-"""Counts of a training: steps, iterations, episodes, evaluations."""
+"""Counts of a training, and the limits that they come to: steps, iterations, episodes, evaluations."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
+from algorithm.config.schema import BaseConfig
+from algorithm.console.offers import PAST_SUCCESS
 from algorithm.data import State
 from algorithm.evaluation.evaluate import Performance
 from algorithm.roles import Episode
+from algorithm.wording import counted
 
 SHOWN_RETURNS = 20
 
@@ -18,6 +21,11 @@ MAX_EPISODES = 2**14
 
 Evaluations = Mapping[str, tuple[int, Performance]]
 """Behaviour -> step and outcome of an evaluation."""
+
+EndedBy = Literal["signal", "callback", "stop_at_return", "max_step", "max_iter", "evaluations"]
+
+Ends = Mapping[EndedBy, tuple[str, Sequence[str]]]
+"""Causes of the end of a run -> words for a person, and flags with which it goes on."""
 
 
 class Counters:
@@ -50,7 +58,7 @@ class Counters:
     def evaluated(self, found: Mapping[str, Performance]) -> bool:
         """Record an evaluation at this step; return whether it is the best so far, over all behaviours."""
         self.last_eval = {name: (self.step, performance) for name, performance in found.items()}
-        is_best = not self.best_eval or _mean(self.last_eval) > _mean(self.best_eval)
+        is_best = not self.best_eval or mean_return(self.last_eval) > mean_return(self.best_eval)
         if is_best:
             self.best_eval = self.last_eval
         return is_best
@@ -65,6 +73,28 @@ class Counters:
         if limit is None or not self.is_evaluated:
             return False
         return all(done.interval.mean >= limit for _, done in self.last_eval.values())
+
+    def ends(self, base: BaseConfig, evaluations: int | None) -> Ends:
+        """Return the limits that the training has come to.
+
+        base: has those of the configuration
+        evaluations: number of them, of the run in all, after which it pauses; None for no such end
+        """
+        found: dict[EndedBy, tuple[str, Sequence[str]]] = {}
+        goal = base.stop_at_return
+        if isinstance(goal, float) and self.reach(goal):
+            text = f"an evaluation has come to {goal:,g} (base_config.stop_at_return)"
+            found["stop_at_return"] = text, PAST_SUCCESS
+        counts: Mapping[EndedBy, tuple[int, str, int, str]] = {
+            "max_step": (self.step, "step", base.max_step, "base_config.max_step"),
+            "max_iter": (self.iteration, "iteration", base.max_iter, "base_config.max_iter"),
+            "evaluations": (self.evaluations, "evaluation", evaluations or -1, "--evaluations"),
+        }
+        for by, (done, what, limit, key) in counts.items():
+            if 0 < limit <= done:
+                text = f"it has come to {counted(done, what)} ({key} is {limit:,})"
+                found[by] = text, [f"--{by}={2 * done}"]
+        return found
 
     def state(self) -> State:
         """Return everything, as JSON."""
@@ -101,17 +131,14 @@ class Counters:
 
 def overall(evaluations: Evaluations) -> tuple[int, Performance]:
     """Return step and outcome over all behaviours; an episode is the mean of theirs of its number."""
-    step, first = next(iter(evaluations.values()))
-    if len(evaluations) == 1:
-        return step, first
-    done = [performance for _, performance in evaluations.values()]
-    returns, lengths = (
-        zip(*each, strict=True) for each in ((p.returns for p in done), (p.lengths for p in done))
-    )
-    return step, Performance(tuple(map(fmean, returns)), tuple(map(fmean, lengths)))
+    steps, done = zip(*evaluations.values(), strict=True)
+    returns = map(fmean, zip(*(each.returns for each in done), strict=True))
+    lengths = map(fmean, zip(*(each.lengths for each in done), strict=True))
+    return steps[0], Performance(tuple(returns), tuple(lengths))
 
 
-def _mean(evaluations: Evaluations) -> float:
+def mean_return(evaluations: Evaluations) -> float:
+    """Return the mean over episodes and behaviours."""
     return overall(evaluations)[1].interval.mean
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NoReturn
 
 from algorithm.config.cli import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.resume_rules import changes, refuse
 from algorithm.console.base import Console
-from algorithm.console.offers import PAST_SUCCESS
 from algorithm.data import State
 from algorithm.errors import StorageError, UsageError
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
@@ -113,30 +111,21 @@ def _wanted(
 
 
 def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:
-    def refuse(why: str, *flags: str) -> NoReturn:
-        command = run.training_command("-n", run.name, "--resume", *flags)
-        raise UsageError(
-            "nothing is left to do", where=run.shown(saved.path), why=why, fix=f"{command}    (train on)"
-        )
-
-    base, counted = wanted.config.base_config, Counters(())
+    counted = Counters(())
     with fitting(saved.path):
         counted.load_state(State(meta=saved.state["run"]["tally"]))
-    if evaluations is not None and counted.evaluations >= evaluations:
-        refuse(
-            f"--evaluations is {evaluations:,}, and the run has {counted.evaluations:,}",
-            f"--evaluations={2 * counted.evaluations}",
-        )
+    ends = counted.ends(wanted.config.base_config, evaluations)
     if not _has_ended(run, saved.step):
+        ends = {by: end for by, end in ends.items() if by == "evaluations"}
+    if not ends:
         return
-    if isinstance(base.stop_at_return, float) and counted.reach(base.stop_at_return):
-        refuse(
-            f"base_config.stop_at_return is {base.stop_at_return:,g}, and its evaluation has come to that",
-            *PAST_SUCCESS,
-        )
-    for key, done in (("max_step", saved.step), ("max_iter", counted.iteration)):
-        if 0 < (limit := getattr(base, key)) <= done:
-            refuse(f"base_config.{key} is {limit:,}, and the run has come to {done:,}", f"--{key}={2 * done}")
+    further = [flag for _, flags in ends.values() for flag in flags]
+    raise UsageError(
+        "nothing is left to do",
+        where=run.shown(saved.path),
+        why=", and ".join(why for why, _ in ends.values()),
+        fix=f"{run.training_command('-n', run.name, '--resume', *further)}    (train on)",
+    )
 
 
 def _never_saved(run: RunDir) -> StorageError:

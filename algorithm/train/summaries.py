@@ -28,7 +28,7 @@ from algorithm.train.counters import overall
 from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
-from algorithm.wording import Rows
+from algorithm.wording import Rows, counted
 
 
 def start_screen(
@@ -54,7 +54,7 @@ def start_screen(
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
                 ("ends", _end(loaded)),
-                ("device", f"{device}, {threads} thread{'s' * (threads > 1)}{_products(wanted, device)}"),
+                ("device", f"{device}, {counted(threads, 'thread')}{_products(wanted, device)}"),
                 ("versions", versions),
             ],
         ),
@@ -233,8 +233,7 @@ def _preset(loaded: LoadedConfig) -> str:
 
 
 def _performance(step: int, performance: Performance) -> str:
-    n = len(performance.returns)
-    return f"{performance.interval.text}, {n} episode{'s' * (n != 1)}, step {step:,}"
+    return f"{performance.interval.text}, {counted(len(performance.returns), 'episode')}, step {step:,}"
 
 
 def _evaluation(step: int, performance: Performance) -> dict[str, object]:

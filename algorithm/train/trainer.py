@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import psutil
@@ -16,7 +15,6 @@ from algorithm.agents.divergence import diverged
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.console.base import Console, Evaluation, Progress
-from algorithm.console.offers import PAST_SUCCESS
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
@@ -30,15 +28,12 @@ from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.timing import Part
 from algorithm.train.callbacks import Callbacks
 from algorithm.train.checkpointer import Checkpointer
-from algorithm.train.counters import Evaluations, overall
+from algorithm.train.counters import Ends, Evaluations, mean_return, overall
 from algorithm.train.profile import NoProfile, TrainingProfile, shares
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
 
-EndedBy = Literal["signal", "callback", "stop_at_return", "max_step", "max_iter", "evaluations"]
-
-Ends = Mapping[EndedBy, tuple[str, Sequence[str]]]
-"""What ends a run now -> words for a person, and flags with which it goes on."""
+_BY_EVALUATIONS = ("stop_at_return", "evaluations")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +97,6 @@ class Trainer:
         base = config.base_config
         self._max_step, self._max_iter = base.max_step, base.max_iter
         assert base.stop_at_return != "auto", "it has not been decided"
-        self._stop_at = base.stop_at_return
         self._profile = profile or NoProfile()
         self._callbacks, self._saved_at = Callbacks(), -1
         self._told_cut_off = False
@@ -135,7 +129,7 @@ class Trainer:
             self._evaluate()
         elif counters.is_evaluated:
             self._save_if_best()  # a kill may have come between the checkpoint and best.json
-        while not self._finished():
+        while not (self._stop or self._ends()):
             self._advance()
             if summary.due(counters.step):
                 self._write_summary()
@@ -150,8 +144,10 @@ class Trainer:
             self._profile.step(self._training.updates)
         # The checkpoint of this step lacks an evaluation that was owed, and that has ended the run.
         ends = self._ends()
-        self._finish(lacks=owed and counters.is_evaluated and (self._paused() or self._succeeded()))
-        return self._outcome(self._ends() if self._stop else ends)
+        self._finish(lacks=owed and counters.is_evaluated and not ends.keys().isdisjoint(_BY_EVALUATIONS))
+        if self._stop:
+            ends = {"callback" if self._stop.signal is None else "signal": (self._stop.reason, ())}
+        return self._outcome(ends)
 
     def _finish(self, *, lacks: bool) -> None:
         """Save, and evaluate unless a signal ended the run. lacks: this step's checkpoint is not whole."""
@@ -190,39 +186,8 @@ class Trainer:
             self._saver.save_finally(self._metrics.state())
         return self._counters.step
 
-    def _finished(self) -> bool:
-        steps, iterations = self._at_limits()
-        return bool(self._stop) or steps or iterations or self._paused() or self._succeeded()
-
-    def _at_limits(self) -> tuple[bool, bool]:
-        """Return whether it has come to the limits of steps and of iterations."""
-        counters = self._counters
-        return 0 < self._max_step <= counters.step, 0 < self._max_iter <= counters.iteration
-
-    def _paused(self) -> bool:
-        return self._evaluations is not None and self._counters.evaluations >= self._evaluations
-
-    def _succeeded(self) -> bool:
-        return self._counters.reach(self._stop_at)
-
     def _ends(self) -> Ends:
-        counters, (steps, iterations) = self._counters, self._at_limits()
-        found: dict[EndedBy, tuple[str, Sequence[str]]] = {}
-        if self._stop:
-            return {"callback" if self._stop.signal is None else "signal": (self._stop.reason, ())}
-        if self._succeeded():
-            text = f"an evaluation has come to {self._stop_at:,g} (base_config.stop_at_return)"
-            found["stop_at_return"] = text, PAST_SUCCESS
-        if steps:
-            text = f"it has taken {counters.step:,} steps (base_config.max_step)"
-            found["max_step"] = text, (f"--max_step={2 * counters.step}",)
-        if iterations:
-            text = f"it has made {counters.iteration:,} iterations (base_config.max_iter)"
-            found["max_iter"] = text, (f"--max_iter={2 * counters.iteration}",)
-        if self._paused():
-            text = f"it has made {counters.evaluations:,} evaluations (--evaluations)"
-            found["evaluations"] = text, (f"--evaluations={2 * counters.evaluations}",)
-        return found
+        return self._counters.ends(self._config.base_config, self._evaluations)
 
     def _advance(self) -> None:
         try:
@@ -282,8 +247,7 @@ class Trainer:
         self._save_if_best()
 
     def _save_if_best(self) -> None:
-        _, performance = overall(self._counters.last_eval)
-        self._saver.save_best(performance.interval.mean, self._metrics.state())
+        self._saver.save_best(mean_return(self._counters.last_eval), self._metrics.state())
 
     def _report(self, behaviour: str, performance: Performance, *, is_best: bool) -> None:
         interval, step = performance.interval, self._counters.step

@@ -15,7 +15,7 @@ OWNER = Path("algorithm/sac/config.py")
 BEFORE = "    batch_size: Whole = option("
 KEY = """\
     dropout: Finite = option(
-        0.25, "Share of units.", new=True, resume="fixed: other networks", shared=True, ge=0, le=1
+        0.25, "Share of units.", resume="fixed: other networks", shared=True, ge=0, le=1
     )
 
 """

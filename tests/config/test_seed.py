@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithm.config import Config, cli, cli_ds, load_config, load_config_file
+from algorithm.config import Config, ConfigError, cli, cli_ds, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, field_at, fields
 from algorithm.config.shipped_sections import MEMORY, SEED, leaves, reasons
 from algorithm.config.tree import from_value
@@ -51,12 +51,6 @@ def test_every_key_of_the_listings_is_known_with_its_default_or_in_the_seed(name
             assert others.get(".".join(path), field.default) == value, path
 
 
-def test_keys_not_in_a_listing_are_marked_new():
-    seed = {p for name in ("seed_default.yaml", "seed_distributed.yaml") for p, _ in flat(listing(name))}
-    for path, field in fields():
-        assert facts_of(field).new == (path not in seed), path
-
-
 def test_the_seed_order_is_kept():
     seed = [path for path, _ in flat(listing("seed_default.yaml"))]
     assert [path for path, _ in fields() if path in set(seed)] == seed[:-1]  # less ma_config
@@ -69,7 +63,10 @@ def test_the_listings_load_as_a_whole_configuration_and_as_they_are_pasted(task,
     pasted = load_config("gym/task", overrides=["sac_config.n_step=5"], seed=loaded.seed)
     assert pasted.config.sac_config.n_step == 5 and pasted.source == "config.yaml, one section"
     assert pasted.config.replay_config == loaded.config.replay_config
-    assert load_config("gym/task", "config", seed=loaded.seed).config == loaded.config
+    for choice in ("config", "default", "config:default"):
+        assert load_config("gym/task", choice, seed=loaded.seed).config == loaded.config
+    with pytest.raises(ConfigError, match="there are no sections; files: "):
+        load_config("gym/task", "other")
     assert "none  the file is one section" in page("gym/task", Path("models"))
     written = {".".join(path): value for path, value in flat(listing(name))}
     expected = {key: value for key, value in written.items() if value != default_of(key)}

@@ -305,11 +305,12 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
 def test_text_from_outside_steers_no_terminal(monkeypatch):
     evil = "\x1b[2J\x9b2J\x07\u202egpj.\udc9b\r"
     spelt = r"\x1b[2J\x9b2J\x07\u202egpj.\udc9b\r"
-    monkeypatch.setenv("TERM", "xterm")
-    for quiet in (False, True):
+    for quiet, term in ((False, "xterm"), (True, "xterm"), (False, "dumb")):
+        monkeypatch.setenv("TERM", term)
         with open_console(stream=(stream := Terminal()), quiet=quiet) as console:
             console.start([("run", [("name", evil)])])
-            console.progress(progress(rows=((evil, evil),)))
+            console.progress(progress(rows=((evil, evil),), metrics={evil: 1.0}))
+            console.evaluation(Evaluation(1, 2.0, 3.0, 4, evil), best=False)
             console.message(evil)
             console.command(evil, evil)
             console.warn(evil)

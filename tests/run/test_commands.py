@@ -234,6 +234,8 @@ class MuteError(Exception):
     ("error", "code", "told"),
     [
         (OSError(36, "File name too long", "x" * 300), 6, "a file or folder cannot be used"),
+        (OSError(28, "No space left on device"), 6, "free some disk space"),
+        (ConnectionResetError(104, "reset by peer"), 1, "ConnectionResetError: [Errno 104] reset by peer"),
         (MuteError(), 1, "MuteError: its text cannot be had, __str__ raised LookupError"),
         (ValueError("\x1b[2Jred\x9b"), 1, r"ValueError: \x1b[2Jred\x9b"),
         (EnvError("\x1b[2Jred", why="\udc9b"), 4, r"\x1b[2Jred"),

@@ -44,7 +44,7 @@ def test_a_run_ends_with_its_nth_evaluation_of_all(task, capsys):
     assert "--resume --evaluations=4" in capsys.readouterr().out
     assert run("--resume", "-n", "a", "--evaluations=2") == 2
     said = capsys.readouterr().err
-    assert "nothing is left to do" in said and "--evaluations is 2, and the run has 2" in said
+    assert "nothing is left to do" in said and "it has come to 2 evaluations (--evaluations is 2)" in said
     assert run("--resume", "-n", "a", "--quiet") == 0
     assert evaluated(a) == [60, 120, 180, 200]
     assert run("--seed=1", "-n", "b", "--quiet", *SHORT) == 0

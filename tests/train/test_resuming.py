@@ -283,7 +283,8 @@ def test_a_run_that_success_has_ended_goes_on_where_that_is_asked_for(task, monk
     assert found["best_eval"] == found["last_eval"]
     assert run("--resume", "--max_step=400") == 2
     error = capsys.readouterr().err
-    assert "stop_at_return is -5,000" in error and "--resume -o base_config.stop_at_return=null" in error
+    assert "an evaluation has come to -5,000 (base_config.stop_at_return)" in error
+    assert "--resume -o base_config.stop_at_return=null" in error
     assert run("--resume", "--quiet", "-o", "base_config.stop_at_return=0") == 0
     assert (result(task / "s")["steps"], result(task / "s")["ended"]["by"]) == (260, "max_step")
 

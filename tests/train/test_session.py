@@ -72,7 +72,8 @@ def test_a_run_leaves_what_it_promises(task, capsys):
         "tensorboard --logdir",
     )
     assert "--ckpt=best" in said and "--resume --max_step=520" in said and "report.html" in said
-    assert found["ended"] == {"by": "max_step", "why": "it has taken 260 steps (base_config.max_step)"}
+    why = "it has come to 260 steps (base_config.max_step is 260)"
+    assert found["ended"] == {"by": "max_step", "why": why}
     for part in shown:
         assert part in said
 
