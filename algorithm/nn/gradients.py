@@ -92,9 +92,8 @@ class _Span:
     def of(self, flat: Tensor, first: int = 0) -> Tensor:
         """Return the view; ``flat`` begins with number ``first`` of the whole."""
         start = self.start - first
-        if self.fixed:
-            return flat.detach().as_strided(self.shape, self.strides, start)
-        return flat[start : start + self.shape.numel()].view(self.shape)
+        x = flat[start : start + self.shape.numel()]
+        return x.detach().as_strided(self.shape, self.strides) if self.fixed else x.view(self.shape)
 
 
 class Functional(nn.Module):
