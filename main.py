@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from algorithm.command import main, run
+from algorithm.app.command import main, run
 
 __all__ = ["main"]
 

@@ -13,33 +13,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from algorithm.api import Run, check, load, make_env, train
-    from algorithm.api import TrainedPolicy as Policy
+    from algorithm.app.api import Run, check, load, make_env, train
+    from algorithm.app.api import TrainedPolicy as Policy
     from algorithm.config.errors import ConfigError
+    from algorithm.core.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
     from algorithm.env.single import SpaceMismatchError
-    from algorithm.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
     from algorithm.train.callbacks import Callback, CallbackError, Training
 
     __version__: str
 
 _PLACES = {
-    "train": "api:train",
-    "Run": "api:Run",
-    "load": "api:load",
-    "Policy": "api:TrainedPolicy",
-    "make_env": "api:make_env",
-    "check": "api:check",
+    "train": "app.api:train",
+    "Run": "app.api:Run",
+    "load": "app.api:load",
+    "Policy": "app.api:TrainedPolicy",
+    "make_env": "app.api:make_env",
+    "check": "app.api:check",
     "Callback": "train.callbacks:Callback",
     "CallbackError": "train.callbacks:CallbackError",
     "Training": "train.callbacks:Training",
     "ConfigError": "config.errors:ConfigError",
-    "EnvError": "errors:EnvError",
-    "ModelError": "errors:ModelError",
-    "NumericalError": "errors:NumericalError",
+    "EnvError": "core.errors:EnvError",
+    "ModelError": "core.errors:ModelError",
+    "NumericalError": "core.errors:NumericalError",
     "SpaceMismatchError": "env.single:SpaceMismatchError",
-    "StorageError": "errors:StorageError",
-    "UsageError": "errors:UsageError",
-    "__version__": "config.program:VERSION",
+    "StorageError": "core.errors:StorageError",
+    "UsageError": "core.errors:UsageError",
+    "__version__": "core.program:VERSION",
 }
 
 __all__ = [

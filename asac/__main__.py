@@ -1,6 +1,6 @@
 # PYTHON_ARGCOMPLETE_OK
 """``python -m asac`` is the command ``asac``."""
 
-from algorithm.command import run
+from algorithm.app.command import run
 
 run()

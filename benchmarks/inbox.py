@@ -22,8 +22,8 @@ import numpy as np
 import psutil
 import torch
 
+from algorithm.core.timing import Stopwatch
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.timing import Stopwatch
 from benchmarks.harness import HERE, ROOT, Bench, smoke
 from benchmarks.inbox_actor import AGREED, BEHAVIOUR, HOST, SAMPLES, token, trajectory
 from benchmarks.inside import fill, make_agent, make_replay

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Segment
-from algorithm.spec import AgentSpec
+from algorithm.core.data import Segment
+from algorithm.core.spec import AgentSpec
 from benchmarks.samples import make_segment, make_spec
 from ds.client import Client
 from ds.errors import Unreachable

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from algorithm.agents.sac.agent import SacAgent
 from algorithm.config import load_config
-from algorithm.data import Segment
+from algorithm.core.data import Segment
+from algorithm.core.spec import AgentSpec
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.sac.agent import SacAgent
-from algorithm.spec import AgentSpec
 
 SAMPLERS = {"prioritised": PrioritizedSampler, "uniform": UniformSampler}
 

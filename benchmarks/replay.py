@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithm.data import UpdateResult
+from algorithm.core.data import UpdateResult
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import SAMPLERS, fill, make_replay
 from benchmarks.samples import make_segment, make_spec

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Segment
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.data import Segment
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 
 
 def make_spec(*shape: int, action: int = 0, branches: tuple[int, ...] = (), stacked: int = 1) -> AgentSpec:

@@ -12,8 +12,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from algorithm.app.report.theme import MATPLOTLIB
 from algorithm.nn.process import set_up_process
-from algorithm.report.theme import MATPLOTLIB
 from benchmarks.harness import ROOT, Bench, smoke
 from benchmarks.inside import SAMPLERS, fill, make_agent
 from benchmarks.replay import times as replay_times

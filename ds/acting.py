@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from algorithm.config.schema import Config
-from algorithm.seeding import stream_seed
+from algorithm.core.seeding import stream_seed
 
 
 def actor_seed(run_seed: int, number: int) -> int:

@@ -17,22 +17,22 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 from algorithm.agents.networks import pick_device
-from algorithm.config.cli import notices
-from algorithm.config.cli_ds import DistributedOptions
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Acting
+from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.cli.train import notices
+from algorithm.app.console.output import close_logging, logged, open_console, setup_logging
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
-from algorithm.console.base import Console
-from algorithm.console.output import close_logging, logged, open_console, setup_logging
+from algorithm.core.console import Console
+from algorithm.core.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
-from algorithm.families import family
 from algorithm.nn.process import set_matmul_precision, set_up_process
-from algorithm.roles import Acting
 from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
 from algorithm.train.signals import StoppedError, StopRequest
 from ds.acting import actor_seed, with_noise

@@ -7,13 +7,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from algorithm.config.cli import MODELS
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import CONFIG_FILE, DEFAULT_SECTION
-from algorithm.config.program import program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
-from algorithm.runs.names import directory_flags
+from algorithm.core.program import program
+from algorithm.runs.names import MODELS, directory_flags
 from ds.compatibility import settings
 
 _EVERYWHERE = ("0.0.0.0", "::")

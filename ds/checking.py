@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from algorithm.data import Array
+from algorithm.core.data import Array
+from algorithm.core.spec import Z_LIMIT, AgentSpec, ObsSpec
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
-from algorithm.spec import Z_LIMIT, AgentSpec, ObsSpec
 from ds.protocol import Beat, TrajectoryChunk, TrajectoryMessage, Transitions
 
 MAX_AGENT = 2**31 - 1

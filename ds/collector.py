@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from algorithm.data import State
-from algorithm.roles import Episode, SegmentRecorder
-from algorithm.timing import Stopwatch
-from algorithm.wording import Rows
+from algorithm.agents.roles import Episode, SegmentRecorder
+from algorithm.core.data import State
+from algorithm.core.timing import Stopwatch
+from algorithm.core.wording import Rows
 from ds.checking import MAX_ENVIRONMENTS
 from ds.ingest import ActorLeft, IngestQueue
 from ds.parameters import ParameterStore
@@ -35,7 +35,7 @@ class _PendingSteps:
 
 
 class RemoteCollector:
-    """Transition source whose environments are stepped by actors: a :class:`~algorithm.roles.Collector`.
+    """Transition source whose environments are stepped by actors, a :class:`~.roles.Collector`.
 
     A message is stored at once, and its steps are handed out one at a time, so that evaluations, summaries
     and checkpoints come when they are due, however long the message is.

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from algorithm.command import as_program, guarded, interruptible_imports, say
-from algorithm.config.cli_ds import DistributedOptions, distributed_parser, parse_distributed
-from algorithm.config.completion import complete
+from algorithm.app.cli.completion import complete
+from algorithm.app.cli.ds import DistributedOptions, distributed_parser, parse_distributed
+from algorithm.app.command import as_program, guarded, interruptible_imports, say
 from algorithm.config.locate import find_env
 from algorithm.runs.names import check_directory, run_names
 

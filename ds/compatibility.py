@@ -1,7 +1,7 @@
 """Compatibility of learner and actor: keys, spaces and networks that must be the same on both sides.
 
-A key declares it with ``shared`` of :func:`algorithm.fields.option`; without it one side would store what the
-other did not mean.
+A key declares it with ``shared`` of :func:`algorithm.core.fields.option`; without it one side would store
+what the other did not mean.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, KeyPath, fields, value_at
-from algorithm.fields import facts_of
+from algorithm.core.fields import facts_of
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.loader import NnFile, nn_place
-from algorithm.spec import AgentSpec
 
 
 def settings(config: Config) -> dict[str, Any]:

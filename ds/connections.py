@@ -21,8 +21,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import psutil
 
-from algorithm.errors import UsageError
-from algorithm.system.processes import allow_descriptors, allow_reuse, open_descriptors
+from algorithm.core.errors import UsageError
+from algorithm.core.system.processes import allow_descriptors, allow_reuse, open_descriptors
 
 MAX_CONNECTIONS = 1024
 """Maximum number of connections, as of concurrent calls."""

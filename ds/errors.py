@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from algorithm.errors import UserError
+from algorithm.core.errors import UserError
 
 
 class LearnerRefused(UserError):  # noqa: N818 - what happened

@@ -7,22 +7,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from algorithm.config.cli_ds import DistributedOptions
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Agent, Collector, MakeReplay, RemoteLimits
+from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.play import play
+from algorithm.app.resume import resume
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import AgentSpec
+from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
-from algorithm.errors import UsageError
-from algorithm.evaluation.play import play
 from algorithm.experience.faults import Faults
-from algorithm.families import family
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.roles import Agent, Collector, MakeReplay, RemoteLimits
 from algorithm.runs.files import write_json
-from algorithm.spec import AgentSpec
-from algorithm.timing import Stopwatch
 from algorithm.train.assembly import nn_file
-from algorithm.train.resume import resume
 from algorithm.train.session import Session, train
 from ds.actor_command import actor_command
 from ds.collector import RemoteCollector

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from algorithm.spec import AgentSpec
+from algorithm.core.spec import AgentSpec
 from ds.wire import ALIGNMENT, aligned
 
 SMALLEST_LIMIT = 2**20

@@ -18,11 +18,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from algorithm.data import Int, Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.data import Int, Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.spec import AgentSpec
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import SegmentFile
 from algorithm.replay.samplers import FifoSampler, Sampler
-from algorithm.spec import AgentSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from algorithm.data import Array, Bool, Float, Segment
+from algorithm.core.data import Array, Bool, Float, Segment
 
 PROTOCOL = 3
 """Version of the protocol; both sides must have the same."""
@@ -88,7 +88,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
 
 class Transitions(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """L consecutive transitions: the fields of a :class:`~algorithm.data.Segment` without its stream."""
+    """L consecutive transitions: the fields of a :class:`~algorithm.core.data.Segment` without its stream."""
 
     start_step: int
     obs: Names[Array]

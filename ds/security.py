@@ -16,8 +16,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Protocol
 
-from algorithm.errors import StorageError, UsageError
-from algorithm.system.files import open_file, others_may_read
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.system.files import open_file, others_may_read
 
 TOKEN, AUTHORITY, CERTIFICATE, KEY = "token", "ca.pem", "learner.pem", "learner.key"
 """Files in the folder ``net_config.secrets``; actors need the first two."""

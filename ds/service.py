@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from algorithm.spec import AgentSpec
+from algorithm.core.spec import AgentSpec
 from ds.checking import BadMessage, check_beat, check_trajectory
 from ds.compatibility import differences, digest
 from ds.ingest import IngestQueue

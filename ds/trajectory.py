@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from algorithm.data import Array, Segment, StepBatch
+from algorithm.core.data import Array, Segment, StepBatch
 from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
 if TYPE_CHECKING:  # an actor's messages are packed and sent without torch
-    from algorithm.roles import Episode
+    from algorithm.agents.roles import Episode
 
 Key = tuple[str, int]
 """Behaviour and agent."""
@@ -67,7 +67,7 @@ class TrajectoryWriter:
         self._gone: list[Key] = []  # since the last message
 
     def recorder(self, behaviour: str) -> BehaviourRecorder:
-        """Return the :class:`~algorithm.roles.Recorder` of the agents of one behaviour."""
+        """Return the :class:`~algorithm.agents.roles.Recorder` of the agents of one behaviour."""
         return BehaviourRecorder(self, behaviour)
 
     def add(self, behaviour: str, segment: Segment) -> None:

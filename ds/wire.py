@@ -27,7 +27,7 @@ from typing import Any, TypeVar, get_args, overload
 import msgspec
 import numpy as np
 
-from algorithm.data import Array
+from algorithm.core.data import Array
 from ds.errors import WireError
 from ds.protocol import Join, TrajectoryMessage
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import torch
 
-from algorithm.data import SequenceBatch
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.agents.sac.values import LearningTarget, with_values
+from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import Networks, load_networks
-from algorithm.sac.config import SacConfig
-from algorithm.sac.learner import Sac
-from algorithm.sac.model import NETWORKS
-from algorithm.sac.values import LearningTarget, with_values
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 SMALL = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
 CPU = torch.device("cpu")

@@ -22,7 +22,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 
 torch.set_num_threads(1)
 
@@ -53,7 +53,7 @@ def _no_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Runs in this process end without picture and page, which take long; ``pages`` asks for them."""
     if request.node.get_closest_marker("pages") is None:
         for what in ("plot_curve", "write_report"):
-            monkeypatch.setattr(f"algorithm.train.summaries.{what}", lambda *_, **__: None)
+            monkeypatch.setattr(f"algorithm.app.summaries.{what}", lambda *_, **__: None)
 
 
 @pytest.fixture

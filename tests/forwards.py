@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.encode import VectorEncoder
 from algorithm.nn.protocols import Rep
-from algorithm.spec import AgentSpec
 
 SIZE = 6
 

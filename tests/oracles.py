@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from algorithm.data import SequenceBatch
+from algorithm.core.data import SequenceBatch
 
 
 def n_step_target(reward, terminated, valid, next_value, next_bonus, *, gamma, n):

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from algorithm.data import ActorOutput, Segment, StepBatch
+from algorithm.core.data import ActorOutput, Segment, StepBatch
+from algorithm.core.spec import AgentSpec
 from algorithm.replay.storage import NEXT, TRUNCATED, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
-from algorithm.spec import AgentSpec
 from tests.toys_spaces import branch_sizes
 
 Seed = Callable[[int], int | None]

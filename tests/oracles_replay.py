@@ -11,10 +11,10 @@ from math import prod
 
 import numpy as np
 
-from algorithm.data import Segment, SequenceBatch, StepBatch
+from algorithm.core.data import Segment, SequenceBatch, StepBatch
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import ArrayChunks
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 VECTOR = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec((), 2))
 MIXED = AgentSpec(

@@ -18,15 +18,15 @@ MAX_LINES = 400
 WITHOUT_TORCH = (
     "main",
     "algorithm.config",
-    "algorithm.config.cli",
+    "algorithm.app.cli.train",
     "algorithm.config.loader",
     "algorithm.config.reference",
     "algorithm.runs.rundir",
-    "algorithm.errors",
-    "algorithm.console.output",
-    "algorithm.report.compare",
+    "algorithm.core.errors",
+    "algorithm.app.console.output",
+    "algorithm.app.report.compare",
     "algorithm.env.checks.checker",
-    "algorithm.preflight.check_process",
+    "algorithm.app.check.check_process",
     "ds.server",
     "ds.client",
     "ds.certificates",
@@ -119,34 +119,34 @@ def test_starts_without_torch(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "target", "why"),
     [
-        ("algorithm.spec", "algorithm.data", "stands right of"),
-        ("algorithm.data", "algorithm.ops.returns", "stands right of"),
+        ("algorithm.core.spec", "algorithm.core.data", "stands right of"),
+        ("algorithm.core.data", "algorithm.ops.returns", "stands right of"),
         ("algorithm.ops.returns", "numpy", "imports torch only"),
-        ("algorithm.ops.returns", "algorithm.data", "imports torch only"),
+        ("algorithm.ops.returns", "algorithm.core.data", "imports torch only"),
         ("algorithm.nn.mlp", "algorithm.replay.buffer", "stands right of"),
         ("algorithm.replay.buffer", "algorithm.extensions.base", "stands right of"),
-        ("algorithm.extensions.base", "algorithm.sac.model", "imports a family"),
+        ("algorithm.extensions.base", "algorithm.agents.sac.model", "imports a family"),
         ("algorithm.extensions.base", "algorithm.extensions.rnd", "stands right of"),
-        ("algorithm.extensions.rnd", "algorithm.sac", "imports a family"),
-        ("algorithm.train.trainer", "algorithm.sac.agent", "imports a family"),
-        ("ds.learner", "algorithm.sac.agent", "imports a family"),
-        ("algorithm.sac.learner", "algorithm.env.vector", "stands right of"),
+        ("algorithm.extensions.rnd", "algorithm.agents.sac", "imports a family"),
+        ("algorithm.train.trainer", "algorithm.agents.sac.agent", "imports a family"),
+        ("ds.learner", "algorithm.agents.sac.agent", "imports a family"),
+        ("algorithm.agents.sac.learner", "algorithm.env.vector", "stands right of"),
         ("algorithm.env.gym", "algorithm.config", "stands right of"),
         ("algorithm.config.schema", "algorithm.runs.rundir", "stands right of"),
         ("algorithm.runs.rundir", "algorithm.train.trainer", "stands right of"),
-        ("algorithm.evaluation.evaluate", "algorithm.evaluation.play", "stands right of"),
-        ("algorithm.evaluation.play", "algorithm.preflight.check", "stands right of"),
-        ("algorithm.preflight.check", "main", "stands right of"),
+        ("algorithm.evaluation.evaluate", "algorithm.app.play", "stands right of"),
+        ("algorithm.app.play", "algorithm.app.check.check", "stands right of"),
+        ("algorithm.app.check.check", "main", "stands right of"),
         ("algorithm.train.trainer", "ds.wire", "never the other way round"),
         ("algorithm.train.trainer", "tests.oracles", "not for"),
-        ("algorithm.utils", "algorithm.spec", "no place"),
-        ("algorithm.sac.config", "torch", "fragment"),
-        ("algorithm.sac.config", "algorithm.sac.learner", "fragment"),
-        ("algorithm.sac.rules", "algorithm.sac.learner", "fragment"),
-        ("algorithm.sac.config", "algorithm.on_policy.rules", "fragment"),
-        ("algorithm.train.trainer", "algorithm.spec.*", "star imports"),
+        ("algorithm.utils", "algorithm.core.spec", "no place"),
+        ("algorithm.agents.sac.config", "torch", "fragment"),
+        ("algorithm.agents.sac.config", "algorithm.agents.sac.learner", "fragment"),
+        ("algorithm.agents.sac.rules", "algorithm.agents.sac.learner", "fragment"),
+        ("algorithm.agents.sac.config", "algorithm.agents.on_policy.rules", "fragment"),
+        ("algorithm.train.trainer", "algorithm.core.spec.*", "star imports"),
         ("ds.wire", "main", "ds imports"),
-        ("envs.gym.pendulum.nn", "algorithm.sac.heads", "algorithm.nn and nothing else"),
+        ("envs.gym.pendulum.nn", "algorithm.agents.sac.heads", "algorithm.nn and nothing else"),
     ],
 )
 def test_a_wrong_import_is_named(name: str, target: str, why: str) -> None:
@@ -158,21 +158,21 @@ def test_a_wrong_import_is_named(name: str, target: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("algorithm.data", "algorithm.spec"),
+        ("algorithm.core.data", "algorithm.core.spec"),
         ("algorithm.ops.returns", "torch.nn.functional"),
         ("algorithm.ops.returns", "algorithm.ops.shapes"),
         ("algorithm.ops.returns", "math"),
-        ("algorithm.sac.learner", "algorithm.extensions.base"),
-        ("algorithm.sac.config", "pydantic"),
-        ("algorithm.sac.config", "algorithm.fields"),
-        ("algorithm.sac.learner", "algorithm.sac.config"),
+        ("algorithm.agents.sac.learner", "algorithm.extensions.base"),
+        ("algorithm.agents.sac.config", "pydantic"),
+        ("algorithm.agents.sac.config", "algorithm.core.fields"),
+        ("algorithm.agents.sac.learner", "algorithm.agents.sac.config"),
         ("algorithm.extensions", "algorithm.extensions.rnd"),
-        ("algorithm.config.schema", "algorithm.sac.config"),
+        ("algorithm.config.schema", "algorithm.agents.sac.config"),
         ("algorithm.train.trainer", "algorithm.config"),
         ("algorithm.train.trainer", "rich.live"),
         ("main", "algorithm.train.trainer"),
-        ("ds.learner", "algorithm.roles"),
-        ("algorithm.families", "algorithm.sac.family"),
+        ("ds.learner", "algorithm.agents.roles"),
+        ("algorithm.agents.registry", "algorithm.agents.sac.family"),
         ("envs.gym.pendulum.nn", "algorithm.nn"),
         ("envs.gym.pendulum.nn", "torch"),
     ],
@@ -190,23 +190,23 @@ def test_a_right_import_passes(name: str, target: str) -> None:
         ("from algorithm.train.trainer import Trainer", "algorithm.train.trainer"),
         ("def f():\n    import algorithm.train.trainer as t", "algorithm.train.trainer"),
         ("if TYPE_CHECKING:\n    from algorithm.train import trainer", "algorithm.train.trainer"),
-        ("from . import heads", "algorithm.sac.heads"),
-        ("from .heads import Head", "algorithm.sac.heads"),
-        ("from ..train import trainer", "algorithm.train.trainer"),
-        ("from .. import train", "algorithm.train"),
-        ("from ..train.trainer import *", "algorithm.train.trainer.*"),
+        ("from . import heads", "algorithm.agents.sac.heads"),
+        ("from .heads import Head", "algorithm.agents.sac.heads"),
+        ("from ...train import trainer", "algorithm.train.trainer"),
+        ("from ... import train", "algorithm.train"),
+        ("from ...train.trainer import *", "algorithm.train.trainer.*"),
         ("importlib.import_module('algorithm.train.trainer')", "algorithm.train.trainer"),
-        ("import_module('..train.trainer', __package__)", "algorithm.train.trainer"),
+        ("import_module('...train.trainer', __package__)", "algorithm.train.trainer"),
     ],
 )
 def test_every_way_of_importing_is_seen(source: str, target: str) -> None:
-    known = {"algorithm.train", "algorithm.train.trainer", "algorithm.sac.heads"}
-    assert target in imports(Module("algorithm.sac.learner", source), known)
+    known = {"algorithm.train", "algorithm.train.trainer", "algorithm.agents.sac.heads"}
+    assert target in imports(Module("algorithm.agents.sac.learner", source), known)
 
 
 def test_a_package_is_its_own_starting_point() -> None:
-    package = Module("algorithm.sac", "from .heads import Head", is_package=True)
-    assert imports(package, {"algorithm.sac.heads"}) == {"algorithm.sac.heads"}
+    package = Module("algorithm.agents.sac", "from .heads import Head", is_package=True)
+    assert imports(package, {"algorithm.agents.sac.heads"}) == {"algorithm.agents.sac.heads"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithm.config.cli_ds import parse_distributed
+from algorithm.app.cli.ds import parse_distributed
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.app.cli.ds import parse_distributed
+from algorithm.app.cli.flag_types import is_export
+from algorithm.app.cli.train import TrainOptions, config_flags, parse_args
 from algorithm.config import load_config
-from algorithm.config.cli import TrainOptions, config_flags, parse_args
-from algorithm.config.cli_ds import parse_distributed
-from algorithm.config.flag_types import is_export
 from main import main
 from tests.ds.processes import finish, run_command, said
 from tests.test_docs import PAGES, ROOT, blocks_of, commands_of

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from algorithm.app.cli.ds import parse_distributed
+from algorithm.app.cli.train import parse_args
 from algorithm.config import Config, ConfigError, load_config, load_config_file
-from algorithm.config.cli import parse_args
-from algorithm.config.cli_ds import parse_distributed
 from scripts.pages import WIDTH
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -231,7 +231,7 @@ def test_a_wrong_example_fails(
 @pytest.mark.parametrize(
     ("language", "text"),
     [
-        ("python", "from algorithm.spec import ActionSpec\nassert ActionSpec(continuous=2).size == 2"),
+        ("python", "from algorithm.core.spec import ActionSpec\nassert ActionSpec(continuous=2).size == 2"),
         ("yaml", "sac_config: {n_step: 2}"),
         ("yaml", "default: {sac_config: {n_step: 2}}\nlong: {inherited: default, sac_config: {tau: 1e-3}}"),
         ("sh", "# comment\n$ make train ENV=gym/pendulum"),

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from algorithm.agents.registry import FAMILIES
 from algorithm.config.schema import Algorithm
-from algorithm.families import FAMILIES
 from algorithm.runs.logs.metrics import read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]

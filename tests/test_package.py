@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.config.program import VERSION, as_typed, program
+from algorithm.core.program import VERSION, as_typed, program
 
 PLAY = """
 import gymnasium as gym

@@ -14,23 +14,23 @@ import pytest
 import torch
 
 import asac
-from algorithm import plugins
 from algorithm.agents.config import RewardSignals
+from algorithm.agents.sac.acting import make_acting
+from algorithm.agents.sac.config import SacConfig
 from algorithm.config import ConfigError, load_config
 from algorithm.config.resume_rules import changes
+from algorithm.core import plugins
+from algorithm.core.errors import ModelError, UsageError
+from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed
+from algorithm.core.reading import read_json
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.registry import _ADAPTERS, make_vec_env
-from algorithm.errors import ModelError, UsageError
 from algorithm.extensions import make_extensions
 from algorithm.extensions.options import Build
 from algorithm.nn.loader import load_networks
-from algorithm.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed
-from algorithm.reading import read_json
 from algorithm.replay.budget import MemoryBudget
 from algorithm.runs.listing import listing
 from algorithm.runs.provenance import made_with
-from algorithm.sac.acting import make_acting
-from algorithm.sac.config import SacConfig
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.train.assembly import make_agents, nn_file, plugins_of
 from main import main
 from tests.run.sessions import weights_hash

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import yaml
 
+from algorithm.app.cli.ds import parse_distributed
+from algorithm.app.cli.train import TrainOptions, config_flags, parse_args
 from algorithm.config import Config, load_config
-from algorithm.config.cli import TrainOptions, config_flags, parse_args
-from algorithm.config.cli_ds import parse_distributed
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.vec import UnityOptions
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
 from main import main
 from tests.test_docs import ROOT, blocks_of, commands_of
 from tests.unity_player import make_build

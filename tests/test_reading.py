@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from algorithm.errors import StorageError
-from algorithm.reading import DEEPEST, open_plain, parse_json, read_bytes, read_json, read_lines
+from algorithm.core.errors import StorageError
+from algorithm.core.reading import DEEPEST, open_plain, parse_json, read_bytes, read_json, read_lines
 from algorithm.runs.files import GrowingFile
 from algorithm.runs.logs.runlog import RunLog
 

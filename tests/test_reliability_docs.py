@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.command import guarded
-from algorithm.errors import EnvError, UsageError
-from algorithm.system.processes import STOP_SIGNALS
+from algorithm.app.command import guarded
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.system.processes import STOP_SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]
 FAULTS = [f"F{number:02d}" for number in range(1, 46)]

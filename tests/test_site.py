@@ -12,8 +12,8 @@ import pytest
 from nbclient import NotebookClient
 
 import asac
-from algorithm.config.cli import train_parser
-from algorithm.config.cli_ds import distributed_parser
+from algorithm.app.cli.ds import distributed_parser
+from algorithm.app.cli.train import train_parser
 from algorithm.config.schema import fields
 
 KEY = re.compile(

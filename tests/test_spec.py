@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithm.actions.parts import make_parts
-from algorithm.spec import ActionSpec, ObsSpec
+from algorithm.core.spec import ActionSpec, ObsSpec
 
 
 def test_random_actions_are_uniform_and_carry_their_density(rng):

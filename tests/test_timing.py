@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from algorithm.core.timing import MEASURED, Stopwatch
 from algorithm.runs.logs.metrics import METRICS
-from algorithm.timing import MEASURED, Stopwatch
 
 
 class Clock:

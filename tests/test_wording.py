@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithm.wording import counted, duration, plus_minus, short, steps_text
+from algorithm.core.wording import counted, duration, plus_minus, short, steps_text
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from algorithm.data import ActorOutput, Array, Segment, State, StepBatch
+from algorithm.core.data import ActorOutput, Array, Segment, State, StepBatch
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
-from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 
 SPEC = AgentSpec(
     ObsSpec(("obs", "tag"), ((3,), (1,)), ("float32", "uint8")), ActionSpec(branches=(3,), continuous=1)

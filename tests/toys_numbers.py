@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import ResetResult, StepResult, Trace, VecEnv
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 Event = tuple[int, int, str, str]
 """Seed of an episode, step in it (0: the reset), ``reward`` or ``obs``, the number as text."""

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from algorithm.actions.noise import Noise, NoNoise
 from algorithm.actions.parts import ActionParts
-from algorithm.data import ActorOutput, Array, Bool, Float
+from algorithm.core.data import ActorOutput, Array, Bool, Float
+from algorithm.core.seeding import restore_generator
+from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
 from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.numpy_program import NumpyPrograms
-from algorithm.seeding import restore_generator
-from algorithm.spec import AgentSpec
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from algorithm.actions.noise import Noise
-from algorithm.data import Float
+from algorithm.core.data import Float
+from algorithm.core.spec import Z_LIMIT
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.ops.densities import normal_logp
-from algorithm.spec import Z_LIMIT
 
 _LEAST = torch.finfo(torch.float32).min
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from algorithm.actions.continuous import logits_of
 from algorithm.actions.noise import Noise
+from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
-from algorithm.spec import ActionSpec
 
 MeanQ = Callable[[], Tensor]
 """Critics' mean outputs [N, ΣN] at the continuous action taken."""

@@ -11,9 +11,9 @@ from torch import Tensor
 from algorithm.actions.continuous import ClippedNormal, NoContinuous, SquashedNormal
 from algorithm.actions.discrete import Categorical, DiscretePolicy, GreedyBranches, MeanQ, NoBranches
 from algorithm.actions.noise import Noise
-from algorithm.data import Float
+from algorithm.core.data import Float
+from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
-from algorithm.spec import ActionSpec
 
 
 class ContinuousPart(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from algorithm.actions.actor import Actor
-from algorithm.data import ActorOutput, Array, Bool, Float, State
-from algorithm.spec import Z_LIMIT, AgentSpec
+from algorithm.core.data import ActorOutput, Array, Bool, Float, State
+from algorithm.core.spec import Z_LIMIT, AgentSpec
 
 _CERTAIN = np.float32(1e6)
 """Log-density of a continuous action that had a probability: π/μ is 0, and the number is finite."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from algorithm.fields import AnyConfig, AtLeastOne, Block, Contradiction, Finite, Whole, block, option
+from algorithm.core.fields import AnyConfig, AtLeastOne, Block, Contradiction, Finite, Whole, block, option
 
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
 _UNTRAINED = "fixed: what it trains is not in the checkpoint, or would be lost"

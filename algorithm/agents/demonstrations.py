@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithm.data import DemoEpisode, Demonstrations, Segment, SequenceBatch
-from algorithm.errors import StorageError
+from algorithm.agents.roles import BehaviourConfig
+from algorithm.core.data import DemoEpisode, Demonstrations, Segment, SequenceBatch
+from algorithm.core.errors import StorageError
+from algorithm.core.spec import Z_LIMIT, AgentSpec
+from algorithm.core.wording import Rows
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.sizing import replay_bytes
-from algorithm.roles import BehaviourConfig
-from algorithm.spec import Z_LIMIT, AgentSpec
-from algorithm.wording import Rows
 
 
 class DemoStore:

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from torch import Tensor
 
-from algorithm.data import SequenceBatch, State
-from algorithm.errors import NumericalError
+from algorithm.agents.roles import DivergenceReport, Tensors
+from algorithm.core.data import SequenceBatch, State
+from algorithm.core.errors import NumericalError
 from algorithm.nn.return_scale import UNUSABLE
-from algorithm.roles import DivergenceReport, Tensors
 
 PATIENCE = 10
 """Skipped updates in a row after which the networks go back to the last checkpoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithm.panels import panel
+from algorithm.core.panels import panel
 
 METRICS: Mapping[str, str] = {
     "loss/gail": "loss of GAIL's discriminator, the penalty on its slope included",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from algorithm.data import SequenceBatch, State, UpdateResult
+from algorithm.core.data import SequenceBatch, State, UpdateResult
 
 KEPT = 20
 """Updates that a logged value is averaged over."""

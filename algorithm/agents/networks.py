@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import torch
 
-from algorithm.errors import UsageError
+from algorithm.agents.roles import BehaviourConfig
+from algorithm.core.errors import UsageError
+from algorithm.core.seeding import stream_seed
+from algorithm.core.spec import AgentSpec
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Extension
 from algorithm.extensions.options import Build, Demonstrated
 from algorithm.nn.loader import Network, Networks, NnFile, load_networks
-from algorithm.roles import BehaviourConfig
-from algorithm.seeding import stream_seed
-from algorithm.spec import AgentSpec
 
 
 def pick_device(name: str) -> torch.device:
@@ -76,7 +76,7 @@ def make_networks(
     """Build the single networks of a behaviour.
 
     nn_file: the task's own, None for the defaults
-    classes: of the family, see :attr:`algorithm.roles.Family.networks`
+    classes: of the family, see :attr:`algorithm.agents.roles.Family.networks`
     """
     torch.manual_seed(stream_seed(_network_seed(config, seed), "networks", behaviour))
     sac = config.sac_config

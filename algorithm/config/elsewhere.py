@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from algorithm.agents.registry import FAMILIES, misplaced
 from algorithm.config.errors import did_you_mean
-from algorithm.families import FAMILIES, misplaced
 
 COMMANDS: Mapping[str, Sequence[str]] = {
     "train": (),

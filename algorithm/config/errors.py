@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from typing_extensions import override
 
-from algorithm.errors import explain
+from algorithm.core.errors import explain
 
 EXIT_CONFIG = 2
 """Exit code of every configuration fault."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from algorithm.agents.registry import misplaced
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import (
     DEFAULT_SECTION,
@@ -26,7 +27,6 @@ from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, m
 from algorithm.config.validation import build, refuse_misplaced
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
-from algorithm.families import misplaced
 
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 _FRESH_SEEDS = 2**31

@@ -12,7 +12,7 @@ from algorithm.config.errors import Problem, suggest
 from algorithm.config.schema import RANDOM_BLOCKS, Config, field_at
 from algorithm.config.tree import MappingNode, Node, ValueNode, find, to_value
 from algorithm.config.yaml_io import inline
-from algorithm.fields import block_of
+from algorithm.core.fields import block_of
 
 _KEY = "random_params"
 _FORMS = "{in: [...]}, {std: s}, {std: s, truncated: [lo, hi]} or {truncated: [lo, hi]}"

@@ -27,7 +27,7 @@ from algorithm.config.schema import (
 from algorithm.config.shipped_sections import MEMORY, RAW, SEED, leaves, reasons
 from algorithm.config.validation import default_text, expected
 from algorithm.config.yaml_io import inline
-from algorithm.fields import Block, block_of, facts_of
+from algorithm.core.fields import Block, block_of, facts_of
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 100

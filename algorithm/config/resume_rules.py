@@ -1,7 +1,7 @@
 """Effects of settings that differ from those a run was trained with, when it is resumed.
 
-Each key declares its own effect (``resume`` of :func:`algorithm.fields.option`): refused, because what was
-learned or stored would not fit, or applied from the resume on.
+Each key declares its own effect (``resume`` of :func:`algorithm.core.fields.option`): refused, because what
+was learned or stored would not fit, or applied from the resume on.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
+from algorithm.agents.registry import misplaced, resume_rule
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields, value_at
 from algorithm.config.yaml_io import inline
-from algorithm.families import misplaced, resume_rule
-from algorithm.fields import facts_of
+from algorithm.core.fields import facts_of
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ from pydantic.fields import FieldInfo
 from typing_extensions import override
 
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
-from algorithm.demos.config import DemoConfig
-from algorithm.env.config import EnvConfig
-from algorithm.env.rules import wrong_parameters
-from algorithm.evaluation.config import EvalConfig
-from algorithm.families import FAMILIES, contradictions
-from algorithm.fields import (
+from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.registry import FAMILIES, contradictions
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.rules import WORTH, planned_updates
+from algorithm.core.fields import (
     Block,
     Contradiction,
     Finite,
@@ -32,11 +31,12 @@ from algorithm.fields import (
     facts_of,
     option,
 )
-from algorithm.on_policy.config import A2cConfig, PpoConfig
+from algorithm.demos.config import DemoConfig
+from algorithm.env.config import EnvConfig
+from algorithm.env.rules import wrong_parameters
+from algorithm.evaluation.config import EvalConfig
 from algorithm.replay.config import ReplayConfig
 from algorithm.runs.config import CheckpointConfig, WandbConfig
-from algorithm.sac.config import SacConfig
-from algorithm.sac.rules import WORTH, planned_updates
 
 if TYPE_CHECKING:
     Algorithm = str

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from algorithm.agents.registry import misplaced
 from algorithm.config.elsewhere import our_names
 from algorithm.config.errors import Problem, did_you_mean, unavailable
 from algorithm.config.schema import Config, KeyPath, field_at, fields
 from algorithm.config.tree import MappingNode, Node, ValueNode, find, to_value
 from algorithm.config.yaml_io import inline
-from algorithm.families import misplaced
-from algorithm.fields import Block, Contradiction, block_of, facts_of
+from algorithm.core.fields import Block, Contradiction, block_of, facts_of
 
 _KINDS = {
     "integer": "a whole number",

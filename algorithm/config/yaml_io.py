@@ -17,7 +17,7 @@ from yaml import nodes
 
 from algorithm.config.errors import Problem
 from algorithm.config.tree import MappingNode, Node, ValueNode, to_value
-from algorithm.reading import read_text
+from algorithm.core.reading import read_text
 
 _NUMBER = re.compile(
     r"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Strict
 
-from algorithm.fields import AnyConfig, Block, Finite, Limit, option
+from algorithm.core.fields import AnyConfig, Block, Finite, Limit, option
 
 _OTHER_EPISODES = "fixed: the episodes would be others than those that were learned from"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.data import Array, DemoEpisode
-from algorithm.reading import open_plain
-from algorithm.spec import AgentSpec
-from algorithm.system.memory import free_memory
+from algorithm.core.data import Array, DemoEpisode
+from algorithm.core.reading import open_plain
+from algorithm.core.spec import AgentSpec
+from algorithm.core.system.memory import free_memory
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
 _FIELDS = ("action_mask", "action", "reward", "terminated", "truncated")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.data import DemoEpisode, Demonstrations
+from algorithm.core.data import DemoEpisode, Demonstrations
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import AgentSpec
 from algorithm.demos.config import DemoConfig
 from algorithm.demos.recordings import FaultyRecordingError, read_recording
 from algorithm.env.config import without_team
-from algorithm.errors import UsageError
-from algorithm.spec import AgentSpec
 
 _PATH = "demonstrations.path"
 

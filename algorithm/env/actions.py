@@ -16,10 +16,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Double, Float
+from algorithm.core.data import Double, Float
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import ActionSpec
 from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
-from algorithm.errors import EnvError
-from algorithm.spec import ActionSpec
 
 Choices = NDArray[np.int64]
 """The values chosen in all branches, [branches] or [branches, N]: a column per environment."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gymnasium as gym
 
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import AgentSpec
 from algorithm.env.actions import Actions
 from algorithm.env.masks import MASK, InInfo, InObservation, Masks
 from algorithm.env.observations import Observations
 from algorithm.env.spaces import Space
-from algorithm.errors import EnvError
-from algorithm.spec import AgentSpec
 
 
 class Adapter:

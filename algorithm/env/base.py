@@ -1,6 +1,6 @@
 """The interface of any simulator: agents by behaviour name, stepped together.
 
-An adapter turns a simulator's own spaces into :class:`~algorithm.spec.AgentSpec` and the flat action in
+An adapter turns a simulator's own spaces into :class:`~algorithm.core.spec.AgentSpec` and the flat action in
 [-1, 1] into its own actions; nothing to the right of this package depends on a simulator.
 """
 
@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Array, Bool, Float, Int, State
-from algorithm.spec import AgentSpec
+from algorithm.core.data import Array, Bool, Float, Int, State
+from algorithm.core.spec import AgentSpec
 
 EpisodeSeed = Callable[[int, int], int]
 """(environment index, episode number) -> seed of that reset, so that any episode can be replayed."""
@@ -158,7 +158,7 @@ class VecEnv(Protocol):
 
         Agents that wait or have left have no row. Returns a result for every behaviour, with N = 0 where it
         has no agent. An environment whose episode ends is reset before the next step that counts for it.
-        Raises :class:`~algorithm.errors.EnvError` if a simulator failed for good.
+        Raises :class:`~algorithm.core.errors.EnvError` if a simulator failed for good.
         """
         ...
 
@@ -174,7 +174,7 @@ class VecEnv(Protocol):
 
         Returns the environments whose open episode was not reproduced bit for bit, each named by the id of an
         agent in it, with the reason as a short phrase. The caller has to reset them, which starts their next
-        episode. Raises :class:`~algorithm.errors.EnvError` if a simulator failed for good.
+        episode. Raises :class:`~algorithm.core.errors.EnvError` if a simulator failed for good.
         """
         ...
 

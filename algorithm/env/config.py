@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Strict
 
-from algorithm.fields import Block, EnvKind, Finite, Limit, NamedEntry, Whole, block, option, required
+from algorithm.core.fields import Block, EnvKind, Finite, Limit, NamedEntry, Whole, block, option, required
 
 _OTHER_TASK = "fixed: what is learned and stored belongs to this environment; reset_config may change"
 

@@ -18,11 +18,11 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.data import Float
+from algorithm.core.data import Float
+from algorithm.core.errors import EnvError
 from algorithm.env.env_id import suggest_name
 from algorithm.env.gym import GymRecipe
 from algorithm.env.redirect_output import silence
-from algorithm.errors import EnvError
 
 _PREFIX = "dm."
 _GL = "MUJOCO_GL"  # read by mujoco and dm_control when they are imported

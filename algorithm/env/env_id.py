@@ -16,8 +16,8 @@ from typing import TypeGuard, cast
 import gymnasium as gym
 from gymnasium.envs.registration import EnvCreator
 
+from algorithm.core.errors import GYMNASIUM, EnvError
 from algorithm.env.pool.process_exit import exits_as_errors
-from algorithm.errors import GYMNASIUM, EnvError
 
 
 def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:

@@ -17,7 +17,9 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.data import Float
+from algorithm.core.data import Float
+from algorithm.core.errors import EnvError, UserError, described
+from algorithm.core.system.display import has_display
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
 from algorithm.env.env_id import list_envs, register_env
@@ -34,8 +36,6 @@ from algorithm.env.wrappers import (
     running_statistics,
     wrappers_around,
 )
-from algorithm.errors import EnvError, UserError, described
-from algorithm.system.display import has_display
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
 _PRINTING = (*_PYBULLET, "ale_py")

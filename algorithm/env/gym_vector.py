@@ -20,7 +20,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from algorithm.data import Bool, Float, Int, State
+from algorithm.core.data import Bool, Float, Int, State
+from algorithm.core.errors import EnvError, described
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
 from algorithm.env.install_hints import advice
@@ -30,8 +32,6 @@ from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import check_spaces
 from algorithm.env.vector_info import info_of, observation_of
-from algorithm.errors import EnvError, described
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _T = TypeVar("_T")
 

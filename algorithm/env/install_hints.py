@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from algorithm.errors import mend
+from algorithm.core.errors import mend
 
 _EXTRAS = {
     "ale_py": "atari",

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from algorithm.data import Array, Bool
+from algorithm.core.data import Array, Bool
 from algorithm.env.actions import branches
 from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import Space, branches_of, is_leaf

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from typing_extensions import override
 
-from algorithm.data import Bool
+from algorithm.core.data import Bool
 from algorithm.env.actions import Actions
 from algorithm.env.mask_tree import RawMask, as_bools, fill_mask
 from algorithm.env.single import SpaceMismatchError

@@ -22,11 +22,11 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Array
+from algorithm.core.data import Array
+from algorithm.core.errors import described
+from algorithm.core.spec import ObsSpec
 from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import Leaf, Space, leaves
-from algorithm.errors import described
-from algorithm.spec import ObsSpec
 
 UNNAMED = "obs"
 """Name of an observation that is neither a Dict nor a Tuple."""

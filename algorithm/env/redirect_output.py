@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from algorithm.system.processes import flush_c_streams
+from algorithm.core.system.processes import flush_c_streams
 
 _STREAMS = (1, 2)  # file descriptors of output and error: C code bypasses sys.stdout
 

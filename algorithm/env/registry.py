@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.plugins import ENVS, accepts, find, unknown
 from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
 from algorithm.env.dmc import DmControlRecipe
 from algorithm.env.env_id import resolve_env_id, use_folder
@@ -22,8 +24,6 @@ from algorithm.env.single import MakeEnv, SingleEnv
 from algorithm.env.unity.seat import UnityOptions
 from algorithm.env.unity.vec import UnityVecEnv
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
-from algorithm.errors import EnvError, UsageError
-from algorithm.plugins import ENVS, accepts, find, unknown
 
 
 def _ignore_fault(fault: Fault) -> None:

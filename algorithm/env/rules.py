@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from algorithm.fields import Contradiction
+from algorithm.core.fields import Contradiction
 
 _LARGEST = 3.4028234e38  # of a float of 32 bits, which is what Unity reads
 _SAMPLERS = {"uniform": "low, high", "gaussian": "mean, deviation", "multirange": "[low, high], …"}

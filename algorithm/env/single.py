@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from algorithm.data import Array, Bool, Float
+from algorithm.core.data import Array, Bool, Float
+from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Picture
-from algorithm.spec import AgentSpec
 
 
 class SpaceMismatchError(Exception):

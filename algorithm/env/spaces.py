@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from algorithm.errors import EnvError
+from algorithm.core.errors import EnvError
 
 Space = gym.Space[Any]
 

@@ -10,11 +10,11 @@ from typing import Any, TypeGuard
 
 import gymnasium as gym
 
+from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
 from algorithm.env.install_hints import advice
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.single import Remark
-from algorithm.errors import EnvError, UsageError, described
 
 Wrapper = Mapping[str, Mapping[str, Any] | None]
 """One entry of ``base_config.wrappers``: name -> keyword arguments."""

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from algorithm.data import StepBatch
-from algorithm.roles import Episode, Recorder
-from algorithm.wording import counted
+from algorithm.agents.roles import Episode, Recorder
+from algorithm.core.data import StepBatch
+from algorithm.core.wording import counted
 
 
 class EvalCallback(Protocol):
@@ -20,8 +20,8 @@ class EvalCallback(Protocol):
     def recorder(self, behaviour: str) -> Recorder | None:
         """Return the recorder of a behaviour's transitions, or None.
 
-        ``add_steps`` receives a :class:`~algorithm.data.StepBatch`, a transition of each agent; its arrays
-        are valid until it returns. ``close`` means that an agent's episode was lost without an end.
+        ``add_steps`` receives a :class:`~algorithm.core.data.StepBatch`, a transition of each agent; its
+        arrays are valid until it returns. ``close`` means that an agent's episode was lost without an end.
         """
         ...
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Strict
 
-from algorithm.fields import Block, Limit, NamedEntry, Whole, option
+from algorithm.core.fields import Block, Limit, NamedEntry, Whole, option
 
 
 class EvalConfig(Block):

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from algorithm.data import ActorOutput, Array, Bool, Float
+from algorithm.agents.roles import Episode, Policy, SamplingPolicy
+from algorithm.core.data import ActorOutput, Array, Bool, Float
+from algorithm.core.errors import EnvError
 from algorithm.env.base import VecEnv
-from algorithm.errors import EnvError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, EvalCallback
 from algorithm.evaluation.statistics import Interval, mean_interval
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.non_finite import OnNonFinite
-from algorithm.roles import Episode, Policy, SamplingPolicy
 
 PATIENCE = 1000
 """Steps in a row without an agent of an unfinished behaviour, after which an evaluation gives up.

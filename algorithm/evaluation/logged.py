@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from algorithm.data import Segment, StepBatch
-from algorithm.errors import StorageError
+from algorithm.agents.roles import Episode
+from algorithm.core.data import Segment, StepBatch
+from algorithm.core.errors import StorageError
+from algorithm.core.system.files import replace
 from algorithm.evaluation.callbacks import NullCallback
-from algorithm.roles import Episode
-from algorithm.system.files import replace
 
 
 class Recording(NullCallback):

@@ -13,12 +13,12 @@ import imageio_ffmpeg  # type: ignore[import-untyped]
 import numpy as np
 from typing_extensions import override
 
+from algorithm.agents.roles import Episode
+from algorithm.core.errors import EnvError
+from algorithm.core.system.files import replace
+from algorithm.core.system.processes import NEW_GROUP
 from algorithm.env.base import Picture, VecEnv
-from algorithm.errors import EnvError
 from algorithm.evaluation.callbacks import NULL_CALLBACK, EvalCallback, NullCallback
-from algorithm.roles import Episode
-from algorithm.system.files import replace
-from algorithm.system.processes import NEW_GROUP
 
 DEFAULT_FPS = 30.0
 """Frames per second of environments that state none."""

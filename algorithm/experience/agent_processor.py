@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import ActorOutput, Bool, Float, Int, State, StepBatch
+from algorithm.agents.roles import Episode, Policy, Recorder
+from algorithm.core.data import ActorOutput, Bool, Float, Int, State, StepBatch
+from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
 from algorithm.experience.rows import NO_IDS, AgentRows, joined, kinds, mixed, moved, picked, places
-from algorithm.roles import Episode, Policy, Recorder
-from algorithm.spec import AgentSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from algorithm.data import State
+from algorithm.agents.roles import Collector, Episode, Policy, Recorder
+from algorithm.core.data import State
+from algorithm.core.errors import EnvError
+from algorithm.core.timing import Stopwatch
+from algorithm.core.wording import Rows
 from algorithm.env.base import Observation, ResetResult, VecEnv
-from algorithm.errors import EnvError
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
-from algorithm.roles import Collector, Episode, Policy, Recorder
-from algorithm.timing import Stopwatch
-from algorithm.wording import Rows
 
 PATIENCE = 10_000
 """Steps in a row in which no agent took part, after which a collector gives up."""

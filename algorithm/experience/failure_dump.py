@@ -1,6 +1,6 @@
 """Dumps of episodes with a number that is not finite, sufficient to replay them.
 
-``main.py ENV --check --from FILE`` replays a dump (:func:`~algorithm.preflight.check.check_failure`). The
+``main.py ENV --check --from FILE`` replays a dump (:func:`~algorithm.app.check.check.check_failure`). The
 file also holds the actions in the environment's own units, for the simulator's own tools.
 """
 
@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from algorithm.config.program import program
 from algorithm.config.schema import Config
+from algorithm.core.errors import StorageError
+from algorithm.core.program import program
+from algorithm.core.reading import read_json
 from algorithm.env.base import Trace
 from algorithm.env.env_id import resolve_env_id
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
-from algorithm.errors import StorageError
-from algorithm.reading import read_json
 from algorithm.runs.files import write_text
 
 LIMIT = 10

@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from algorithm.console.base import Console
-from algorithm.data import State
+from algorithm.core.console import Console
+from algorithm.core.data import State
+from algorithm.core.errors import EnvError
 from algorithm.env.base import Fault
-from algorithm.errors import EnvError
 
 _LOGGER = logging.getLogger(__name__)
 _SILENCE_S = 10.0  # of a start

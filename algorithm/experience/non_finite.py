@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from algorithm.data import ActorOutput, Array, Bool, Float
+from algorithm.core.data import ActorOutput, Array, Bool, Float
+from algorithm.core.errors import NumericalError
 from algorithm.env.base import Observation, StepResult, Trace
-from algorithm.errors import NumericalError
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 

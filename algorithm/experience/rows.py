@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Bool, Int, Scalar, State
+from algorithm.core.data import Bool, Int, Scalar, State
 
 AgentRows = dict[str, NDArray[Any]]
 """Arrays by name; row i of each belongs to agent i of ``ids``."""

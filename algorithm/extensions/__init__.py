@@ -9,7 +9,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from algorithm.errors import UsageError
+from algorithm.core.errors import UsageError
+from algorithm.core.plugins import EXTENSIONS, PLUGIN_METRICS, Plugin, accepts, find
 from algorithm.extensions.base import Extension
 from algorithm.extensions.curiosity import make_curiosity
 from algorithm.extensions.gail import make_extrinsic, make_gail
@@ -17,7 +18,6 @@ from algorithm.extensions.options import Build
 from algorithm.extensions.prediction import make_prediction
 from algorithm.extensions.rnd import make_novelty
 from algorithm.extensions.siamese import make_siamese
-from algorithm.plugins import EXTENSIONS, PLUGIN_METRICS, Plugin, accepts, find
 
 REGISTRY: Sequence[Callable[[Build], Extension | None]] = (
     make_curiosity,

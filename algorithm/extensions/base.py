@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from algorithm.data import SequenceBatch
+from algorithm.core.data import SequenceBatch
 from algorithm.nn.encoding import States
 from algorithm.nn.optimiser import FlatAdam, if_any
 from algorithm.nn.protocols import Obs

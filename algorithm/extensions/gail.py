@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.data import SequenceBatch
+from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build, Demonstrated
 from algorithm.nn.discriminator import check_discriminator
@@ -17,7 +18,6 @@ from algorithm.nn.images import image_layouts
 from algorithm.nn.protocols import Obs
 from algorithm.ops.imitation import airl_reward, discriminator_loss, gail_reward, gradient_penalty
 from algorithm.ops.shapes import window_mean
-from algorithm.spec import AgentSpec
 
 _VECTOR = "/vector"  # no observation has a name with a slash in front
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
-from algorithm.data import SequenceBatch
-from algorithm.spec import AgentSpec
+from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import AgentSpec
 
 
 class Options(Protocol):

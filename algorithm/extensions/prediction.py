@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.core.spec import ObsSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
 from algorithm.nn.images import ImageLayout, image_layouts
@@ -16,7 +17,6 @@ from algorithm.nn.protocols import Obs
 from algorithm.nn.world import check_world
 from algorithm.ops.prediction import bounded_std, choice_error, squared_error, transition_loss
 from algorithm.ops.shapes import window_mean
-from algorithm.spec import ObsSpec
 
 Error = Callable[[Tensor, Tensor], Tensor]
 """(prediction, observed) -> error of each position [B, T]."""

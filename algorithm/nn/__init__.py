@@ -1,5 +1,6 @@
 """Names for a task's ``nn.py``: ``import algorithm.nn as m``."""
 
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.attention import Attention
 from algorithm.nn.augment import RandomShift
 from algorithm.nn.conv import conv
@@ -24,7 +25,6 @@ from algorithm.nn.optional import (
 from algorithm.nn.protocols import PolicyFunction, QFunction, Rep, q_size
 from algorithm.nn.recurrent import GRU, LSTM
 from algorithm.nn.world import ImageDecoder
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 __all__ = [
     "GRU",

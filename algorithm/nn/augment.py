@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.core.spec import ObsSpec
 from algorithm.nn.images import ImageLayout, image_layouts
 from algorithm.nn.normalise import vector_names
-from algorithm.spec import ObsSpec
 
 MAX_PAD = 4
 """Largest shift of an image in pixels: that of DrQ for images of 84 pixels (arXiv 2004.13649)."""

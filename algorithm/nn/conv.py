@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
 from algorithm.nn.images import MIN_SIDE, ImageLayout
 
 NATURE_MIN_SIDE = 36

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.fields import AtLeastOne, Natural
+from algorithm.core.fields import AtLeastOne, Natural
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.conv import Kind
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encode import ImageEncoder, VectorEncoder
@@ -25,7 +26,6 @@ from algorithm.nn.mlp import (
 )
 from algorithm.nn.noisy import NoisyLinear
 from algorithm.nn.protocols import Rep, q_size
-from algorithm.spec import AgentSpec
 
 
 class ModelRep(Rep):

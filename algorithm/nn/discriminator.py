@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.conv import conv
 from algorithm.nn.dry_run import blame, file_of
 from algorithm.nn.images import image_layouts
 from algorithm.nn.mlp import mlp
-from algorithm.spec import AgentSpec
 
 
 class Discriminator(Protocol):

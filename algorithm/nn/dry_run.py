@@ -8,10 +8,10 @@ import traceback
 import torch
 from torch import nn
 
-from algorithm.errors import ModelError, described, mend
+from algorithm.core.errors import ModelError, described, mend
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Memory, Obs, Rep, q_size
-from algorithm.spec import AgentSpec
 
 _LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting alone
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.dry_run import blame, file_of
 from algorithm.nn.mlp import mlp
-from algorithm.spec import AgentSpec
 
 _BATCHES = (2, 3), (1,)
 """Leading dimensions of the dry runs."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ObsSpec
 from algorithm.nn.augment import RandomShift, default_shift
 from algorithm.nn.conv import conv
 from algorithm.nn.images import image_layouts, to_planes
-from algorithm.spec import ObsSpec
 
 
 class ImageEncoder(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from algorithm.data import SequenceBatch
+from algorithm.core.data import SequenceBatch
 from algorithm.nn.augment import OneView
 from algorithm.nn.protocols import Obs, Rep
 

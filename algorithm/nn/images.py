@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from algorithm.spec import ObsSpec
+from algorithm.core.spec import ObsSpec
 
 MIN_SIDE = 8
 """Smallest side of an image; an array with a shorter one is a vector."""
@@ -80,7 +80,7 @@ def image_layout(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "
 
     stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame.
            Such a frame may have rank 2 whatever its dtype.
-    axes:  order of the axes of a single image where it is known, see :class:`~algorithm.spec.ObsSpec`
+    axes:  order of the axes of a single image where it is known, see :class:`~algorithm.core.spec.ObsSpec`
     """
     shape = tuple(shape)
     if axes:

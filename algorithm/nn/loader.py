@@ -16,12 +16,12 @@ from typing import Any, TypeAlias, cast, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import AgentSpec
 from algorithm.nn import defaults, optional
 from algorithm.nn.dry_run import blame, check_rep
 from algorithm.nn.memories import REPS_WITH_MEMORY
 from algorithm.nn.protocols import Memory, Rep
-from algorithm.spec import AgentSpec
 
 NnFile: TypeAlias = Path | ModuleType
 """The networks of a task: its ``nn.py``, or the module of a plug-in."""

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.fields import AtLeastOne, Natural
+from algorithm.core.fields import AtLeastOne, Natural
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.attention import Attention
 from algorithm.nn.conv import Kind
 from algorithm.nn.defaults import ModelRep
 from algorithm.nn.mlp import Activation
 from algorithm.nn.protocols import Memory, Rep
 from algorithm.nn.recurrent import GRU, LSTM
-from algorithm.spec import AgentSpec
 
 CELLS = {"gru": GRU, "lstm": LSTM}
 

@@ -8,9 +8,9 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.norm import BatchNorm, NormedLinear
-from algorithm.spec import ActionSpec
 
 LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.core.spec import ObsSpec
 from algorithm.nn.images import image_layouts
-from algorithm.spec import ObsSpec
 
 CLIP = 5.0
 """Bound of normalised numbers, in standard deviations, unless a family has another one."""

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from algorithm.system.processes import keep_freed_memory, usable_cores
+from algorithm.core.system.processes import keep_freed_memory, usable_cores
 
 Precision = Literal["highest", "high", "medium"]
 """Values of :func:`torch.set_float32_matmul_precision`."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.dry_run import blame, file_of
-from algorithm.spec import AgentSpec
 
 _ROWS = 2, 1  # of the dry runs
 

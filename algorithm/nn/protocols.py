@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.distributions import HybridAction
-from algorithm.spec import ActionSpec, AgentSpec
 
 Obs = Mapping[str, Tensor]
 """Observations [..., *shape] by name."""

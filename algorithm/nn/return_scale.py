@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from algorithm.data import Segment, StepBatch
+from algorithm.core.data import Segment, StepBatch
 
 LARGEST = 5.0
 """Bound of the largest return so far, after scaling."""

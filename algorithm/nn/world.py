@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.nn.dry_run import blame, file_of
 from algorithm.nn.encode import VectorEncoder
 from algorithm.nn.images import ImageLayout, image_layouts
 from algorithm.nn.mlp import mlp
-from algorithm.spec import AgentSpec, ObsSpec
 
 DECODER_SIDE = 8
 """Largest side of a decoder's first picture, which it then doubles."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from algorithm.errors import UsageError
-from algorithm.spec import DEFAULT_BEHAVIOUR
-from algorithm.system.memory import free_memory
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.system.memory import free_memory
 
 SPARE = 0.1
 """Share of the free memory for networks, environments and the rest of the machine."""

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithm.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.spec import AgentSpec
 from algorithm.replay.records import ArrayChunks, Records, SegmentFile
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Head, Writer
-from algorithm.spec import AgentSpec
 
 __all__ = [
     "FifoSampler",

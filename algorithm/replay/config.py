@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from typing_extensions import override
 
-from algorithm.fields import AnyConfig, Block, Contradiction, Finite, NotNegative, Whole, option
+from algorithm.core.fields import AnyConfig, Block, Contradiction, Finite, NotNegative, Whole, option
 
 _NEW_PRIORITIES = "free: for priorities that are set from now on"
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from algorithm.spec import AgentSpec
+from algorithm.core.spec import AgentSpec
 
 
 class Field(NamedTuple):

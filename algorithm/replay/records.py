@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Array, Int
+from algorithm.core.data import Array, Int
 from algorithm.replay.layout import Layout
 
 Records = NDArray[Any]

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from algorithm.data import Bool, Double, Float, Int
+from algorithm.core.data import Bool, Double, Float, Int
 from algorithm.replay.config import ReplayConfig
 from algorithm.replay.records import ArrayChunks
 from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from algorithm.core.spec import AgentSpec
 from algorithm.replay.layout import Layout
 from algorithm.replay.storage import MAX_CAPACITY
 from algorithm.replay.sumtree import tree_bytes
-from algorithm.spec import AgentSpec
 
 
 def replay_bytes(

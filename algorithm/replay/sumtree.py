@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from algorithm.data import Array, Double, Int
+from algorithm.core.data import Array, Double, Int
 
 LEAF_FAN_OUT = 32  # wide where the memory is: inner sums then cost a quarter of a byte per leaf
 INNER_FAN_OUT = 8

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from algorithm.data import Array, Bool, Float, Int, Scalar, SequenceBatch, sent
-from algorithm.errors import UsageError
+from algorithm.core.data import Array, Bool, Float, Int, Scalar, SequenceBatch, sent
+from algorithm.core.errors import UsageError
 from algorithm.replay.budget import format_bytes
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, Storage
 

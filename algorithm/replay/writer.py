@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from algorithm.data import Array, Bool, Float, Int, Segment, StepBatch
+from algorithm.core.data import Array, Bool, Float, Int, Segment, StepBatch
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, TRUNCATED, Index, Storage
 
 MAX_STEP = 2**31 - 1

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Strict
 
-from algorithm.fields import Block, Whole, option
+from algorithm.core.fields import Block, Whole, option
 
 _OTHER_RUN = "free: another run of W&B begins, with all rows so far"
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from algorithm.errors import StorageError
-from algorithm.system.files import open_file, replace, sync, sync_folder
+from algorithm.core.errors import StorageError
+from algorithm.core.system.files import open_file, replace, sync, sync_folder
 
 _DRAFT = ".tmp"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks, read_sections
-from algorithm.errors import StorageError
-from algorithm.plugins import listed
-from algorithm.reading import read_bytes
+from algorithm.core.errors import StorageError
+from algorithm.core.plugins import listed
+from algorithm.core.reading import read_bytes
+from algorithm.core.wording import plus_minus
 from algorithm.runs.names import run_names
 from algorithm.runs.rundir import RunDir
-from algorithm.wording import plus_minus
 
 _SECTION = re.compile(r"^(?P<name>\w+):\s*(?:#\s*(?P<text>.*))?$", re.MULTILINE)
 

@@ -22,10 +22,10 @@ import psutil
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from typing_extensions import override
 
-from algorithm.errors import StorageError, UsageError
-from algorithm.reading import parse_json, read_bytes
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.reading import parse_json, read_bytes
+from algorithm.core.system.files import remove_held
 from algorithm.runs.files import write_bytes
-from algorithm.system.files import remove_held
 
 _SAME_START_S = 2.0
 """Tolerance in seconds of a process's start: the system counts whole seconds, and clocks are corrected."""

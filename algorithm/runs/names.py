@@ -11,11 +11,17 @@ import unicodedata
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
-from algorithm.config.cli import MODELS
-from algorithm.errors import UsageError, visible
-from algorithm.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.errors import UsageError, visible
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+
+MODELS = Path("models")
+"""Folder of all runs, below the current directory, unless ``--directory`` names another."""
+
+Ckpt = int | Literal["latest", "best"]
+"""Choice of a checkpoint: environment steps, the last one, or the one with the best evaluation."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FORBIDDEN = frozenset('/\\{}<>:"|?*')

@@ -16,8 +16,8 @@ from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
-from algorithm.plugins import Plugin
-from algorithm.reading import read_bytes
+from algorithm.core.plugins import Plugin
+from algorithm.core.reading import read_bytes
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "pydantic", "pyyaml", "safetensors", "tensorboard", "rich")
 _OURS = ("algorithm", "ds")

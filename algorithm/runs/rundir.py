@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from algorithm.config.cli import MODELS
-from algorithm.config.program import program
-from algorithm.errors import StorageError, UsageError
-from algorithm.plugins import Plugin
-from algorithm.reading import read_json, read_lines
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.plugins import Plugin
+from algorithm.core.program import program
+from algorithm.core.reading import read_json, read_lines
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
 from algorithm.runs.names import (
+    MODELS,
     POPULATION,
     candidates,
     check_directory,

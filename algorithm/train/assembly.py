@@ -11,9 +11,15 @@ from typing import Any, Literal
 
 import torch
 
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Agent, MakeReplay
 from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
-from algorithm.console.base import Console
+from algorithm.core.console import Console
+from algorithm.core.errors import EnvError, ModelError, StorageError, UsageError
+from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import AgentSpec
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
@@ -22,23 +28,17 @@ from algorithm.env.gym import reward_threshold
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.seat import UnityOptions
 from algorithm.env.wrappers import resolve_wrappers
-from algorithm.errors import EnvError, ModelError, StorageError, UsageError
 from algorithm.evaluation.video import video_path
 from algorithm.experience.faults import Faults
-from algorithm.families import family
 from algorithm.nn.loader import NnFile
 from algorithm.nn.process import fastest, measure_threads, set_matmul_precision, set_up_process
-from algorithm.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.roles import Agent, MakeReplay
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.names import behaviour_level
 from algorithm.runs.rundir import RunDir
-from algorithm.seeding import episode_seeds
-from algorithm.spec import AgentSpec
 
 
 def make_env(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from algorithm.console.base import Evaluation
+from algorithm.agents.roles import Agent, Episode
+from algorithm.core.console import Evaluation
+from algorithm.core.errors import UsageError, UserError, described
 from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
 from algorithm.env.install_hints import advice
-from algorithm.errors import UsageError, UserError, described
-from algorithm.roles import Agent, Episode
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import torch
 
 from algorithm.agents.divergence import diverged
-from algorithm.console.base import Console
-from algorithm.errors import StorageError
-from algorithm.families import family
-from algorithm.roles import Agent
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Agent
+from algorithm.core.console import Console
+from algorithm.core.errors import StorageError
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
 from algorithm.runs.checkpoints.manager import CheckpointManager, Replays, SaveCost
 from algorithm.runs.names import behaviour_level

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
+from algorithm.agents.roles import Episode
 from algorithm.config.schema import BaseConfig
-from algorithm.console.offers import PAST_SUCCESS
-from algorithm.data import State
+from algorithm.core.data import State
+from algorithm.core.wording import counted
 from algorithm.evaluation.evaluate import Performance
-from algorithm.roles import Episode
-from algorithm.wording import counted
+from algorithm.runs.offers import PAST_SUCCESS
 
 SHOWN_RETURNS = 20
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from algorithm.agents.health import WINDOW, History, Summary
-from algorithm.roles import BehaviourConfig, Family
+from algorithm.agents.roles import BehaviourConfig, Family
 
 
 class HealthMonitor:

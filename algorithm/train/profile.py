@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from algorithm.console.base import Console
-from algorithm.errors import StorageError
+from algorithm.core.console import Console
+from algorithm.core.errors import StorageError
+from algorithm.core.timing import Part
 from algorithm.runs.files import write_text
-from algorithm.timing import Part
 
 SECONDS = 3.0
 _SKIPPED = 3  # steps with updates before the first table: what is done once belongs in no profile

@@ -11,8 +11,8 @@ import random
 import numpy as np
 import torch
 
-from algorithm.data import State
-from algorithm.seeding import stream_seed
+from algorithm.core.data import State
+from algorithm.core.seeding import stream_seed
 
 
 def seed_globally(seed: int) -> None:

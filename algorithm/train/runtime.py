@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from algorithm.agents.roles import Agent, Collector, MakeReplay
 from algorithm.config.schema import BaseConfig
+from algorithm.core.spec import AgentSpec
+from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.roles import Agent, Collector, MakeReplay
-from algorithm.spec import AgentSpec
-from algorithm.timing import Stopwatch
 
 if TYPE_CHECKING:
     from algorithm.train.session import Session

@@ -13,28 +13,29 @@ from typing import Literal
 import torch
 
 from algorithm.agents.networks import pick_device
-from algorithm.config.cli import TrainOptions, config_flags
-from algorithm.config.cli import notices as notices_of
+from algorithm.agents.roles import Agent
+from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.cli.train import notices as notices_of
+from algorithm.app.console.output import close_logging, open_console, setup_logging
+from algorithm.app.summaries import result_json, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig, dump_config, overlaid
-from algorithm.console.base import Console
-from algorithm.console.output import close_logging, open_console, setup_logging
+from algorithm.core.console import Console
+from algorithm.core.errors import EnvError, UsageError, UserError
+from algorithm.core.spec import AgentSpec
 from algorithm.env.base import VecEnv
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.pool.resume_check import spec_as_json
-from algorithm.errors import EnvError, UsageError, UserError
 from algorithm.evaluation.video import VideoRecorders, no_video
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.replay.budget import MemoryBudget
-from algorithm.roles import Agent
 from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
 from algorithm.runs.checkpoints.manifest import DamagedError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.provenance import made_with
 from algorithm.runs.rundir import RunDir
-from algorithm.spec import AgentSpec
 from algorithm.train.assembly import (
     check_eval_spaces,
     check_evaluations,
@@ -62,7 +63,6 @@ from algorithm.train.state import (
     load_foreign_replays,
     load_replays,
 )
-from algorithm.train.summaries import result_json, show_finish, start_screen, write_outcome, write_page
 from algorithm.train.trainer import Trainer
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones

@@ -6,8 +6,8 @@ import os
 import signal
 from types import FrameType, TracebackType
 
+from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS
 from algorithm.env.pool.monitor_process import exit_now
-from algorithm.system.processes import HUNG_UP, STOP_SIGNALS
 
 
 class StoppedError(Exception):

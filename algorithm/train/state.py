@@ -10,23 +10,23 @@ from types import MappingProxyType
 
 from torch import Tensor
 
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Agent, Collector
 from algorithm.config.resume_rules import Change, table
-from algorithm.data import Array, State
-from algorithm.errors import StorageError, UsageError
+from algorithm.core.data import Array, State
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.timing import Stopwatch
+from algorithm.core.wording import Rows
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
-from algorithm.families import family
-from algorithm.roles import Agent, Collector
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, Snapshot, load_checkpoint, load_replay
 from algorithm.runs.checkpoints.manifest import MANIFEST, STATE
 from algorithm.runs.names import behaviour_level
 from algorithm.runs.provenance import what_differs
-from algorithm.spec import DEFAULT_BEHAVIOUR
-from algorithm.timing import Stopwatch
 from algorithm.train.counters import Counters
 from algorithm.train.health import HealthMonitor
 from algorithm.train.randomness import GlobalRandom
-from algorithm.wording import Rows
 
 
 @dataclass(frozen=True)

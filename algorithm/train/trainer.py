@@ -12,20 +12,20 @@ import numpy as np
 import psutil
 
 from algorithm.agents.divergence import diverged
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Episode
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
-from algorithm.console.base import Console, Evaluation, Progress
+from algorithm.core.console import Console, Evaluation, Progress
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.timing import Part
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
 from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.non_finite import OnNonFinite
-from algorithm.families import family
-from algorithm.roles import Episode
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
-from algorithm.spec import DEFAULT_BEHAVIOUR
-from algorithm.timing import Part
 from algorithm.train.callbacks import Callbacks
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.counters import Ends, Evaluations, mean_return, overall

@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import datetime
 from types import ModuleType
 
-from algorithm.command import show_notices
-from algorithm.config.cli_ds import DistributedOptions
+from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.command import show_notices
 from algorithm.config.locate import find_env
-from algorithm.config.program import program
-from algorithm.errors import UsageError
+from algorithm.core.errors import UsageError
+from algorithm.core.program import program
 from algorithm.train.signals import StopRequest
 from ds.cluster.cluster import Cluster
 from ds.cluster.connect import gcs_address, join_ray, start_ray

@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 from types import ModuleType
 
+from algorithm.core.errors import UsageError, UserError
 from algorithm.env.install_hints import install_command
-from algorithm.errors import UsageError, UserError
 from ds.cluster.target_size import NAMESPACE
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
-from algorithm.errors import StorageError, UsageError, explain
+from algorithm.core.errors import StorageError, UsageError, explain
 from ds.cluster.host import NodeStatus, StartCommand
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import ManagedProcess, Resources, RestartRule

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from algorithm.errors import StorageError
-from algorithm.launch import launcher
-from algorithm.reading import read_json
+from algorithm.core.errors import StorageError
+from algorithm.core.launch import launcher
+from algorithm.core.reading import read_json
+from algorithm.core.system.files import rename
+from algorithm.core.system.processes import NEW_GROUP, send_signal
 from algorithm.runs.lock import lock_files
-from algorithm.system.files import rename
-from algorithm.system.processes import NEW_GROUP, send_signal
 
 _LINES = 200
 """Maximum number of lines of output kept between two reports: the last ones."""

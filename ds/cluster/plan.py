@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from algorithm.config.cli import MODELS, TrainOptions
-from algorithm.config.cli_ds import DistributedOptions
+from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.cli.train import TrainOptions
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
-from algorithm.runs.names import directory_flags, expand_name
+from algorithm.runs.names import MODELS, directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
 from ds.cluster.connect import python_arguments
 

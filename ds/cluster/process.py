@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
-from algorithm.errors import EnvError, NumericalError, StorageError, UsageError
-from algorithm.system.processes import KILL
+from algorithm.core.errors import EnvError, NumericalError, StorageError, UsageError
+from algorithm.core.system.processes import KILL
 from ds.cluster.host import Host, NodeStatus, ProcessReport, StartCommand
 
 ProcessState = Literal[

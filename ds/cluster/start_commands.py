@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from algorithm.errors import StorageError
+from algorithm.core.errors import StorageError
 from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
 from ds.cluster.plan import ClusterPlan, MakeSecrets
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from algorithm.errors import UsageError
+from algorithm.core.errors import UsageError
 
 NAMESPACE = "sac"
 _EVERY_S = 1.0

@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from algorithm.command import show_notices
-from algorithm.config.cli import TrainOptions
-from algorithm.config.cli_ds import ClusterOptions, DistributedOptions
+from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.command import show_notices
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
-from algorithm.config.program import as_typed, program
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.config.yaml_io import write_yaml
-from algorithm.console.offers import PAST_SUCCESS
-from algorithm.errors import StorageError, UsageError
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.program import as_typed, program
+from algorithm.core.wording import listed
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.names import POPULATION, directory_flags, expand_name
+from algorithm.runs.offers import PAST_SUCCESS
 from algorithm.runs.rundir import RunDir
-from algorithm.wording import listed
 from ds.cluster.command import connected, say
 from ds.cluster.connect import python_arguments
 from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
@@ -282,10 +282,10 @@ def _check_memory(plan: PopulationPlan, options: TrainOptions) -> None:
     Builds one environment and one agent, so that networks that cannot be built are an error of this command.
     """
     from algorithm.agents.networks import pick_device  # torch is for local members only
-    from algorithm.console.output import open_console
+    from algorithm.app.console.output import open_console
+    from algorithm.core.system.memory import free_memory
     from algorithm.experience.faults import Faults
     from algorithm.replay.budget import MemoryBudget
-    from algorithm.system.memory import free_memory
     from algorithm.train.assembly import close_env, make_agents, make_env
 
     if plan.loaded.config.base_config.env_type == "UNITY":  # a player would be started for it

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from algorithm.config.schema import Config
-from algorithm.errors import NumericalError, StorageError
+from algorithm.core.errors import NumericalError, StorageError
+from algorithm.core.seeding import stream
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
 from algorithm.runs.checkpoints.manifest import DamagedError, check_listed, read_manifest
-from algorithm.seeding import stream
 from algorithm.train.signals import StopRequest
 from ds.cluster.group import TICK_S, end, save_and_end
 from ds.evolver.generations import Generation, MemberStart, PopulationDir

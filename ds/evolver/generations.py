@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from algorithm.errors import StorageError, UsageError
-from algorithm.reading import read_json
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.reading import read_json
+from algorithm.core.system.files import rename, sync_folder
 from algorithm.runs.checkpoints.manifest import DamagedError, Entry, check_listed
 from algorithm.runs.files import json_text, make_folder, write_durably, write_text
 from algorithm.runs.names import POPULATION, is_taken
-from algorithm.system.files import rename, sync_folder
 
 _FACTS = "population.json"
 _GENERATION = "generation.json"

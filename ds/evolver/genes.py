@@ -14,7 +14,7 @@ from algorithm.config.schema import BEHAVIOUR_KEYS, field_at, fields
 from algorithm.config.tree import MappingNode, from_value, from_value_at, merge
 from algorithm.config.validation import build
 from algorithm.config.yaml_io import inline
-from algorithm.fields import facts_of
+from algorithm.core.fields import facts_of
 
 _EXAMPLES = 8
 _OWN = "evolver_"  # keys of the population itself

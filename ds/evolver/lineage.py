@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from algorithm.errors import StorageError
-from algorithm.report.lineage import GIVEN_UP, MemberOutcome, by_generation, gene_text, read_lineage
+from algorithm.app.report.lineage import GIVEN_UP, MemberOutcome, by_generation, gene_text, read_lineage
+from algorithm.core.errors import StorageError
 from algorithm.runs.logs.events import EventRow, EventSink
 from algorithm.runs.logs.sinks import Patient
 from algorithm.runs.rundir import RunDir
@@ -103,7 +103,7 @@ class LineageLog:
 
     def write_page(self) -> None:
         """Write ``report.html``."""
-        from algorithm.report.population import write_population  # matplotlib takes a second
+        from algorithm.app.report.population import write_population  # matplotlib takes a second
 
         try:
             self._say(f"report: {write_population(self._run)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from algorithm.reading import parse_json, read_json, read_text
+from algorithm.core.reading import parse_json, read_json, read_text
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
 from algorithm.runs.checkpoints.manifest import STATE
 from ds.cluster.group import LearnerGroup

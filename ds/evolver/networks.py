@@ -19,8 +19,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.errors import ModelError, NumericalError
-from algorithm.reading import open_plain, parse_json
+from algorithm.core.errors import ModelError, NumericalError
+from algorithm.core.reading import open_plain, parse_json
 from algorithm.runs.checkpoints.manifest import (
     INDEX,
     LARGEST,

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Literal, get_args
 
 from algorithm.config.random_params import Distribution
-from algorithm.seeding import stream_seed
+from algorithm.core.seeding import stream_seed
 from ds.evolver.genes import Genes
 
 FLOOR = 0.1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithm.agents.behaviour_policy import BehaviourPolicy
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 
 HYBRID = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((3, 2), 2))
 

@@ -15,16 +15,16 @@ from safetensors.numpy import load_file
 from algorithm.agents import divergence as divergence
 from algorithm.agents.config import NnConfig
 from algorithm.agents.divergence import EXTREME_PATIENCE, PATIENCE, RECOVERY, ROLL_BACKS, DivergenceMonitor
+from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.sac.config import SacConfig
 from algorithm.config import load_config_file
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
-from algorithm.data import State
+from algorithm.core.data import State
+from algorithm.core.errors import NumericalError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
-from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
-from algorithm.sac.agent import SacAgent
-from algorithm.sac.config import SacConfig
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.batches import random_batch, weights
 from tests.run.sessions import run
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.agents.metrics_window import KEPT, MetricsWindow
-from algorithm.data import State, UpdateResult
+from algorithm.core.data import State, UpdateResult
 
 SIZE = 7
 

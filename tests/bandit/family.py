@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from algorithm.data import ActorOutput, State
-from algorithm.roles import Acting, Family
-from algorithm.seeding import stream
+from algorithm.agents.roles import Acting, Family
+from algorithm.core.data import ActorOutput, State
+from algorithm.core.seeding import stream
 
 
 class Arms(nn.Module):
@@ -52,7 +52,7 @@ class BanditPolicy:
 
 
 class BanditAgent:
-    """See :class:`algorithm.roles.Agent`."""
+    """See :class:`algorithm.agents.roles.Agent`."""
 
     notices, warm_up_steps, updates_per_step = (), 0, 1.0
 

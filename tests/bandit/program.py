@@ -2,7 +2,7 @@
 
 import sys
 
-from algorithm.families import FAMILIES
+from algorithm.agents.registry import FAMILIES
 
 FAMILIES["BANDIT"] = "tests.bandit"
 

@@ -10,10 +10,10 @@ import os
 import sys
 from typing import NoReturn
 
-import algorithm.command
+import algorithm.app.command
 import ds.command
 
-RUN = {"asac": algorithm.command.run, "asac-ds": ds.command.run}
+RUN = {"asac": algorithm.app.command.run, "asac-ds": ds.command.run}
 HEAVY = ("torch", "gymnasium", "matplotlib", "grpc")
 
 

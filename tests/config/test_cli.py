@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from algorithm.config import cli, elsewhere, load_config
-from algorithm.config.cli import TrainOptions, config_flags, notices, parse_args
+from algorithm.app.cli import train as cli
+from algorithm.app.cli.train import TrainOptions, config_flags, notices, parse_args
+from algorithm.config import elsewhere, load_config
 from algorithm.config.schema import BaseConfig, Config, fields
 from algorithm.env.config import UnityArgs
 from tests.config.conftest import PENDULUM

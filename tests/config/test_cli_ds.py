@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from algorithm.app.cli.ds import ClusterOptions, parse_distributed
 from algorithm.config import load_config
-from algorithm.config.cli_ds import ClusterOptions, parse_distributed
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from tests.config.conftest import PENDULUM
 

@@ -192,7 +192,9 @@ def test_the_json_schema_knows_every_key_and_nothing_else():
     assert "random_params" not in schema["$defs"]["NnConfig"]["properties"]
 
 
-@pytest.mark.parametrize("module", ["algorithm.config", "algorithm.config.cli", "algorithm.config.reference"])
+@pytest.mark.parametrize(
+    "module", ["algorithm.config", "algorithm.app.cli.train", "algorithm.config.reference"]
+)
 def test_importing_imports_neither_torch_nor_a_simulator(module):
     code = f"import sys, {module}; print({{'torch', 'gymnasium', 'numpy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ import pytest
 from algorithm.config import reference
 
 ROOT = Path(__file__).parents[2]
-OWNER = Path("algorithm/sac/config.py")
+OWNER = Path("algorithm/agents/sac/config.py")
 BEFORE = "    batch_size: Whole = option("
 KEY = """\
     dropout: Finite = option(

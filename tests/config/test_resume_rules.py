@@ -7,7 +7,7 @@ import pytest
 from algorithm.config import ConfigError, load_config
 from algorithm.config.resume_rules import Applied, ResumeRefusal, changes, effect_of, refuse, table
 from algorithm.config.schema import Config, fields
-from algorithm.fields import facts_of
+from algorithm.core.fields import facts_of
 from tests.config.conftest import PENDULUM
 
 pytestmark = pytest.mark.fault("F25")

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithm.config import Config, ConfigError, cli, cli_ds, load_config, load_config_file
+from algorithm.app.cli import ds as cli_ds
+from algorithm.app.cli import train as cli
+from algorithm.config import Config, ConfigError, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, field_at, fields
 from algorithm.config.shipped_sections import MEMORY, SEED, leaves, reasons
 from algorithm.config.tree import from_value
 from algorithm.config.validation import build
-from algorithm.fields import facts_of
+from algorithm.core.fields import facts_of
 from algorithm.runs.listing import listing as page
 from tests.config.conftest import PENDULUM
 

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.console.base import Evaluation, LineConsole, Progress, evaluation_line, progress_line
-from algorithm.console.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
-from algorithm.console.output import close_logging, open_console, setup_logging
-from algorithm.errors import StorageError
-from algorithm.on_policy import metrics as on_policy
+from algorithm.agents.on_policy import metrics as on_policy
+from algorithm.agents.sac import metrics as sac
+from algorithm.app.console.base import LineConsole, evaluation_line, progress_line
+from algorithm.app.console.live import ASCII, UNICODE, LiveConsole, clock_time, number, spark
+from algorithm.app.console.output import close_logging, open_console, setup_logging
+from algorithm.core.console import Evaluation, Progress
+from algorithm.core.errors import StorageError
 from algorithm.runs.logs.runlog import RunLog
-from algorithm.sac import metrics as sac
 from tests.runs.small_disk import files_no_larger_than
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.data import ActorOutput
+from algorithm.core.data import ActorOutput
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.registry import make_vec_env
 from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.recording import Recording
-from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 
 
 class Scripted:

@@ -8,11 +8,11 @@ import zipfile
 import numpy as np
 import pytest
 
-from algorithm.data import Demonstrations
+from algorithm.core.data import Demonstrations
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.config import DemoConfig
 from algorithm.demos.sources import load_demonstrations
-from algorithm.errors import UsageError
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.demos.episodes import record
 
 HYBRID = "algorithm.env.toys:ToyHybrid-v0"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from algorithm.errors import UserError
+from algorithm.core.errors import UserError
 from ds.cluster.command import scale_cluster, train_on_cluster
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import RestartRule

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithm.spec import AgentSpec
+from algorithm.core.spec import AgentSpec
 from ds.protocol import (
     Beat,
     Bye,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.sac.acting import make_acting
+from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.sac.acting import make_acting
-from algorithm.sac.config import SacConfig
-from algorithm.seeding import stream_seed
+from algorithm.core.seeding import stream_seed
 from ds.acting import actor_seed, with_noise
 from ds.weights import WeightLoader, packed, unpack
 from tests.extensions import test_grid as grid

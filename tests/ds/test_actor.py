@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from algorithm.config.cli_ds import parse_distributed
-from algorithm.errors import UsageError
+from algorithm.app.cli.ds import parse_distributed
+from algorithm.core.errors import UsageError
 from ds import actor
 from ds.errors import LearnerRefused
 from ds.link import Link

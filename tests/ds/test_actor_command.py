@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from algorithm.config.cli_ds import parse_distributed
+from algorithm.app.cli.ds import parse_distributed
 from algorithm.config.loader import dump_config, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from ds.actor_command import actor_command

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from algorithm.core.spec import Z_LIMIT
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.spec import Z_LIMIT
 from ds.checking import BadMessage, check_trajectory
 from ds.protocol import TrajectoryChunk
 from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory, with_column

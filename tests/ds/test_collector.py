@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.data import State
+from algorithm.agents.roles import Collector, Episode
+from algorithm.core.data import State
+from algorithm.core.timing import Stopwatch
 from algorithm.experience.collector import Iteration
-from algorithm.roles import Collector, Episode
 from algorithm.runs.logs.metrics import METRICS
-from algorithm.timing import Stopwatch
 from ds import collector
 from ds.collector import MAX_ROWS, RemoteCollector
 from ds.ingest import IngestQueue

@@ -17,8 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from algorithm.config.loader import load_config
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from ds import certificates
 from ds.client import Client
 from ds.compatibility import agreed, digest

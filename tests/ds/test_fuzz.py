@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from algorithm.core.timing import Stopwatch
 from algorithm.evaluation.statistics import mean_interval
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.timing import Stopwatch
 from ds.checking import AHEAD
 from ds.collector import RemoteCollector
 from ds.compatibility import digest

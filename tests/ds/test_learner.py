@@ -11,8 +11,8 @@ import pytest
 
 import main
 import main_ds
-from algorithm.config.cli_ds import parse_distributed
-from algorithm.on_policy import family as on_policy
+from algorithm.agents.on_policy import family as on_policy
+from algorithm.app.cli.ds import parse_distributed
 from ds.learner import learn
 
 TASK = """\

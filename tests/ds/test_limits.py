@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from ds.limits import SMALLEST_LIMIT, largest_trajectory, message_limit
 from ds.protocol import TrajectoryChunk
 from ds.wire import encode

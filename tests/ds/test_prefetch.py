@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.data import Segment, SequenceBatch
+from algorithm.core.data import Segment, SequenceBatch
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from ds.prefetch import PrefetchedReplay, Prefetching
 from tests.oracles_replay import VECTOR, digest, make_segment, taken
 from tests.replay.buffers import batches_equal, result

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from algorithm.errors import StorageError, UsageError
+from algorithm.core.errors import StorageError, UsageError
 from ds import certificates, transport
 from ds.errors import LearnerRefused, Unreachable
 from ds.records import INTERVAL_S, FaultLog

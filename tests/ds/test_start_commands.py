@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from algorithm.app.cli.ds import parse_distributed
+from algorithm.app.cli.train import parse_args
 from algorithm.config import ConfigError
-from algorithm.config.cli import parse_args
-from algorithm.config.cli_ds import parse_distributed
 from algorithm.config.locate import find_env
-from algorithm.errors import StorageError, UsageError
+from algorithm.core.errors import StorageError, UsageError
 from ds.cluster.cluster import rows
 from ds.cluster.command import cluster
 from ds.cluster.connect import ClusterAway, join_ray, start_ray

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.data import Segment, StepBatch
+from algorithm.agents.roles import Episode
+from algorithm.core.data import Segment, StepBatch
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
-from algorithm.roles import Episode
 from ds.protocol import TrajectoryMessage
 from ds.trajectory import TrajectoryWriter
 from tests.oracles_replay import VECTOR, digest, make_segment

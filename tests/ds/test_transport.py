@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 import ds.server
-from algorithm.errors import UsageError
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from ds import connections, transport
 from ds.errors import Busy, LearnerRefused, Unreachable
 from ds.protocol import Beat, Bye, Refused, TrajectoryChunk, WeightRequest

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.msgpack import Ext
 from msgspec.structs import replace
 
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from ds.errors import WireError
 from ds.protocol import (
     Beat,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from algorithm.data import Segment
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.data import Segment
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
 ACTOR = "a1b2"

@@ -10,9 +10,9 @@ from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import ActionSpec
 from algorithm.env.actions import Actions
-from algorithm.errors import EnvError
-from algorithm.spec import ActionSpec
 from tests.env.strategies import spaces
 from tests.oracles_env import plain_action
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from algorithm.core.errors import EnvError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env import dmc
 from algorithm.env.base import VecEnv
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.dmc import DmControlEnv, DmControlRecipe
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import EnvError
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from main import main
 
 SEEDS = episode_seeds(3, "train")
@@ -246,7 +246,7 @@ def test_images_that_the_user_has_switched_off(monkeypatch):
 def test_its_check_finds_nothing_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     few = CheckLimits(steps=60, compared=20, episodes=2, seconds=60.0, total=300.0)
-    monkeypatch.setattr("algorithm.preflight.check.CheckLimits", lambda: few)
+    monkeypatch.setattr("algorithm.app.check.check.CheckLimits", lambda: few)
     flags = ("-o", "base_config.env_args={time_limit: 0.5}", "-o", "base_config.max_step_each_iter=-1")
     assert main(["dm_control/cartpole", "--check", "--seed=1", *flags]) == 0
     told = capsys.readouterr().out

@@ -8,10 +8,10 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from algorithm import command
+from algorithm.app import command
+from algorithm.core.errors import EnvError
 from algorithm.env.env_id import register_env, resolve_env_id, source_file
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import EnvError
 from tests import own_env
 from tests.env.test_gym import SEEDS
 

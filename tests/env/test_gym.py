@@ -9,11 +9,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.gym import GymEnv, GymRecipe, reward_threshold
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import EnvError, UsageError
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 SEEDS = episode_seeds(7, "train")
 

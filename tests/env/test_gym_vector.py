@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.errors import EnvError
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.toys_vector import Diary, DiaryVector, diary_seed
 
 NEXT, SAME, OFF = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED

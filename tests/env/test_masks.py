@@ -14,14 +14,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.actions import Actions
 from algorithm.env.adapter import Adapter
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.masks import InInfo, InObservation, Masks
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.single import SpaceMismatchError
-from algorithm.errors import EnvError
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.env.strategies import spaces
 from tests.env.test_actions import unique_names
 from tests.oracles_env import plain_mask

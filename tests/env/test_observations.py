@@ -10,11 +10,11 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import ObsSpec
 from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.observations import Bounds, Observations
 from algorithm.env.single import SpaceMismatchError
-from algorithm.errors import EnvError
-from algorithm.spec import ObsSpec
 from tests.env.strategies import spaces
 from tests.env.test_actions import unique_names
 from tests.oracles_env import plain_observation

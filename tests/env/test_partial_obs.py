@@ -8,10 +8,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.partial_obs import KeepElements
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import EnvError
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 WRAPPER = "algorithm.env.partial_obs:KeepElements"
 

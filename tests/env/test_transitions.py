@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, OnFault, VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.experience.collector import LocalCollector
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.oracles_env import Witness, plain_transitions
 from tests.toys_vector import Diary, DiaryVector, diary_seed, lost
 

@@ -11,13 +11,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.atari import PressFire
 from algorithm.env.base import Fault
 from algorithm.env.gym import GymRecipe
 from algorithm.env.redirect_output import silence
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import EnvError, UsageError
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests import own_env
 
 

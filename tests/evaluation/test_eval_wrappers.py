@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from algorithm.config import Config, load_config
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Trace, VecEnv
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.train.assembly import make_env
 from main import main
 

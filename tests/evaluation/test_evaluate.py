@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from algorithm.agents.roles import Episode
 from algorithm.config.schema import Config
-from algorithm.data import Segment
-from algorithm.errors import EnvError
+from algorithm.core.data import Segment
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation import evaluate as module
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback, ProgressLines
 from algorithm.evaluation.evaluate import Performance, evaluate
 from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.collector import LocalCollector
-from algorithm.roles import Episode
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.experience.test_changing_agents import transition
 from tests.toys_agents import Attentive, Both, Guests, random_script, tale
 

@@ -15,10 +15,10 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from algorithm.errors import StorageError
+from algorithm.app.play import table
+from algorithm.core.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.logged import Logged
-from algorithm.evaluation.play import table
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from tests.preflight.test_check import LIMITS
@@ -113,7 +113,7 @@ def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(tmp_path, mo
     ids=" ".join,
 )
 def test_a_flag_without_effect_is_told_whatever_is_done(folder, capsys, monkeypatch, flags):
-    monkeypatch.setattr("algorithm.preflight.check.CheckLimits", lambda: LIMITS)
+    monkeypatch.setattr("algorithm.app.check.check.CheckLimits", lambda: LIMITS)
     assert run(*flags, "--quiet", "-p", "5006", "--editor") == 0
     said = capsys.readouterr()
     told = [line for line in (said.out + said.err).splitlines() if "has no effect on" in line]
@@ -145,7 +145,7 @@ def test_a_result_that_cannot_be_written_is_shown(folder, capsys, monkeypatch, f
     def refuse(path, value):
         raise StorageError("a file cannot be written", where=path, why="Read-only file system")
 
-    monkeypatch.setattr("algorithm.evaluation.play.write_json", refuse)
+    monkeypatch.setattr("algorithm.app.play.write_json", refuse)
     assert run(*flags) == 0
     said = capsys.readouterr().out
     assert "the result stands here alone" in said and "Read-only file system" in said

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.errors import EnvError, StorageError
+from algorithm.agents.roles import Episode
+from algorithm.core.errors import EnvError, StorageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder
-from algorithm.roles import Episode
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.evaluation.test_video import Noisy
 from tests.runs.small_disk import fill, on_a_small_disk
 from tests.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale

@@ -9,8 +9,10 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from algorithm.core.errors import EnvError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.registry import make_vec_env
-from algorithm.errors import EnvError
 from algorithm.evaluation import video as module
 from algorithm.evaluation.callbacks import NULL_CALLBACK
 from algorithm.evaluation.evaluate import Performance, evaluate
@@ -22,8 +24,6 @@ from algorithm.evaluation.video import (
     no_video,
     video_path,
 )
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from tests.toys_agents import Attentive, Guests
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
@@ -189,7 +189,7 @@ def test_returns_are_the_same_with_a_film_and_without(tmp_path):
             return np.zeros((n, 0), np.float32)
 
         def act(self, obs, prev_action, carry, action_mask):
-            from algorithm.data import ActorOutput
+            from algorithm.core.data import ActorOutput
 
             z = obs["obs"][:, 2:] - obs["obs"][:, :1]
             logp = np.zeros((1, 1), np.float32)

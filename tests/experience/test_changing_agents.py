@@ -10,18 +10,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from algorithm.config.cli import parse_args
+from algorithm.agents.roles import Episode
+from algorithm.app import play
+from algorithm.app.cli.train import parse_args
 from algorithm.config.loader import load_config
-from algorithm.data import ActorOutput, Segment, StepBatch
+from algorithm.core.data import ActorOutput, Segment, StepBatch
+from algorithm.core.errors import EnvError, NumericalError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Observation
-from algorithm.errors import EnvError, NumericalError
-from algorithm.evaluation import play
 from algorithm.experience import collector
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.roles import Episode
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.train import session
 from tests.toys_agents import SPEC, START, Attentive, Both, Guests, carried, chosen, random_script, see, tale
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import tests.toys  # noqa: F401 - registers the environments
-from algorithm.data import ActorOutput, Segment, StepBatch
+from algorithm.core.data import ActorOutput, Segment, StepBatch
+from algorithm.core.errors import EnvError, NumericalError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.timing import Stopwatch
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.registry import make_vec_env
-from algorithm.errors import EnvError, NumericalError
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
-from algorithm.timing import Stopwatch
 
 SEEDS = episode_seeds(3, "train")
 

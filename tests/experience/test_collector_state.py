@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.data import State
+from algorithm.agents.roles import Episode
+from algorithm.core.data import State
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.experience.collector import Iteration, LocalCollector
-from algorithm.roles import Episode
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.oracles_env import Witness
 from tests.toys_agents import Attentive, Both, Guests, random_script
 from tests.toys_vector import DiaryVector, diary_seed

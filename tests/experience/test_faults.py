@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from algorithm.console.output import close_logging, open_console, setup_logging
+from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.env.base import Fault
 from algorithm.experience.faults import Faults
 from algorithm.runs.logs.metrics import METRICS

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from algorithm.app.check.check import replay_failure
+from algorithm.app.console.output import open_console
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.console.output import open_console
-from algorithm.data import ActorOutput, Segment, StepBatch
+from algorithm.core.data import ActorOutput, Segment, StepBatch
+from algorithm.core.errors import NumericalError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Observation, StepResult, VecEnv
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import MAX_WARNINGS, Drop, Stop, examine
-from algorithm.preflight.check import replay_failure
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.seeding import episode_seeds
-from algorithm.spec import AgentSpec
 from tests.run.sessions import result, run
 from tests.toys_numbers import LENGTH, Event, Rooms
 

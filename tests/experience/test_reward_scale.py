@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from algorithm.agents.sac.family import FAMILIES
 from algorithm.config.schema import Config
 from algorithm.env.checks.finding import Level
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.sac.family import FAMILIES
 from algorithm.train.health import HealthMonitor
 from tests import toys_check as toys
 from tests.env.checks.test_checker import examined, faults, finding

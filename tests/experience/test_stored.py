@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.sac.agent import SacAgent
 from algorithm.config.loader import load_config
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
-from algorithm.sac.agent import SacAgent
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 SEEDS = episode_seeds(11, "train")
 CONFIG = """\

@@ -8,17 +8,17 @@ from pathlib import Path
 import torch
 
 from algorithm.agents.config import RewardSignals
-from algorithm.data import SequenceBatch
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.curiosity import make_curiosity
 from algorithm.extensions.gail import make_extrinsic, make_gail
 from algorithm.extensions.options import Build, Demonstrated
 from algorithm.extensions.rnd import make_novelty
 from algorithm.nn.loader import load_networks
-from algorithm.sac.config import SacConfig
-from algorithm.sac.learner import Sac
-from algorithm.sac.model import NETWORKS
-from algorithm.spec import ActionSpec, AgentSpec
 from tests.batches import CPU, SMALL, random_batch
 
 SPECS = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
 from algorithm.extensions.curiosity import Curiosity, RunningDeviation, forward_error, inverse_error
 from tests.batches import random_batch, small_sac
 from tests.extensions.exploring import (

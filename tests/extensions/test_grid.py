@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from algorithm.agents.config import NnConfig, RewardSignals
+from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.model import NETWORKS
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
-from algorithm.data import Segment, State
+from algorithm.core.data import Segment, State
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions import make_extensions
 from algorithm.extensions.options import Build
 from algorithm.nn.loader import load_networks
 from algorithm.replay.budget import MemoryBudget
 from algorithm.runs.logs.metrics import METRICS
-from algorithm.sac.agent import SacAgent
-from algorithm.sac.config import SacConfig
-from algorithm.sac.learner import Sac
-from algorithm.sac.model import NETWORKS
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU
 
 ALL = {

@@ -14,17 +14,17 @@ import torch
 from torch import nn
 
 from algorithm.agents.config import RewardSignals
-from algorithm.errors import ModelError
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Context
 from algorithm.extensions.options import Build
 from algorithm.extensions.prediction import Prediction, make_prediction
 from algorithm.nn.images import image_layouts
 from algorithm.nn.loader import load_networks
 from algorithm.nn.world import ImageDecoder
-from algorithm.sac.config import SacConfig
-from algorithm.sac.learner import Sac
-from algorithm.sac.model import NETWORKS
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, SMALL, random_batch, weights
 
 NAMES = {"loss/transition", "loss/reward", "loss/observation"}

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from algorithm.agents.sac.acting import new_actor
+from algorithm.agents.sac.config import SacConfig
 from algorithm.config import ConfigError, load_config
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
 from algorithm.extensions.base import Extension
 from algorithm.extensions.rnd import RND
 from algorithm.nn.distributions import TanhNormal
 from algorithm.nn.dynamics import ModelRND
-from algorithm.sac.acting import new_actor
-from algorithm.sac.config import SacConfig
 from tests.batches import CPU, SMALL, random_batch, small_sac
 from tests.extensions.exploring import (
     MEMORIES,

@@ -13,7 +13,11 @@ from torch import nn
 
 import algorithm.nn as m
 from algorithm.agents.config import RewardSignals
-from algorithm.errors import ModelError
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions import atc
 from algorithm.extensions.atc import Atc, pairs
 from algorithm.extensions.byol import Byol
@@ -23,10 +27,6 @@ from algorithm.extensions.two_views import TwoViews, no_additional_loss
 from algorithm.nn.augment import Augmentation
 from algorithm.nn.loader import OPTIONAL, load_networks
 from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
-from algorithm.sac.config import SacConfig
-from algorithm.sac.learner import Sac
-from algorithm.sac.model import NETWORKS
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch, weights
 from tests.oracles import window_mean
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from algorithm.agents.config import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
-from algorithm.data import SequenceBatch
-from algorithm.errors import ModelError
+from algorithm.agents.sac.learner import Sac
+from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Extension
 from algorithm.extensions.gail import Gail
 from algorithm.extensions.rnd import RND, RndBonus
 from algorithm.ops.imitation import airl_reward, gail_reward
-from algorithm.sac.learner import Sac
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import SMALL, random_batch
 from tests.extensions.exploring import MEMORIES, SPECS, batch_for, make_agent, same, saved, with_garbage
 

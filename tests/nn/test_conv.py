@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
 from algorithm.nn.conv import KINDS, Conv, conv
 from algorithm.nn.images import image_layout
 

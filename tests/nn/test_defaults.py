@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.errors import ModelError
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.conv import conv
 from algorithm.nn.defaults import ModelRep
 from algorithm.nn.encode import ImageEncoder
 from algorithm.nn.images import image_layouts
 from algorithm.nn.loader import load_networks
-from algorithm.sac.model import NETWORKS
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 VECTORS = ObsSpec(("a", "b"), ((3,), (2, 2)), ("float32", "float32"))
 EVERYTHING = ObsSpec(

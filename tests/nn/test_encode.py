@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ObsSpec
 from algorithm.nn.encode import ImageEncoder, VectorEncoder
-from algorithm.spec import ObsSpec
 
 OBS = ObsSpec(
     names=("front", "speed", "gear", "doors", "ram", "scalar", "cards", "rear"),

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithm.core.spec import ObsSpec
 from algorithm.nn.images import image_layout, image_layouts
-from algorithm.spec import ObsSpec
 
 
 @pytest.mark.parametrize(("shape", "dtype", "stack", "planes"), [

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.errors import ModelError
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import Network, load_networks
-from algorithm.sac.model import NETWORKS
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
 HEAD = "import torch\nfrom torch import nn\nimport algorithm.nn as m\n"

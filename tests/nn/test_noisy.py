@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.defaults import ModelPolicy
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.flat import FlatParameters
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.mlp import mlp
 from algorithm.nn.noisy import NoisyLinear
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 
 
 def fixed_layer() -> NoisyLinear:

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithm.core.spec import ObsSpec
 from algorithm.nn import normalise
 from algorithm.nn.normalise import NoNormaliser, Normaliser, vector_names
-from algorithm.spec import ObsSpec
 
 OBS = ObsSpec(
     names=("camera/front", "arm.joints", "ram", "gear", "buttons", "flags", "matrix", "height"),

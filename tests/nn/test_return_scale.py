@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.data import Segment
+from algorithm.core.data import Segment
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from tests.batches import small_sac
 

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from algorithm.agents.config import NnConfig
+from algorithm.agents.on_policy.agent import OnPolicyAgent
+from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.data import Demonstrations
+from algorithm.core.data import Demonstrations
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
-from algorithm.on_policy.agent import OnPolicyAgent
-from algorithm.on_policy.config import A2cConfig, PpoConfig
 from algorithm.replay.budget import MemoryBudget
-from algorithm.sac.config import SacConfig
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 SIZES = {"dense_n": 8}
 

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from algorithm.data import SequenceBatch
-from algorithm.on_policy.agent import OnPolicyAgent
-from algorithm.on_policy.config import A2cConfig, PpoConfig
-from algorithm.roles import Tensors
+from algorithm.agents.on_policy.agent import OnPolicyAgent
+from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.roles import Tensors
+from algorithm.core.data import SequenceBatch
 from tests.on_policy.agents import make
 
 Weights = dict[str, torch.Tensor]

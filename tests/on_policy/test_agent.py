@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.on_policy.config import contradictions
+from algorithm.agents.on_policy.rollout import Rollout
+from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import Config
-from algorithm.data import StepBatch
-from algorithm.errors import UsageError
-from algorithm.on_policy.config import contradictions
-from algorithm.on_policy.rollout import Rollout
-from algorithm.sac.config import SacConfig
+from algorithm.core.data import StepBatch
+from algorithm.core.errors import UsageError
 from tests.on_policy.agents import make, train, weights
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.agents.on_policy.family import FAMILIES
+from algorithm.agents.on_policy.health import WATCHED, make_rules
 from algorithm.config.schema import Config, fields
-from algorithm.on_policy.family import FAMILIES
-from algorithm.on_policy.health import WATCHED, make_rules
 from algorithm.runs.logs.metrics import METRICS
 from algorithm.train.health import HealthMonitor
 

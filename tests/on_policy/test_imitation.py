@@ -10,13 +10,13 @@ import torch
 
 from algorithm.agents.config import BehavioralCloning, ExtrinsicSignal, GailSignal, RewardSignals
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.data import DemoEpisode, Demonstrations
+from algorithm.agents.on_policy.rollout import Rollout
+from algorithm.core.data import DemoEpisode, Demonstrations
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.config import DemoConfig
 from algorithm.demos.sources import load_demonstrations
-from algorithm.errors import StorageError, UsageError
-from algorithm.on_policy.rollout import Rollout
 from algorithm.replay.budget import MemoryBudget
-from algorithm.spec import DEFAULT_BEHAVIOUR, Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from tests.demos.episodes import record
 from tests.on_policy.agents import make, train, weights
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue, set_orthogonal
 from algorithm.config.schema import fields
-from algorithm.errors import ModelError
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.defaults import ModelRep
 from algorithm.nn.recurrent import LSTM
 from algorithm.nn.return_scale import ReturnScale
-from algorithm.on_policy.networks import TanhPolicy, TanhValue, set_orthogonal
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.on_policy.agents import make, train, weights
 
 IMAGES = "algorithm.env.toys:ToyCatch-v0"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.on_policy.config import A2cConfig, PpoConfig
-from algorithm.on_policy.rollout import Rollout
+from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.rollout import Rollout
 from benchmarks.harness import PEER_PYTHON
 from tests.on_policy.recorded import (
     UpdateRecord,
@@ -75,7 +75,7 @@ def made(
     update: UpdateRecord, own: PpoConfig | A2cConfig, monkeypatch, *, factor: float, epsilon: float
 ) -> Weights:
     """Our update."""
-    monkeypatch.setattr("algorithm.on_policy.learner.EPSILON", epsilon)
+    monkeypatch.setattr("algorithm.agents.on_policy.learner.EPSILON", epsilon)
     return update.made(own, factor)
 
 

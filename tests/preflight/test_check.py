@@ -11,15 +11,15 @@ import numpy as np
 import psutil
 import pytest
 
-from algorithm.config.cli import parse_args
+from algorithm.app.check.check_printer import CheckVerdict, LivePrinter, PlainPrinter
+from algorithm.app.check.check_process import CheckRequest, CheckStarted, check_in_process
+from algorithm.app.check.commands import command
+from algorithm.app.check.replay_consistency import ReplayConsistency, first_difference, plain_rows
+from algorithm.app.cli.train import parse_args
 from algorithm.env.checks.checker import Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, EnvInstance
 from algorithm.env.checks.finding import CheckResult, Level, error, note, ok, warning
 from algorithm.env.gym import GymRecipe
-from algorithm.preflight.check_printer import CheckVerdict, LivePrinter, PlainPrinter
-from algorithm.preflight.check_process import CheckRequest, CheckStarted, check_in_process
-from algorithm.preflight.commands import command
-from algorithm.preflight.replay_consistency import ReplayConsistency, first_difference, plain_rows
 from main import main
 from tests import toys_check as toys
 
@@ -46,7 +46,7 @@ def request(toy: str, *, timeout: float = 60.0, limits: CheckLimits = LIMITS) ->
 def task(tmp_path, monkeypatch):
     """Writes a task with one of the toys and returns the command line for it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.preflight.check.CheckLimits", lambda: LIMITS)
+    monkeypatch.setattr("algorithm.app.check.check.CheckLimits", lambda: LIMITS)
 
     def written(toy: str) -> list[str]:
         folder = tmp_path / "task"
@@ -70,7 +70,7 @@ def test_a_sound_task_returns_0_and_is_compared_with_a_plain_loop(task, capfd, t
 
 def test_a_name_from_outside_steers_no_terminal(task, capfd, monkeypatch):
     nothing = (message for message in ())
-    monkeypatch.setattr("algorithm.preflight.check.check_in_process", lambda request: nothing)
+    monkeypatch.setattr("algorithm.app.check.check.check_in_process", lambda request: nothing)
     assert main([*task("Sound"), "-o", 'base_config.env_name="\\e[31mX-v1"']) == 0
     assert r"check of \x1b[31mX-v1" in capfd.readouterr().out
 

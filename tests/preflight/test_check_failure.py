@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from algorithm.errors import StorageError
+from algorithm.app.check.check import replay_failure
+from algorithm.core.errors import StorageError
 from algorithm.experience.failure_dump import FailureDump
-from algorithm.preflight.check import replay_failure
 from main import main
 from tests.run.test_failure_dump import SEEDS, meet, read
 from tests.toys_numbers import LENGTH

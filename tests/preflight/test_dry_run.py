@@ -9,12 +9,12 @@ from datetime import datetime
 import psutil
 import pytest
 
-from algorithm.config.cli import parse_args
+from algorithm.app.check.cost import Plan, Sizes, Speed, num_times
+from algorithm.app.check.dry_run import cost_rows, dry_run, time_rows
+from algorithm.app.cli.train import parse_args
 from algorithm.config.loader import load_config
 from algorithm.config.schema import Config
-from algorithm.errors import UsageError
-from algorithm.preflight.cost import Plan, Sizes, Speed, num_times
-from algorithm.preflight.dry_run import cost_rows, dry_run, time_rows
+from algorithm.core.errors import UsageError
 from tests.run.sessions import run
 
 SPEED = Speed(step=0.002, update=0.01, evaluation_step=0.004, updates_per_step=0.5, length=40.0, warm_up=500)

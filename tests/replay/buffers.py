@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from algorithm.data import SequenceBatch, UpdateResult
+from algorithm.core.data import SequenceBatch, UpdateResult
 from algorithm.replay.buffer import ReplayBuffer
 from tests.oracles_replay import VECTOR, make_segment
 

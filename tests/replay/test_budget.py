@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from algorithm.errors import UsageError
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.system.memory import free_memory
 from algorithm.replay.budget import MemoryBudget, format_bytes
 from algorithm.replay.sizing import largest_capacity, replay_bytes
-from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
-from algorithm.system.memory import free_memory
 
 GB = 2**30
 PIXELS = AgentSpec(ObsSpec(("obs",), ((84, 84, 3),), ("uint8",)), ActionSpec((), 6))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import (
     MIXED,
     VECTOR,

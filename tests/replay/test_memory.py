@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.sizing import largest_capacity, replay_bytes
 from algorithm.replay.storage import MAX_CAPACITY
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import DISCRETE, KINDS, MIXED, STACKED, VECTOR
 
 SPECS = st.sampled_from([VECTOR, MIXED, DISCRETE, KINDS, STACKED])

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.data import Segment
+from algorithm.core.data import Segment
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import STACKED, make_segment
 
 FRAMES = AgentSpec(ObsSpec(("obs",), ((3, 2, 2),), ("uint8",), stacks=(3,)), ActionSpec((), 1))

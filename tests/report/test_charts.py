@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from algorithm.report.charts import Chart, Line
-from algorithm.report.theme import DARK, LIGHT, TONES
+from algorithm.app.report.charts import Chart, Line
+from algorithm.app.report.theme import DARK, LIGHT, TONES
 
 INSIDE = (52, 306, 10, 154)
 """Left, right, top and bottom of the curves in a small chart."""

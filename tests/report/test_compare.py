@@ -5,13 +5,13 @@ import os
 import numpy as np
 import pytest
 
-from algorithm.config.cli import TrainOptions
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.report.compare import comparison, file_stem, matching_names, report, write_comparison
+from algorithm.app.report.curves import Series
+from algorithm.app.report.experiments import Experiment, first_step_at, grouped, level_of, mean_over
+from algorithm.app.report.facts import Facts
 from algorithm.config.locate import find_env
-from algorithm.errors import StorageError
-from algorithm.report.compare import comparison, file_stem, matching_names, report, write_comparison
-from algorithm.report.curves import Series
-from algorithm.report.experiments import Experiment, first_step_at, grouped, level_of, mean_over
-from algorithm.report.facts import Facts
+from algorithm.core.errors import StorageError
 from main import main
 from tests.report.made_runs import CURVE, make_run, metrics_text
 from tests.report.pages import read

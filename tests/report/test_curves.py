@@ -6,11 +6,11 @@ import struct
 import numpy as np
 import pytest
 
-from algorithm.errors import StorageError
+from algorithm.app.report.charts import write_picture
+from algorithm.app.report.curves import Series, common_grid, group_lines, plot_curve, read_series
+from algorithm.app.report.summary import repeat_rows, repeat_summary
+from algorithm.core.errors import StorageError
 from algorithm.evaluation.statistics import mean_interval
-from algorithm.report.charts import write_picture
-from algorithm.report.curves import Series, common_grid, group_lines, plot_curve, read_series
-from algorithm.report.summary import repeat_rows, repeat_summary
 from algorithm.runs.files import json_text
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
-from algorithm.report.charts import Chart, Line
-from algorithm.report.page import render
-from algorithm.report.report import Tile
-from algorithm.report.theme import DARK, LIGHT
+from algorithm.app.report.charts import Chart, Line
+from algorithm.app.report.page import render
+from algorithm.app.report.report import Tile
+from algorithm.app.report.theme import DARK, LIGHT
 from tests.report.pages import read
 
 EVIL = "<script>alert('&\"')</script>"

@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 
-from algorithm.config.cli import TrainOptions
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.report.compare import report
+from algorithm.app.report.lineage import MemberOutcome, family_tree, gene_text, read_lineage
+from algorithm.app.report.population import PopulationFacts, write_population
 from algorithm.config.locate import find_env
-from algorithm.report.compare import report
-from algorithm.report.lineage import MemberOutcome, family_tree, gene_text, read_lineage
-from algorithm.report.population import PopulationFacts, write_population
 from main import main
 from tests.report.made_runs import make_population, make_run, metrics_text, outcome
 from tests.report.pages import read
@@ -113,7 +113,7 @@ def test_a_number_that_may_be_zero_has_no_logarithm():
 
 
 def test_the_band_is_one_standard_deviation():
-    from algorithm.report.population import _moments
+    from algorithm.app.report.population import _moments
 
     ((_, mean, _, (low, high)), *_) = _moments([[2, 4], [3, 3]])
     assert [list(each) for each in (mean, low, high)] == [[3, 3], [2, 3], [4, 3]]

@@ -7,10 +7,10 @@ import shlex
 
 import pytest
 
-from algorithm.config.cli import parse_args
-from algorithm.errors import StorageError
-from algorithm.report.facts import Facts
-from algorithm.report.report import LARGEST_VIDEO, write_report
+from algorithm.app.cli.train import parse_args
+from algorithm.app.report.facts import Facts
+from algorithm.app.report.report import LARGEST_VIDEO, write_report
+from algorithm.core.errors import StorageError
 from algorithm.runs.lock import Holder
 from tests.report.made_runs import ARGUMENTS, CURVE, RESULT, make_run, metrics_text
 from tests.report.pages import read

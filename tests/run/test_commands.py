@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.command import guarded
+from algorithm.app.check.check_printer import CheckVerdict, LivePrinter
+from algorithm.app.cli.ds import parse_distributed
+from algorithm.app.cli.train import parse_args
+from algorithm.app.command import guarded
+from algorithm.app.console.live import LiveConsole
 from algorithm.config import load_config
-from algorithm.config.cli import parse_args
-from algorithm.config.cli_ds import parse_distributed
-from algorithm.console.live import LiveConsole
-from algorithm.console.offers import playing_commands
-from algorithm.errors import EnvError, visible
-from algorithm.preflight.check_printer import CheckVerdict, LivePrinter
+from algorithm.core.errors import EnvError, visible
+from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir
 from main import main
 from tests.console.test_console import Terminal, plain
@@ -45,8 +45,8 @@ default:
 def task(tmp_path, monkeypatch):
     """``task(env_name)`` makes a task of that environment; returns the folder of its runs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.train.summaries.has_display", lambda: True)
-    monkeypatch.setattr("algorithm.evaluation.play.has_display", lambda: True)
+    monkeypatch.setattr("algorithm.app.summaries.has_display", lambda: True)
+    monkeypatch.setattr("algorithm.app.play.has_display", lambda: True)
 
     def make(env_name):
         (tmp_path / "task").mkdir(exist_ok=True)
@@ -107,7 +107,7 @@ def test_a_file_is_no_folder_of_runs(task, tmp_path, capsys, arguments):
 
 
 def test_no_window_is_offered_where_there_is_no_display(task, capsys, monkeypatch):
-    monkeypatch.setattr("algorithm.train.summaries.has_display", lambda: False)
+    monkeypatch.setattr("algorithm.app.summaries.has_display", lambda: False)
     task(PICTURES)
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
     commands = shown(capsys)
@@ -208,7 +208,7 @@ def test_a_window_that_nobody_can_see_is_told(task, capsys, monkeypatch, there):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     task("CartPole-v1")
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
-    monkeypatch.setattr("algorithm.evaluation.play.has_display", lambda: there)
+    monkeypatch.setattr("algorithm.app.play.has_display", lambda: there)
     capsys.readouterr()
     assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
     said = "".join(capsys.readouterr())

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.data import ActorOutput
+from algorithm.core.data import ActorOutput
+from algorithm.core.errors import NumericalError
+from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Trace
 from algorithm.env.registry import make_vec_env
-from algorithm.errors import NumericalError
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import LIMIT, FailureDumps
 from algorithm.experience.non_finite import Stop
-from algorithm.seeding import episode_seeds
 from tests.toys_numbers import LENGTH
 
 pytestmark = pytest.mark.fault("F10")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from algorithm.errors import EnvError
+from algorithm.core.errors import EnvError
 from algorithm.train.trainer import Trainer
 from tests.run.sessions import run
 

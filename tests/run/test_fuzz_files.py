@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from algorithm.app.report.report import write_report
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import load_config_file
-from algorithm.errors import UserError
-from algorithm.report.report import write_report
+from algorithm.core.errors import UserError
 from algorithm.runs import provenance
 from algorithm.runs.checkpoints.checkpoint import check_replay
 from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import algorithm.train.repeat as repeat
+import algorithm.app.repeat as repeat
 from tests.run.sessions import result, run
 
 ROOT = Path(__file__).parents[2]

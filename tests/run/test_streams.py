@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.console.output import open_console
-from algorithm.streams import Lasting
+from algorithm.app.console.output import open_console
+from algorithm.core.streams import Lasting
 from algorithm.train.signals import StopRequest
 from tests.run.sessions import result
 
 ROOT = Path(__file__).resolve().parents[2]
 SAYS = """
 import os, sys
-from algorithm.streams import mend_streams
+from algorithm.core.streams import mend_streams
 mend_streams()
 for _ in range(3):
     print("1 · 2 ± 3", flush=True)
 print("an error", file=sys.stderr)
-from algorithm.console.output import open_console
+from algorithm.app.console.output import open_console
 with open_console() as console:
     console.message("α")
 number = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from algorithm.errors import StorageError
+from algorithm.core.errors import StorageError
 from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
     checkpoint_of,

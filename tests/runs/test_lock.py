@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from algorithm.errors import StorageError, UsageError
+from algorithm.core.errors import StorageError, UsageError
 from algorithm.runs import lock as locks
 from algorithm.runs.lock import Holder, RunLock
 
@@ -320,7 +320,7 @@ def test_a_lock_that_is_a_link_to_nothing_ends_in_an_error(path):
 RACER = """\
 import os, signal, sys
 from pathlib import Path
-from algorithm.errors import UsageError
+from algorithm.core.errors import UsageError
 from algorithm.runs.lock import RunLock
 
 path, inside, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])

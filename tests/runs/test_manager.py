@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.errors import StorageError
+from algorithm.core.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,

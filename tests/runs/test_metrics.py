@@ -15,7 +15,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from algorithm.errors import StorageError
+from algorithm.core.errors import StorageError
 from algorithm.runs.files import write_text
 from algorithm.runs.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
 from tests.runs.kills import Killed

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.errors import EnvError, NumericalError, StorageError, UsageError, UserError, visible
-from algorithm.reading import read_json
-from algorithm.report.facts import Facts
-from algorithm.report.report import command_list
+from algorithm.app.report.facts import Facts
+from algorithm.app.report.report import command_list
+from algorithm.core.errors import EnvError, NumericalError, StorageError, UsageError, UserError, visible
+from algorithm.core.reading import read_json
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.runs import files, names, provenance
 from algorithm.runs.files import finite_or_null, write_json
 from algorithm.runs.names import (
@@ -28,7 +29,6 @@ from algorithm.runs.names import (
     run_names,
 )
 from algorithm.runs.rundir import RunDir
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 
 @pytest.fixture(autouse=True)
@@ -463,8 +463,9 @@ def test_exit_codes_are_those_of_the_fault_table():
 
 def test_the_light_modules_do_not_import_torch():
     code = (
-        "import algorithm.runs.rundir, algorithm.errors, algorithm.console.output, algorithm.console.live\n"
-        "import algorithm.runs.logs.metrics, algorithm.report.compare, sys\n"
+        "import algorithm.runs.rundir, algorithm.core.errors, algorithm.app.console.output\n"
+        "import algorithm.app.console.live\n"
+        "import algorithm.runs.logs.metrics, algorithm.app.report.compare, sys\n"
         "assert not {'torch', 'matplotlib', 'jinja2', 'tensorboard'} & set(sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.data import Segment
-from algorithm.errors import StorageError
+from algorithm.core.data import Segment
+from algorithm.core.errors import StorageError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.runs.checkpoints import segments
 from algorithm.runs.checkpoints.checkpoint import (
@@ -29,7 +30,6 @@ from algorithm.runs.checkpoints.checkpoint import (
 )
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import DamagedError
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import digest, stored
 from tests.replay.buffers import result
 from tests.runs.kills import child

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 import main_ds
-from algorithm.errors import UsageError
+from algorithm.core.errors import UsageError
 from algorithm.runs.config import WandbConfig
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.logs.wandb_sink import WandbSink, require_wandb

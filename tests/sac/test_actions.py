@@ -8,10 +8,10 @@ import math
 import pytest
 import torch
 
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.heads import make_heads
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.sac.config import SacConfig
-from algorithm.sac.heads import make_heads
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import random_batch, small_sac, target_of, update_policy, weights
 from tests.oracles import n_step_target, vtrace_target
 

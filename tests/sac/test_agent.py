@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from algorithm.agents.config import NnConfig
+from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.description import on_device_notices
 from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.registry import make_vec_env
-from algorithm.errors import UsageError
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
-from algorithm.sac.agent import SacAgent
-from algorithm.sac.config import SacConfig
-from algorithm.sac.description import on_device_notices
-from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from tests.oracles_replay import digest
 
 SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})

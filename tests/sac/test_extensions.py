@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from algorithm.agents.sac.learner import Sac
 from algorithm.extensions.base import Context, Extension
-from algorithm.sac.learner import Sac
 from tests.batches import random_batch, small_sac
 
 

@@ -7,13 +7,13 @@ import copy
 import pytest
 import torch
 
-from algorithm.data import SequenceBatch
+from algorithm.agents.sac.critic import make_critic_loss
+from algorithm.agents.sac.learner import Sac
+from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.noisy import NoisyLinear
-from algorithm.sac.critic import make_critic_loss
-from algorithm.sac.learner import Sac
-from algorithm.spec import ActionSpec, AgentSpec
 from tests.batches import (
     CPU,
     SMALL,
@@ -273,7 +273,7 @@ def test_networks_of_another_size_are_refused():
 
 
 def small_config():
-    from algorithm.sac.config import SacConfig
+    from algorithm.agents.sac.config import SacConfig
 
     return SacConfig(clip_epsilon=-1.0)
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from algorithm.agents.config import NnConfig
+from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
+from algorithm.core.spec import AgentSpec
 from algorithm.replay.budget import MemoryBudget
 from algorithm.runs.logs.metrics import METRICS
-from algorithm.sac.agent import SacAgent
-from algorithm.sac.config import SacConfig
-from algorithm.spec import AgentSpec
 from tests.batches import CPU
 from tests.extensions.test_grid import (
     ACTIONS,

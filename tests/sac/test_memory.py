@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.data import Segment, SequenceBatch
+from algorithm.agents.sac.acting import new_actor
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.core.data import Segment, SequenceBatch
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.defaults import ModelQ
 from algorithm.nn.encoding import RecurrentEncoding, make_encoding
 from algorithm.nn.ensemble import Ensemble
@@ -17,11 +22,6 @@ from algorithm.nn.loader import load_networks
 from algorithm.nn.memories import AttentionRep, RecurrentRep
 from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.sac.acting import new_actor
-from algorithm.sac.config import SacConfig
-from algorithm.sac.learner import Sac
-from algorithm.sac.model import NETWORKS
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch, weights
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2, 3), 2))

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.errors import ModelError
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.passes import Joint, Separate
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.norm import EPSILON, MOMENTUM
-from algorithm.sac.learner import Sac
-from algorithm.sac.passes import Joint, Separate
-from algorithm.spec import ActionSpec, AgentSpec
 from tests.batches import SMALL, assert_resumes, random_batch, small_sac, weights
 
 BATCH = {"norm": "batch"}

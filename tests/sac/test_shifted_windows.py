@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.augment import RandomShift
 from algorithm.nn.loader import load_networks
-from algorithm.sac.config import SacConfig
-from algorithm.sac.learner import Sac
-from algorithm.sac.model import NETWORKS
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import CPU, random_batch
 
 SPEC = AgentSpec(ObsSpec(("image",), ((15, 15, 1),), ("uint8",)), ActionSpec(continuous=1))

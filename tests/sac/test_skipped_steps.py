@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.heads import make_heads
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.optimiser import FlatAdam
-from algorithm.sac.config import SacConfig
-from algorithm.sac.heads import make_heads
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.batches import SMALL, random_batch, small_sac, weights
 
 BAD = [float("nan"), float("inf"), -float("inf"), 1e30]  # the last one is finite, its square is not

@@ -7,21 +7,21 @@ import math
 import pytest
 import torch
 
-from algorithm.data import SequenceBatch
-from algorithm.errors import ModelError
-from algorithm.nn.loader import load_networks
-from algorithm.nn.protocols import q_size
-from algorithm.sac.config import SacConfig
-from algorithm.sac.learner import Sac
-from algorithm.sac.model import NETWORKS
-from algorithm.sac.values import (
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.learner import Sac
+from algorithm.agents.sac.model import NETWORKS
+from algorithm.agents.sac.values import (
     CategoricalValues,
     LearningTarget,
     QuantileValues,
     make_values,
     with_values,
 )
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.nn.loader import load_networks
+from algorithm.nn.protocols import q_size
 from tests.batches import CPU, SMALL, learning_target, random_batch, small_sac, target_of, weights
 
 HEADS = {

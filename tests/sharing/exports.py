@@ -9,8 +9,8 @@ import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from algorithm.app.sharing.archive import MANIFEST, pack, unpack
 from algorithm.runs.checkpoints.manifest import Entry
-from algorithm.sharing.archive import MANIFEST, pack, unpack
 
 KEYS = {
     "sac_config.save_model_per_step": 60,

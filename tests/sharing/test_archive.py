@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.errors import StorageError
+from algorithm.app.sharing import archive
+from algorithm.app.sharing.archive import MANIFEST, ExportManifest, pack, unpack
+from algorithm.core.errors import StorageError
 from algorithm.runs.checkpoints.manifest import Entry
-from algorithm.sharing import archive
-from algorithm.sharing.archive import MANIFEST, ExportManifest, pack, unpack
 from tests.sharing.exports import check, members_of, sealed
 
 FILES = {

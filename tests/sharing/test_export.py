@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 import asac
-from algorithm.errors import StorageError, UsageError
+from algorithm.app.sharing.export import build
+from algorithm.core.errors import StorageError, UsageError
 from algorithm.runs.rundir import RunDir
-from algorithm.sharing.export import build
 from main import main
 from tests.sharing.exports import KEYS, SHORT, forge, members_of, with_config
 
@@ -276,9 +276,9 @@ def test_a_task_that_is_no_name_is_refused(exported, tmp_path, env):
 
 
 def test_every_behaviour_goes_along(tmp_path, monkeypatch):
-    from algorithm.config.cli import parse_args
+    from algorithm.app import play
+    from algorithm.app.cli.train import parse_args
     from algorithm.config.loader import load_config
-    from algorithm.evaluation import play
     from algorithm.train import session
     from tests.train.test_behaviours import CONFIG, TwoKinds
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import asac
-from algorithm.errors import StorageError, UsageError
-from algorithm.sharing.hub import push
+from algorithm.app.sharing.hub import push
+from algorithm.core.errors import StorageError, UsageError
 from main import main
 from tests.sharing.exports import members_of
 from tests.sharing.hub_standin import Hub, serving

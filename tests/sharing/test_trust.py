@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 import asac
+from algorithm.app.sharing.trust import unlisted
 from algorithm.config.schema import Config, fields
-from algorithm.errors import StorageError, UsageError, UserError
-from algorithm.fields import holds_text, option
-from algorithm.sharing.trust import unlisted
+from algorithm.core.errors import StorageError, UsageError, UserError
+from algorithm.core.fields import holds_text, option
 from main import main
 from tests.sharing.exports import SHORT, forge, with_config
 

@@ -13,7 +13,7 @@ from tests.system.as_windows.absent_names import (
     SIGNALS_PRESENT,
 )
 
-HOMES = ("algorithm.system", "algorithm.launch", "algorithm.env.pool.monitor_process")
+HOMES = ("algorithm.core.system", "algorithm.core.launch", "algorithm.env.pool.monitor_process")
 """Where they stand. The last two are programs of their own and import nothing of the project."""
 
 SPECIAL_FILES = ("/proc", "/dev/", "/sys/")

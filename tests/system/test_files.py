@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from algorithm import system
-from algorithm.errors import StorageError
-from algorithm.reading import read_bytes
+from algorithm.core import system
+from algorithm.core.errors import StorageError
+from algorithm.core.reading import read_bytes
+from algorithm.core.system import files
 from algorithm.runs.files import GrowingFile, write_bytes
-from algorithm.system import files
 
 
 @pytest.fixture

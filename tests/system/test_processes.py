@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from algorithm import system
-from algorithm.system import processes
+from algorithm.core import system
+from algorithm.core.system import processes
 
 SLEEPER = "import signal, time; signal.signal(signal.SIGUSR1, signal.SIG_IGN); time.sleep(60)"
 
@@ -60,7 +60,7 @@ def test_ctrl_break_ends_a_process_in_order_on_windows(
 def test_windows_signals_are_handled() -> None:
     code = (
         "import signal; del signal.SIGHUP; signal.SIGBREAK = signal.SIGUSR2; del signal.SIGUSR1\n"
-        "from algorithm.system import processes as p\n"
+        "from algorithm.core.system import processes as p\n"
         "print([one.name for one in p.STOP_SIGNALS], p.HUNG_UP, p.request_stacks(1), p.KILL)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -113,7 +113,7 @@ def test_a_port_is_not_taken_away_on_windows(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_keeper_of_shared_memory_outlives_a_closed_terminal() -> None:
     """Else it is started anew, and prints a traceback for each memory that it does not know of."""
     code = (
-        "from algorithm.system.processes import start_resource_tracker\n"
+        "from algorithm.core.system.processes import start_resource_tracker\n"
         "from multiprocessing import resource_tracker as tracker\n"
         "start_resource_tracker()\n"
         "print(open(f'/proc/{tracker._resource_tracker._pid}/status').read())\n"

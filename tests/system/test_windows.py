@@ -18,7 +18,7 @@ AS_WINDOWS = Path(__file__).parent / "as_windows"
 PROGRAM = """
 import importlib, pkgutil, sys
 import algorithm, asac, ds
-from algorithm import system
+from algorithm.core import system
 
 assert system.WINDOWS and "sitecustomize" in sys.modules
 for package in (algorithm, asac, ds):
@@ -30,7 +30,7 @@ sys.argv = ["asac", "toy/identity", "-n", "run", "--seed=1", "--device=cpu", "--
 words = ("sac_config.start_step=20", "sac_config.batch_size=8", "base_config.n_envs=2")
 words = (*words, "base_config.workers=2")
 sys.argv += [f"-o={word}" for word in words]
-from algorithm.command import run
+from algorithm.app.command import run
 
 if __name__ == "__main__":
     run()
@@ -67,7 +67,7 @@ def test_these_modules_exist() -> None:
 def test_such_a_use_is_named(source: str, what: str) -> None:
     (message,) = special(Module("algorithm.train.trainer", source))
     assert message.startswith("algorithm.train.trainer:") and what in message
-    assert special(Module("algorithm.system.files", source)) == []
+    assert special(Module("algorithm.core.system.files", source)) == []
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from algorithm.config.cli import parse_args
+from algorithm.app import resume
+from algorithm.app.cli.train import parse_args
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
-from algorithm.data import State
+from algorithm.core.data import State
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.train import assembly, resume, session
+from algorithm.train import assembly, session
 from tests.run.killing import what_must_agree
 
 CONFIG = """\

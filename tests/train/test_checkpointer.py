@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.errors import NumericalError, StorageError
+from algorithm.core.errors import NumericalError, StorageError
 from algorithm.runs.checkpoints.checkpoint import Snapshot
 from algorithm.runs.checkpoints.manager import CheckpointManager, SaveCost
 from algorithm.train.checkpointer import FAILURES, Checkpointer

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from algorithm.data import State
+from algorithm.agents.roles import Episode
+from algorithm.core.data import State
 from algorithm.evaluation.evaluate import Performance
-from algorithm.roles import Episode
 from algorithm.train.counters import MAX_EPISODES, SHOWN_RETURNS, Counters, overall
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from algorithm.agents.networks import pick_device
-from algorithm.errors import UsageError
+from algorithm.core.errors import UsageError
 
 
 @pytest.fixture(params=[0, 1])

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from algorithm.agents.health import WINDOW, History, Summary
+from algorithm.agents.sac.family import FAMILIES
+from algorithm.agents.sac.health import WATCHED, make_rules
 from algorithm.config.schema import Config
 from algorithm.runs.logs.metrics import METRICS
-from algorithm.sac.family import FAMILIES
-from algorithm.sac.health import WATCHED, make_rules
 from algorithm.train.health import HealthMonitor
 
 monitor = partial(HealthMonitor, FAMILIES["SAC"])

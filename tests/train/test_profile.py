@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.errors import StorageError
+from algorithm.core.errors import StorageError
 from algorithm.train import profile as module
 from algorithm.train.profile import TrainingProfile, shares
 from main import main

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import torch
 
-from algorithm.data import State
+from algorithm.core.data import State
 from algorithm.train.randomness import GlobalRandom, seed_globally
 
 

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from algorithm.actions.actor import Actor
+from algorithm.agents.sac.learner import Sac
 from algorithm.config import load_config_file
 from algorithm.runs import provenance
 from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.sac.learner import Sac
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.runtime import OneProcess
 from algorithm.train.trainer import Trainer

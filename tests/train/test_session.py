@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.agents.sac.learner import Sac
+from algorithm.app.console.base import LineConsole
 from algorithm.config import load_config_file
-from algorithm.console.base import LineConsole
+from algorithm.core.timing import Stopwatch
 from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.sac.learner import Sac
-from algorithm.timing import Stopwatch
 from algorithm.train import state as training
 from algorithm.train import trainer
 from tests.run.sessions import result, run, weights_hash
@@ -343,7 +343,7 @@ def test_a_signal_during_start_up_ends_without_a_trace(task):
 def test_an_import_that_swallows_the_interrupt_does_not_keep_the_process():
     code = (
         "import os, signal\n"
-        "from algorithm.command import interruptible_imports\n"
+        "from algorithm.app.command import interruptible_imports\n"
         "with interruptible_imports():\n"
         "    try: os.kill(os.getpid(), signal.SIGINT)\n"
         "    except BaseException: pass\n"

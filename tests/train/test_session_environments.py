@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.errors import EnvError
+from algorithm.core.errors import EnvError
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train import session
 from tests.run.sessions import result, run, weights_hash

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from algorithm.agents.sac import description
+from algorithm.agents.sac.config import SacConfig
+from algorithm.app import summaries
 from algorithm.config import load_config
 from algorithm.config.schema import Config
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.evaluation.evaluate import Performance
-from algorithm.sac import description
-from algorithm.sac.config import SacConfig
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.train import summaries
 
 OBS = ObsSpec(
     ("gear", "keys", "speed", "film"),

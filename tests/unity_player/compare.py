@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithm.core.spec import ActionSpec
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, TERMINATED, TRUNCATED
-from algorithm.spec import ActionSpec
 from tests.unity_player.selfcheck import KEYS
 
 Key = tuple[int, ...]

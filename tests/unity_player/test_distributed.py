@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import PrioritizedSampler
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps, load_replay
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.ds import processes
 from tests.unity_player import ROOT
 from tests.unity_player.compare import REMEMBERING, Comparison, compare, read_ledgers, transitions

@@ -18,10 +18,10 @@ import numpy as np
 import psutil
 import pytest
 
-from algorithm.data import Segment
+from algorithm.core.data import Segment
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.unity import package
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from tests.unity_player import ROOT, make_build, speed
 from tests.unity_player.compare import compare, read_ledgers
 from tests.unity_player.faults import PlannedFault

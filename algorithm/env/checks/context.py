@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import gymnasium as gym
 import numpy as np
 
-from algorithm.data import Bool, Float
+from algorithm.core.data import Bool, Float
+from algorithm.core.errors import UserError, described
 from algorithm.env.adapter import Adapter
 from algorithm.env.checks.finding import Finding, FindingError, error, note, refusal
 from algorithm.env.observations import frame_stack
 from algorithm.env.single import SpaceMismatchError, as_bool
-from algorithm.errors import UserError, described
 
 _T = TypeVar("_T")
 

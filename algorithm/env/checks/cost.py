@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import psutil
 
+from algorithm.core.system.processes import count_handles
 from algorithm.env.checks.context import CheckContext
 from algorithm.env.checks.episode_stats import collect_stats, random_action
 from algorithm.env.checks.finding import Finding, note, ok, warning
-from algorithm.system.processes import count_handles
 
 WORKER_MS = 0.3
 """Additional cost of a step in a worker process, in milliseconds (docs/performance.md: 0.15 to 0.3)."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Bool, Float
+from algorithm.core.data import Bool, Float
+from algorithm.core.spec import ActionSpec
 from algorithm.env.checks.context import CheckContext, EnvInstance, ResetOutput, StepOutput
 from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, note, ok, warning
-from algorithm.spec import ActionSpec
 
 _STARTS = 5
 

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from algorithm.data import Bool, Float
+from algorithm.core.data import Bool, Float
+from algorithm.core.errors import described
+from algorithm.core.spec import AgentSpec
 from algorithm.env.checks.context import CheckContext, EnvInstance, ResetOutput, StepOutput
 from algorithm.env.checks.finding import Finding, FindingError, error
 from algorithm.env.checks.running_stats import ObsStats, RunningMoments
@@ -15,8 +17,6 @@ from algorithm.env.observations import check_shape
 from algorithm.env.single import Remark, SpaceMismatchError, as_number
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.env.wrappers import running_statistics
-from algorithm.errors import described
-from algorithm.spec import AgentSpec
 
 _REUSE_STEPS = 200  # steps in which an observation is compared again after the next one
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from algorithm.errors import EnvError, UserError
+from algorithm.core.errors import EnvError, UserError
 
 
 class Level(IntEnum):

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from algorithm.data import Bool, Double
+from algorithm.core.data import Bool, Double
 from algorithm.env.observations import ROUNDING
 from algorithm.env.spaces import Leaf
 

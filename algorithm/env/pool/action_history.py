@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from algorithm.data import Float
+from algorithm.core.data import Float
 
 _BLOCK_STEPS = 512  # steps that are recorded before they are divided among the episodes
 

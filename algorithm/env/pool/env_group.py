@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.data import Float
+from algorithm.core.data import Float
+from algorithm.core.errors import EnvError, UserError, described
 from algorithm.env.base import Picture
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.single import MakeEnv, SingleEnv, SpaceMismatchError, TimeStep
-from algorithm.errors import EnvError, UserError, described
 
 
 @dataclass(frozen=True, kw_only=True)

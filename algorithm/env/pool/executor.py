@@ -7,14 +7,14 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from algorithm.data import Float
+from algorithm.core.data import Float
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Picture
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure
 from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.pool.watchdog import Watchdog
 from algorithm.env.single import ActionDecoder, MakeEnv
-from algorithm.errors import EnvError
-from algorithm.spec import AgentSpec
 
 
 class Executor(Protocol):

@@ -170,7 +170,7 @@ def _end_parent(pid: int, silent: float) -> None:
 
 
 def _print_error(what: str, *, where: str, why: str, fix: str) -> None:
-    """Print in the format of :func:`algorithm.errors.explain`, which cannot be imported here."""
+    """Print in the format of :func:`algorithm.core.errors.explain`, which cannot be imported here."""
     with contextlib.suppress(OSError):
         os.write(2, f"error: {what}\n  where  {where}\n  why    {why}\n  to do  {fix}\n".encode())
 

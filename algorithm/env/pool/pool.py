@@ -8,7 +8,8 @@ from itertools import chain
 import numpy as np
 from typing_extensions import override
 
-from algorithm.data import Array, Bool, Float, Int, State
+from algorithm.core.data import Array, Bool, Float, Int, State
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.base import (
     EpisodeSeed,
     Observation,
@@ -24,7 +25,6 @@ from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.executor import Executor
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.pool.resume_check import find_differences, spec_as_json, split_actions, why_not_repeatable
-from algorithm.spec import DEFAULT_BEHAVIOUR, AgentSpec
 
 
 class EnvPool(VecEnv):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from algorithm.core.errors import EnvError
 from algorithm.env.base import Fault, OnFault
 from algorithm.env.pool.env_group import GroupFailure
-from algorithm.errors import EnvError
 
 
 class RestartBudget:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Array, Bool, Float, State
+from algorithm.core.data import Array, Bool, Float, State
+from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.step_buffers import StepBuffers
-from algorithm.spec import AgentSpec
 
 
 def spec_as_json(spec: AgentSpec) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from types import TracebackType
 
 import numpy as np
 
+from algorithm.core.errors import EnvError
 from algorithm.env.pool.monitor_process import exit_now, monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
-from algorithm.errors import EnvError
 
 CLOSE_TIMEOUT = 10.0
 """Seconds within which simulators are released."""

@@ -16,20 +16,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
 
-from algorithm.env.pool.env_group import EnvGroup, GroupFailure
-from algorithm.env.pool.monitor_process import become_group_leader, kill_group
-from algorithm.env.pool.process_exit import exit_process, exits_as_errors
-from algorithm.env.pool.step_buffers import SharedStepBuffers
-from algorithm.env.single import ActionDecoder, MakeEnv
-from algorithm.errors import EnvError, UserError, described
-from algorithm.spec import AgentSpec
-from algorithm.streams import Lasting
-from algorithm.system.processes import (
+from algorithm.core.errors import EnvError, UserError, described
+from algorithm.core.spec import AgentSpec
+from algorithm.core.streams import Lasting
+from algorithm.core.system.processes import (
     STOP_SIGNALS,
     end_with_parent,
     handle_signal,
     print_stacks_on_request,
 )
+from algorithm.env.pool.env_group import EnvGroup, GroupFailure
+from algorithm.env.pool.monitor_process import become_group_leader, kill_group
+from algorithm.env.pool.process_exit import exit_process, exits_as_errors
+from algorithm.env.pool.step_buffers import SharedStepBuffers
+from algorithm.env.single import ActionDecoder, MakeEnv
 
 LOG_BYTES = 16 * 2**20
 """Size of a worker's output file beyond which only its end is kept."""

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from algorithm.data import Float
+from algorithm.core.data import Float
+from algorithm.core.errors import EnvError
+from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.executor import Executor
@@ -19,8 +21,6 @@ from algorithm.env.pool.step_buffers import SharedStepBuffers
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
 from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess, ignore_text
 from algorithm.env.single import MakeEnv
-from algorithm.errors import EnvError
-from algorithm.system.processes import start_resource_tracker
 
 
 class WorkerExecutor(Executor):

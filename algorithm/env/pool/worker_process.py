@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from algorithm.core.errors import EnvError
+from algorithm.core.system.processes import request_stacks
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.pool.worker import WorkerReady, WorkerRefusal, run_worker, truncate_log
 from algorithm.env.single import MakeEnv
-from algorithm.errors import EnvError
-from algorithm.system.processes import request_stacks
 
 _STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
 START_TIMEOUT = 60.0  # seconds at least for a process to start and build its sub-environments

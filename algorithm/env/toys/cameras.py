@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.data import Double
+from algorithm.core.data import Double
 from algorithm.env.toys.basic import Toy
 
 _REACH = 0.9  # positions and answers lie in [-0.9, 0.9]

@@ -16,12 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.launch import launcher
+from algorithm.core.system.files import replace
 from algorithm.env.config import BuildPath
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.worker import truncate_log
-from algorithm.errors import EnvError, UsageError
-from algorithm.launch import launcher
-from algorithm.system.files import replace
 
 _LOGGER = logging.getLogger(__name__)
 # Seconds to wait: for a voluntary end, after SIGTERM, after SIGKILL.

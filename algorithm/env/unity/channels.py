@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from algorithm.core.errors import EnvError, UsageError, UserError, described
+from algorithm.core.seeding import stream_seed
 from algorithm.env.config import UnityArgs
 from algorithm.env.env_id import import_source, resolve_env_id
 from algorithm.env.install_hints import advice
 from algorithm.env.rules import EnvParameter
 from algorithm.env.unity.package import load
-from algorithm.errors import EnvError, UsageError, UserError, described
-from algorithm.seeding import stream_seed
 
 _OWN_KEY = "base_config.unity_args.side_channels"
 _WATCHED_SIZE = (1280, 720)

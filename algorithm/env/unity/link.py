@@ -19,10 +19,10 @@ from typing import Any, Literal, TypeVar
 import psutil
 from typing_extensions import override
 
+from algorithm.core.errors import UsageError
+from algorithm.core.system.processes import allow_reuse
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.unity.package import load
-from algorithm.errors import UsageError
-from algorithm.system.processes import allow_reuse
 
 Listen = Literal["loopback", "all"]
 

@@ -21,7 +21,7 @@ from types import ModuleType
 
 from typing_extensions import override
 
-from algorithm.errors import EnvError
+from algorithm.core.errors import EnvError
 
 _RELEASE = "0.28.0"
 _MESSAGES = "mlagents_envs.communicator_objects."

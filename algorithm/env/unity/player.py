@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from algorithm.core.errors import EnvError, UserError, described
 from algorithm.env.config import UnityArgs
 from algorithm.env.unity.build import PlayerProcess, build_arguments, find_build
 from algorithm.env.unity.link import LinkError, Listen, PlayerLink
 from algorithm.env.unity.package import load
 from algorithm.env.unity.spaces import UnityBehaviour
-from algorithm.errors import EnvError, UserError, described
 
 EDITOR_PORT = 5004
 """Port that the Unity Editor calls; it cannot be told another one."""

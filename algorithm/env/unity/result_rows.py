@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Int
+from algorithm.core.data import Int
+from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.unity.spaces import AgentStates
-from algorithm.spec import AgentSpec
 
 
 class ResultRows:

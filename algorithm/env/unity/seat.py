@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Float
+from algorithm.core.data import Float
 from algorithm.env.base import EpisodeSeed
 from algorithm.env.config import UnityArgs
 from algorithm.env.rules import EnvParameter

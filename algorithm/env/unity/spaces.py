@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.data import Array, Bool, Float
-from algorithm.errors import EnvError
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.data import Array, Bool, Float
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties: no structure, an axis of an image
 _CHANNELS_FIRST = (_NONE, _TRANSLATIONAL, _TRANSLATIONAL)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.system.display import has_display
 from algorithm.env.config import without_team
 from algorithm.env.unity.seat import Seat
-from algorithm.errors import EnvError, UsageError
-from algorithm.system.display import has_display
 
 _KEY = "base_config.unity_args.no_graphics"
 

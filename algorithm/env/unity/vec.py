@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from algorithm.data import Float, State
+from algorithm.core.data import Float, State
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import AgentSpec
 from algorithm.env.base import EpisodeSeed, ResetResult, StepResult, VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.pool.env_group import GroupFailure
@@ -24,8 +26,6 @@ from algorithm.env.unity.result_rows import ResultRows
 from algorithm.env.unity.seat import AgentNumbers, PlayerMessage, PlayerSetup, Seat, UnityOptions
 from algorithm.env.unity.spaces import UnityBehaviour, changed_spaces
 from algorithm.env.unity.start import absent, behaviour_names, black_images, late, use_graphics
-from algorithm.errors import EnvError
-from algorithm.spec import AgentSpec
 
 _CANNOT_RESUME = "a player cannot be set back"
 

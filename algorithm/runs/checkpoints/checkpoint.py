@@ -22,8 +22,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from algorithm.data import Array
-from algorithm.errors import StorageError, described
+from algorithm.core.data import Array
+from algorithm.core.errors import StorageError, described
+from algorithm.core.system.files import rename, sync_folder
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.manifest import (
     INDEX,
@@ -49,7 +50,6 @@ from algorithm.runs.checkpoints.segments import (
     try_to_remove,
 )
 from algorithm.runs.files import json_text, make_folder, remove_unfinished, write_durably
-from algorithm.system.files import rename, sync_folder
 
 GIVEN_UP = "replay.given_up.json"
 """File name of the index after the checkpoint's replay was removed."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from algorithm.config.flag_types import Ckpt
-from algorithm.errors import StorageError
-from algorithm.reading import read_json
+from algorithm.core.errors import StorageError
+from algorithm.core.reading import read_json
 from algorithm.runs.checkpoints.checkpoint import (
     Checkpoint,
     Snapshot,
@@ -29,6 +28,7 @@ from algorithm.runs.checkpoints.checkpoint import (
 )
 from algorithm.runs.checkpoints.segments import try_to_remove
 from algorithm.runs.files import write_json
+from algorithm.runs.names import Ckpt
 
 Replays = Literal["always", "last", "never"]
 """Checkpoints that keep the replay: all, only the newest, or none."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from algorithm.errors import StorageError, described
-from algorithm.reading import open_plain, parse_json, read_bytes
+from algorithm.core.errors import StorageError, described
+from algorithm.core.reading import open_plain, parse_json, read_bytes
 from algorithm.runs.files import json_text
 
 SCHEMA = 5

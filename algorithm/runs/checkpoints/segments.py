@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.data import Array
+from algorithm.core.data import Array
+from algorithm.core.system.files import sync, sync_folder
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import CHUNK_BYTES, ArrayChunks, Records, SegmentFile
 from algorithm.runs.checkpoints.manifest import Entry, check_hash, damaged, open_listed
 from algorithm.runs.files import make_folder, put
-from algorithm.system.files import sync, sync_folder
 
 PATTERN = "seg_*.npy"
 """Pattern of all files written here."""

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm import families
-from algorithm.errors import StorageError
-from algorithm.plugins import PLUGIN_METRICS
-from algorithm.reading import read_text
+from algorithm.agents import registry as families
+from algorithm.core.errors import StorageError
+from algorithm.core.plugins import PLUGIN_METRICS
+from algorithm.core.reading import read_text
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.runs.files import write_text
 from algorithm.runs.logs.events import EVENT_FILES, EventRow, EventSink, LoggedPicture
 from algorithm.runs.logs.sinks import (
@@ -33,7 +34,6 @@ from algorithm.runs.logs.sinks import (
 )
 from algorithm.runs.logs.wandb_sink import NoUpload, Upload
 from algorithm.runs.names import behaviour_level
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 _TOO_MANY = 2**53  # steps: beyond it not every integer is a float
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from algorithm.errors import StorageError, visible
-from algorithm.reading import open_plain
+from algorithm.core.errors import StorageError, visible
+from algorithm.core.reading import open_plain
 from algorithm.runs.files import GrowingFile
 
 _LARGEST = 2**50  # bytes; only its end is read

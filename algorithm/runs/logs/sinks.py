@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from algorithm.errors import StorageError
-from algorithm.reading import parse_json, read_bytes
+from algorithm.core.errors import StorageError
+from algorithm.core.reading import parse_json, read_bytes
 from algorithm.runs.files import GrowingFile, write_text
 
 MOST = 2**30

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from algorithm.core.errors import UsageError
+from algorithm.core.reading import read_bytes
 from algorithm.env.install_hints import install_command
-from algorithm.errors import UsageError
-from algorithm.reading import read_bytes
 from algorithm.runs.config import WandbConfig
 from algorithm.runs.logs.sinks import MOST, Row
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.errors import StorageError, UsageError
+from algorithm.core.errors import StorageError, UsageError
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 
 RECORD = {"generation": 0, "member": 1, "score": None}

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from algorithm.errors import ModelError, NumericalError, StorageError
+from algorithm.core.errors import ModelError, NumericalError, StorageError
+from algorithm.core.seeding import stream
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
-from algorithm.seeding import stream
 from ds.evolver import networks
 from ds.evolver.networks import FLOOR, LARGEST_STD, draw_networks
 from tests.batches import small_sac
@@ -235,7 +235,7 @@ def test_memory_does_not_grow_with_a_tensor(tmp_path):
 PEAK = """
 import sys
 from pathlib import Path
-from algorithm.seeding import stream
+from algorithm.core.seeding import stream
 from ds.evolver.networks import draw_networks
 folder = Path(sys.argv[1])
 draw_networks([folder / "one", folder / "two"], folder / "out", lambda name: stream(1, name))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Trace, VecEnv
 from algorithm.env.pool import action_history as history
 from algorithm.env.pool.action_history import ActionHistory
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.toys_vector import diary_seed
 
 SEEDS = episode_seeds(5, "train")

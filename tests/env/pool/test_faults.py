@@ -13,13 +13,13 @@ import numpy as np
 import psutil
 import pytest
 
+from algorithm.core.errors import EnvError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.single import as_bool, as_number
-from algorithm.errors import EnvError
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.toys_vector import diary_seed
 
 SEEDS = episode_seeds(7, "train")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.pool.env_group import GroupFailure
 from algorithm.env.pool.pool import EnvPool
 from algorithm.env.pool.step_buffers import StepBuffers
-from algorithm.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 
 
 class Scripted:

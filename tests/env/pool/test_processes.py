@@ -15,15 +15,15 @@ import numpy as np
 import psutil
 import pytest
 
-from algorithm.console.base import LineConsole
+from algorithm.app.console.base import LineConsole
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool import watchdog, worker
 from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import EnvError
 from algorithm.experience.faults import Faults
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from algorithm.train.signals import StoppedError, StopRequest
 
 

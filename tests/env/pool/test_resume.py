@@ -13,13 +13,13 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.data import State
+from algorithm.core.data import State
+from algorithm.core.errors import EnvError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.errors import EnvError
-from algorithm.seeding import episode_seeds
-from algorithm.spec import DEFAULT_BEHAVIOUR
 from tests.toys_vector import DiaryVector, diary_seed
 
 SEEDS = episode_seeds(5, "train")

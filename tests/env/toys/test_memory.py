@@ -10,9 +10,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
 from algorithm.env.toys.memory import MemoryToy
-from algorithm.spec import DEFAULT_BEHAVIOUR
 
 Look = tuple[float, ...]
 Policy = Callable[[list[Look]], int]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.config import UnityArgs
 from algorithm.env.rules import EnvParameter, read_parameters, wrong_parameters
 from algorithm.env.unity.channels import PlayerChannels, Statistics, load_channels
-from algorithm.errors import EnvError, UsageError
 from tests.unity_player.channels import ECHO, Channels, packed_string, split
 
 SAMPLED = {

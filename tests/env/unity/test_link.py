@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
+from algorithm.core.errors import UsageError
 from algorithm.env.unity.link import LinkError, PlayerLink
 from algorithm.env.unity.package import load
-from algorithm.errors import UsageError
 
 load()
 

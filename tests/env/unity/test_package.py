@@ -113,7 +113,7 @@ def test_another_release_is_refused_and_the_right_one_named(tmp_path):
     (other / "communicator_objects" / "command_pb2.py").write_text("DESCRIPTOR = None\n")
     code = (
         "from algorithm.env.unity.package import load\n"
-        "from algorithm.errors import EnvError\n"
+        "from algorithm.core.errors import EnvError\n"
         "for _ in range(2):\n"
         "    try:\n        load()\n"
         "    except EnvError as error:\n        print(error.what, error.why, error.fix, sep='|')\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.config import BuildPath, UnityArgs
 from algorithm.env.pool import worker
 from algorithm.env.unity import build
@@ -24,7 +25,6 @@ from algorithm.env.unity.player import (
     open_player,
     player_options,
 )
-from algorithm.errors import EnvError, UsageError
 from tests.env.unity.test_link import free_port
 from tests.unity_player import ROOT, make_build
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
+from algorithm.app.check.check_unity import _Record
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.checks.finding import Level
-from algorithm.preflight.check_unity import _Record
-from algorithm.spec import ActionSpec, AgentSpec, ObsSpec
 from main import main
 from tests.unity_player.compare import read_ledgers
 from tests.unity_player.test_training import write_task

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from algorithm.core.errors import EnvError
 from algorithm.env.unity.spaces import UnityBehaviour, decode_images
-from algorithm.errors import EnvError
 from tests.env.unity.scripted import sensor
 from tests.unity_player.selfcheck import all_sensors, pattern
 from tests.unity_player.sensors import Buffer, Camera, png

@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from algorithm.app.check.replay_consistency import RandomPolicy
+from algorithm.app.console.base import LineConsole
 from algorithm.config.schema import Config
-from algorithm.console.base import LineConsole
-from algorithm.data import Float, StepBatch
+from algorithm.core.data import Float, StepBatch
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.unity.player import PlayerEnd, PlayerError
 from algorithm.env.unity.seat import UnityOptions
 from algorithm.env.unity.vec import UnityVecEnv
-from algorithm.errors import EnvError, UsageError
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop
-from algorithm.preflight.replay_consistency import RandomPolicy
-from algorithm.seeding import episode_seeds
 from tests.env.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
 
 BALL, CUBE = "Ball?team=0", "Cube?team=0"

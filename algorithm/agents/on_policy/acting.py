@@ -1,0 +1,80 @@
+"""Acting with the policy of an on-policy family, in the learner's process and elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from algorithm.actions.actor import Actor
+from algorithm.actions.parts import make_parts
+from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.networks import make_networks
+from algorithm.agents.on_policy.config import own_block
+from algorithm.agents.on_policy.networks import NETWORKS
+from algorithm.agents.roles import Acting, BehaviourConfig, RemoteLimits
+from algorithm.core.seeding import stream, stream_seed
+from algorithm.core.spec import AgentSpec
+from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.loader import Networks, NnFile
+from algorithm.nn.normalise import NoNormaliser, Normaliser
+
+CLIP = 10.0
+"""Bound of normalised observations, in standard deviations (The 37 Implementation Details, 29)."""
+
+SHORTEST = 16
+"""Transitions of a remote actor's segments, at least, in rollouts that have as many."""
+
+
+def clipping(spec: AgentSpec) -> AgentSpec:
+    """Return the spec with continuous actions that are clipped, not squashed."""
+    return replace(spec, action=replace(spec.action, squash="clip"))
+
+
+def make_acting_model(
+    spec: AgentSpec, networks: Networks, *, normalised: bool, device: torch.device
+) -> ActingModel:
+    """Return the networks that act; normalised: observations by their statistics."""
+    return ActingModel(
+        (Normaliser(spec.obs, CLIP) if normalised else NoNormaliser()).to(device),
+        networks.rep.to(device),
+        networks.built["ModelPolicy"].to(device),
+    )
+
+
+def acting_parts(model: ActingModel) -> dict[str, nn.Module]:
+    """Return the modules that act, by name."""
+    return {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
+
+
+def new_actor(spec: AgentSpec, model: ActingModel, *, device: torch.device, seed: int) -> Actor:
+    """Return a policy that draws from the distribution itself."""
+    return Actor(model, make_parts(spec.action), device=device, exploring=False, seed=seed)
+
+
+def make_acting(
+    spec: AgentSpec,
+    config: BehaviourConfig,
+    *,
+    nn_file: NnFile | None,
+    behaviour: str,
+    run_seed: int,
+    own_seed: int,
+    device: torch.device,
+) -> Acting:
+    """Build the policy of a remote actor, and the modules that its weights are loaded into."""
+    spec = clipping(spec)
+    networks = make_networks(spec, config, nn_file, NETWORKS, run_seed, behaviour)
+    normalised = config.sac_config.use_normalization
+    model = make_acting_model(spec, networks, normalised=normalised, device=device)
+    actor = new_actor(spec, model, device=device, seed=stream_seed(own_seed, "acting", behaviour))
+    warm_up = stream(own_seed, "warm-up", behaviour)
+    return Acting(BehaviourPolicy(spec, actor, warm_up, warming_up=False), acting_parts(model))
+
+
+def remote_limits(config: BehaviourConfig) -> RemoteLimits:
+    """Return limits on what remote actors send: short segments, of which several actors share a rollout."""
+    own = own_block(config)
+    length = min(own.rollout_step, max(SHORTEST, own.rollout_step // 8))
+    return RemoteLimits(max_length=length, max_lag=None if own.use_vtrace else 1)

@@ -1,0 +1,120 @@
+"""Rewards of extensions, computed once for a rollout, and the learning of their networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import UsageError
+from algorithm.extensions.base import Context, Extension, OwnSteps
+from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.encoding import States, make_encoding
+from algorithm.nn.optimiser import FlatAdam
+from algorithm.nn.protocols import Obs
+
+
+class Bonuses:
+    """Intrinsic rewards of a rollout.
+
+    extensions: of which ``reward_bonus`` and ``own_losses`` are used
+    model:      encoder and normaliser, which get no gradient from here
+    make_step:  constructor of the optimiser of the extensions' own networks
+    burn_in, learn: K and T of a rollout's windows
+    """
+
+    def __init__(
+        self,
+        extensions: Sequence[Extension],
+        model: ActingModel,
+        make_step: Callable[..., FlatAdam],
+        *,
+        burn_in: int,
+        learn: int,
+        device: torch.device,
+    ) -> None:
+        for one in extensions:
+            _check_serves(one)
+        self.extensions = tuple(extension.to(device) for extension in extensions)
+        self._own = OwnSteps(self.extensions, make_step)
+        self.optimisers = self._own.optimisers
+        self._model, self._burn_in, self._learn, self._device = model, burn_in, learn, device
+        self._encoding = make_encoding(model.rep)
+
+    @torch.no_grad()
+    def rewards(
+        self, batch: SequenceBatch, chunk: int, generator: torch.Generator, *, reward_scale: float
+    ) -> Tensor:
+        """Return the sum of the bonuses of the learned transitions [B, T], on the CPU.
+
+        chunk: sequences whose bonuses are computed at once
+        reward_scale: factor that the batch's rewards are learned with
+        """
+        total = torch.zeros(len(batch.reward), self._learn)
+        if not self.extensions:
+            return total
+        for rows in torch.arange(len(total)).split(chunk):
+            part = batch.rows(rows)
+            context = self._context(replace(part, reward=part.reward * reward_scale), generator)
+            for one in self.extensions:
+                bonus = one.reward_bonus(context)
+                if isinstance(bonus, Tensor):
+                    total[rows] += bonus[:, context.learned].cpu()
+        return total
+
+    def update(self, batch: SequenceBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Take a step of the extensions' own networks on these windows; return metrics on the device."""
+        return self._own.update(self._context(batch, generator))
+
+    def _context(self, batch: SequenceBatch, generator: torch.Generator) -> Context:
+        batch = batch.to(self._device)
+        obs = self._model.normaliser(batch.obs)
+        return Context(
+            batch=batch,
+            obs=obs,
+            states=self._states(obs, batch),
+            burn_in=self._burn_in,
+            learn=self._learn,
+            normalise=self._model.normaliser,
+            recode=lambda other: self._states(other, batch),
+            q=_no_critics,
+            target_q=_no_critics,
+            generator=generator,
+        )
+
+    def _states(self, obs: Obs, batch: SequenceBatch) -> States:
+        rep = self._model.rep
+        with torch.no_grad():
+            return self._encoding(rep, rep, obs, batch, burn_in=self._burn_in, learn=self._learn)
+
+    def num_parameters(self) -> Mapping[str, int]:
+        """Return the numbers of trained parameters by extension."""
+        own = {type(one).__name__.lower(): one.own for one in self.extensions}
+        return {name: sum(p.numel() for p in part.parameters()) for name, part in own.items()}
+
+
+def _check_serves(one: Extension) -> None:
+    """Raise UsageError for an extension that does more than on-policy learning uses of it."""
+    kind = type(one)
+    unused = ("auxiliary_losses", "updated")
+    beyond = [name for name in unused if getattr(kind, name) is not getattr(Extension, name)]
+    beyond += ["score_actions"] * (one.num_candidates > 1)
+    if beyond:
+        raise UsageError(
+            f"the extension {kind.__name__} is not for PPO and A2C",
+            where="sac_config.extensions",
+            why=f"it has {' and '.join(beyond)}, and they use reward_bonus and own_losses alone",
+            fix="leave it out, or set algorithm: SAC",
+        )
+
+
+def _no_critics(state: Tensor) -> Tensor:
+    raise UsageError(
+        "an extension asks for values of actions",
+        where="sac_config.extensions",
+        why="PPO and A2C have no critics of actions",
+        fix="leave it out, or set algorithm: SAC",
+    )

@@ -1,0 +1,287 @@
+"""The keys of ``ppo_config`` and ``a2c_config``. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from algorithm.core.fields import AnyConfig, Block, Contradiction, Finite, Positive, Whole, option
+
+_OTHER_ROLLOUT = "fixed: a rollout of that length has been begun, and is in the checkpoint"
+
+_MEANINGLESS = {
+    "siamese": "its losses are made for windows of a replay",
+    "use_prediction": "its losses are made for windows of a replay",
+    "use_rnd": "an action that is chosen among several has another probability than the policy's",
+    "action_noise": "an action with noise has another probability than the policy's",
+    "discrete_dqn_like": "there is no critic of actions",
+    "use_add_with_td": "there are no priorities",
+}
+"""Keys of ``sac_config`` that must be off, and why."""
+
+
+class OnPolicyConfig(Block):
+    """Keys that both families have."""
+
+    rollout_step: Whole = option(
+        2048,
+        "Steps of each environment in a rollout, after which the networks learn from it.",
+        ge=1,
+        resume=_OTHER_ROLLOUT,
+    )
+    sequence_step: Whole = option(
+        32,
+        "With a memory: steps of the sequences that a rollout is cut into, no more than rollout_step.",
+        ge=2,
+    )
+    shared: bool = option(
+        True,
+        "One encoder for policy and values. false: values have one of their own.",
+        resume="fixed: an encoder would be without what it has learned",
+    )
+    learning_rate: Finite = option(0.0003, "Step size of the networks.", gt=0)
+    gae_lambda: Finite = option(
+        0.95,
+        "λ of generalised advantages. 1: whole returns; 0: one step.",
+        ge=0,
+        le=1,
+    )
+    value_coef: Finite = option(0.5, "Weight of (V − R)² in the loss.", ge=0)
+    entropy_coef: Finite = option(0.0, "Weight of the policy's entropy in the loss.", ge=0)
+    max_grad_norm: Positive | None = option(
+        0.5, "Gradients longer than this are shortened to it. null: none is."
+    )
+    use_vtrace: bool = option(
+        True,
+        "With actors in other processes: correct advantages for the older weights that have acted (V-trace). "
+        "false: segments made with weights more than one version old are dropped.",
+    )
+
+    @property
+    def sequence(self) -> int:
+        """Steps of a sequence with a memory: those of an environment's rollout at most."""
+        return min(self.sequence_step, self.rollout_step)
+
+
+class PpoConfig(OnPolicyConfig):
+    """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
+
+    num_epoch: Whole = option(10, "Times that a rollout is learned from.", ge=1)
+    num_minibatch: Whole = option(
+        32, "Parts of about the same size that a rollout is split into, each one update.", ge=1
+    )
+    clip: Positive = option(
+        0.2, "How far the ratio of the probabilities of an action may usefully move from 1."
+    )
+    clip_schedule: Literal["constant", "linear"] = option("constant", "linear: clip falls to 0 at max_step.")
+    clip_value: Positive | None = option(
+        None, "How far a value may usefully move from that before the update. null: any."
+    )
+    normalise_advantage: Literal["minibatch", "rollout", "none"] = option(
+        "minibatch", "Over what advantages get mean 0 and standard deviation 1."
+    )
+    target_kl: Positive | None = option(
+        None, "No more updates of a rollout once 1.5 times this KL divergence is passed. null: all."
+    )
+
+
+class A2cConfig(OnPolicyConfig):
+    """Advantage actor-critic: the synchronous form of A3C (Mnih et al. 2016, arXiv 1602.01783)."""
+
+    rollout_step: Whole = option(
+        5,
+        "Steps of each environment in a rollout, after which the networks learn from it.",
+        ge=1,
+        resume=_OTHER_ROLLOUT,
+    )
+    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
+    gae_lambda: Finite = option(
+        1.0, "λ of generalised advantages. 1: whole returns; 0: one step.", ge=0, le=1
+    )
+    entropy_coef: Finite = option(0.01, "Weight of the policy's entropy in the loss.", ge=0)
+    use_tf_rms: bool = option(
+        True,
+        "RMSprop as TensorFlow has it, its constant inside the root. false: as PyTorch.",
+        resume="fixed: the optimiser's numbers mean something else",
+    )
+
+    @property
+    def num_epoch(self) -> int:
+        """A rollout is learned from once."""
+        return 1
+
+    @property
+    def num_minibatch(self) -> int:
+        """A rollout is one batch."""
+        return 1
+
+    @property
+    def clip(self) -> float:
+        """Nothing is clipped: with one update of a rollout the ratio is 1."""
+        return math.inf
+
+    @property
+    def clip_schedule(self) -> Literal["constant"]:
+        """Nothing is clipped."""
+        return "constant"
+
+    @property
+    def clip_value(self) -> None:
+        """Nothing is clipped."""
+        return
+
+    @property
+    def normalise_advantage(self) -> Literal["none"]:
+        """Advantages are as they are."""
+        return "none"
+
+    @property
+    def target_kl(self) -> None:
+        """There is one update, which is made."""
+        return
+
+
+CLONES = True
+"""One loss trains encoder and policy, so demonstrated actions can."""
+
+BLOCKS = {"PPO": "ppo_config", "A2C": "a2c_config"}
+"""Family -> its block."""
+
+
+def own_block(config: AnyConfig) -> PpoConfig | A2cConfig:
+    """Return the keys of the family that a configuration chooses."""
+    own: PpoConfig | A2cConfig = getattr(config, BLOCKS[config.algorithm])
+    return own
+
+
+SHARED = frozenset(
+    [
+        "nn",
+        "seed",
+        "network_seed",
+        "threads",
+        "matmul_precision",
+        "gamma",
+        "seq_encoder",
+        "burn_in_step",
+        "curiosity",
+        "curiosity_strength",
+        "extensions",
+        "learning_rate_schedule",
+        "use_normalization",
+        "reward_scaling",
+        "write_summary_per_step",
+        "save_model_per_step",
+        "random_params",
+    ]
+)
+"""Keys of ``sac_config`` that both families have."""
+
+
+_NETWORKS = {
+    "q": "has no critics of actions",
+    "rep.random_shift": "learns what it saw",
+}
+"""Keys of ``nn_config`` that say nothing, and why."""
+
+
+def _other_envs(old: AnyConfig, new: AnyConfig) -> str:
+    if new.base_config.n_envs < old.base_config.n_envs:
+        return (
+            "fixed: the rollout in the checkpoint is of rollout_step · n_envs steps, and fewer environments "
+            "have no room for it"
+        )
+    return "free: the open episodes end as truncated, and a rollout has more steps"
+
+
+RESUME_RULES = {"base_config.n_envs": _other_envs}
+"""Rules of keys outside of the families' blocks; see :func:`algorithm.agents.registry.resume_rule`."""
+
+
+def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
+    """Return why a key says nothing with on-policy learning, and what to do; None where it says something."""
+    if block == "replay_config":
+        return f"{algorithm} has no replay: it learns from the last rollout", "leave it out"
+    if block == "nn_config" and key in _NETWORKS:
+        return f"{algorithm} {_NETWORKS[key]}", "leave it out"
+    if block != "sac_config" or key in SHARED or key in _MEANINGLESS:
+        return None
+    own = BLOCKS[algorithm]
+    known = key in (PpoConfig if algorithm == "PPO" else A2cConfig).model_fields
+    fix = f"set {own}.{key}" if known else "leave it out"
+    return f"it is SAC's, and algorithm is {algorithm}", fix
+
+
+def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
+    """Yield a line for each key that is set and has no effect, and for a training without an update.
+
+    warm_up: steps before the first update
+    """
+    name = BLOCKS[config.algorithm]
+    own, base, sac = getattr(config, name), config.base_config, config.sac_config
+    if 0 < base.max_step < warm_up:
+        yield (
+            f"nothing will be learned: a rollout has {own.rollout_step * base.n_envs:,} steps "
+            f"({name}.rollout_step times base_config.n_envs), the first update comes after {warm_up:,}, and "
+            f"the training ends at {base.max_step:,}"
+        )
+    if sac.seq_encoder is None and own.sequence_step != type(own).model_fields["sequence_step"].default:
+        yield f"{name}.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
+
+
+def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield what cannot be with on-policy learning; all keys are dotted from the top level."""
+    sac, name = config.sac_config, BLOCKS[config.algorithm]
+    own = getattr(config, name)
+    for key, why in _MEANINGLESS.items():
+        if getattr(sac, key):
+            yield Contradiction(
+                (f"sac_config.{key}", "algorithm"), f"not with {config.algorithm}: {why}", f"leave {key} out"
+            )
+    if config.base_config.preset:
+        yield Contradiction(
+            ("base_config.preset", "algorithm"),
+            f"not with {config.algorithm}: presets are of SAC's critics",
+            "leave preset out",
+        )
+    if config.base_config.noise_increasing_rate:
+        yield Contradiction(
+            ("base_config.noise_increasing_rate", "algorithm"),
+            f"not with {config.algorithm}: {_MEANINGLESS['action_noise']}",
+            "leave noise_increasing_rate out",
+        )
+    if sac.seq_encoder and not own.shared:
+        yield Contradiction(
+            (f"{name}.shared", "sac_config.seq_encoder"),
+            "the memory of a second encoder is not stored: only the policy's acts",
+            f"leave {name}.shared or seq_encoder out",
+        )
+    size, parts = own.rollout_step * config.base_config.n_envs, own.num_minibatch
+    if parts > 1 and size // parts < 2:
+        yield Contradiction(
+            (f"{name}.num_minibatch", f"{name}.rollout_step"),
+            f"{size} steps of a rollout cannot be split into {parts} parts of two or more",
+            "lower num_minibatch, or raise rollout_step or n_envs",
+        )
+    elif sac.seq_encoder and size // own.sequence < parts:
+        yield Contradiction(
+            (f"{name}.num_minibatch", f"{name}.sequence_step"),
+            f"with a memory {size} steps of a rollout are {size // own.sequence} sequences of "
+            f"{own.sequence}, too few for {parts} parts",
+            "lower num_minibatch or sequence_step, or raise rollout_step or n_envs",
+        )
+    falls = [
+        key
+        for key, schedule in (
+            ("sac_config.learning_rate_schedule", sac.learning_rate_schedule),
+            (f"{name}.clip_schedule", own.clip_schedule),
+        )
+        if schedule == "linear"
+    ]
+    if falls and config.base_config.max_step < 0:
+        yield Contradiction(
+            (falls[0], "base_config.max_step"),
+            "it shall fall to 0 at max_step, and there is none",
+            "set base_config.max_step",
+        )

@@ -1,0 +1,25 @@
+"""PPO and A2C as families."""
+
+from __future__ import annotations
+
+from algorithm.agents.on_policy.acting import make_acting, remote_limits
+from algorithm.agents.on_policy.agent import OnPolicyAgent
+from algorithm.agents.on_policy.health import WATCHED, make_rules
+from algorithm.agents.on_policy.metrics import READOUTS
+from algorithm.agents.on_policy.networks import NETWORKS
+from algorithm.agents.roles import Family
+
+FAMILIES = {
+    name: Family(
+        name=name,
+        make_agent=OnPolicyAgent,
+        make_acting=make_acting,
+        remote_limits=remote_limits,
+        networks=NETWORKS,
+        health_rules=make_rules,
+        watched=WATCHED,
+        readouts=READOUTS,
+        always_saved=True,
+    )
+    for name in ("PPO", "A2C")
+}

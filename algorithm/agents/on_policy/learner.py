@@ -1,0 +1,400 @@
+"""The on-policy learner: updates of networks from rollouts, without environment, replay or files."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from algorithm.actions.parts import make_parts
+from algorithm.agents.on_policy.acting import make_acting_model
+from algorithm.agents.on_policy.bonuses import Bonuses
+from algorithm.agents.on_policy.cloning import Cloning
+from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.networks import check_norms, make_encoders
+from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
+from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import ModelError
+from algorithm.core.seeding import restore_generator
+from algorithm.core.spec import AgentSpec
+from algorithm.extensions.base import Extension
+from algorithm.nn.acting_model import TrainingMode
+from algorithm.nn.augment import RandomShift
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.loader import Networks
+from algorithm.nn.normalise import Normaliser
+from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms, below
+from algorithm.nn.protocols import Obs
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.ops.densities import normal_entropy
+from algorithm.ops.discrete import branch_log_probs
+from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
+
+EPSILON = 1e-5
+"""Addend of both optimisers' divisors (The 37 Implementation Details, 3)."""
+
+LARGEST_FIRST_RATIO = 0.01
+"""Largest |log ρ| in the first update of a rollout, in which ρ is 1 but for rounding."""
+
+_ENTROPY_OF_ONE = 0.5 * math.log(2.0 * math.pi * math.e)  # of a normal distribution with σ = 1
+
+_CHUNK = 1024  # sequences whose values are computed at once
+
+
+class _Metrics:
+    """Metrics of the updates of a rollout, on the device until all of them are there."""
+
+    def __init__(self) -> None:
+        self._found: list[Mapping[str, Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, metrics: Mapping[str, Tensor]) -> None:
+        self._found.append(metrics)
+
+    def means(self) -> dict[str, float]:
+        """Return the mean of each over all updates."""
+        names = self._found[0] if self._found else ()
+        return {name: float(torch.stack([one[name] for one in self._found]).mean()) for name in names}
+
+
+class OnPolicyLearner:
+    """Networks of one agent, and their updates.
+
+    spec:     observations and actions, with ``squash: clip``
+    networks: the task's
+    own:      the family's block of keys
+    gamma:    discount factor
+    normalised, scaled: observations by their statistics, rewards by the spread of the returns
+    burn_in:  K, tokens that attention sees before a sequence. Its caches while acting are those of networks
+              before the last update, so there the ratio is to the policy before this update.
+    learn:    T, steps of a sequence
+    seed:     of the order of minibatches
+    extensions: whose bonuses are added to the scaled rewards
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        networks: Networks,
+        own: PpoConfig | A2cConfig,
+        *,
+        gamma: float,
+        normalised: bool,
+        scaled: bool,
+        burn_in: int,
+        learn: int,
+        device: torch.device,
+        seed: int,
+        extensions: Sequence[Extension] = (),
+    ) -> None:
+        self.device, self._own, self._gamma, self._burn_in = device, own, gamma, burn_in
+        check_norms(networks)
+        self._encoders = make_encoders(networks, shared=own.shared, device=device)
+        self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
+        self._v = networks.built["ModelV"].to(device).eval()
+        # The policy has acted on images that were not shifted.
+        learning = self._encoders, self.model.policy, self._v
+        self._training_mode = TrainingMode(learning, never=(RandomShift,))
+        self.return_scale = ReturnScale(gamma) if scaled else NoReturnScale()
+        self._action, self._parts = spec.action, make_parts(spec.action)
+        self._skipped = torch.zeros((), device=device)
+        trained = [self.model.rep, self.model.policy, self._v, *self._encoders.own().values()]
+        self._optimiser = self._make_optimiser(trained)
+        limit = own.max_grad_norm or math.inf
+        make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
+        self._bonuses = Bonuses(extensions, self.model, make_own, burn_in=burn_in, learn=learn, device=device)
+        self._cloning: Cloning | None = None
+        self._generator = torch.Generator().manual_seed(seed)
+        self._clip_factor = 1.0
+        self.updates = 0
+
+    def _make_optimiser(self, modules: Sequence[nn.Module]) -> FlatOptimiser:
+        own = self._own
+        rate, limit, skipped = own.learning_rate, own.max_grad_norm or math.inf, self._skipped
+        if isinstance(own, PpoConfig):
+            return FlatAdam(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON)
+        inside = own.use_tf_rms
+        return FlatRms(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON, inside=inside)
+
+    def update(self, batch: SequenceBatch, *, current: bool = True) -> dict[str, float]:
+        """Learn from a rollout; return the means of its updates' metrics. Waits for the device at its end.
+
+        batch:   windows that hold each transition once, of ``ReplayBuffer.chains``
+        current: the present networks have acted, in all of it
+        Raises ModelError if the policy gives other probabilities than while it acted.
+        """
+        own = self._own
+        with self._training_mode():
+            rollout = Rollout(batch, self._burn_in, self._values(batch))
+            corrected = own.use_vtrace and not current
+            if self._burn_in or corrected:
+                self._set_first(rollout)
+            if corrected:
+                rollout.correct()
+            value, target = rollout.estimate(
+                self._bonuses.rewards(batch, _CHUNK, self._generator, reward_scale=self.return_scale.factor),
+                reward_scale=self.return_scale.factor,
+                gamma=self._gamma,
+                trace_decay=own.gae_lambda,
+            )
+            if own.normalise_advantage == "rollout":
+                rollout.normalise()
+            metrics, epochs = _Metrics(), 0
+            for _ in range(own.num_epoch):
+                if not self._epoch(rollout, metrics, checked=current):
+                    break
+                epochs += 1
+            cloned = self._cloning.update(len(metrics), self._generator) if self._cloning else {}
+        return {
+            **metrics.means(),
+            **cloned,
+            "ppo/explained_variance": explained_variance(value, target),
+            "ppo/epochs_done": float(epochs),
+            "ppo/trace_weight": float(rollout.weight[rollout.valid].mean()),
+            "value/target": float(target.mean()) / self.return_scale.factor,
+        }
+
+    @torch.no_grad()
+    def _set_first(self, rollout: Rollout) -> None:
+        """Set log π − log μ of all transitions before the update."""
+        for sequences in torch.arange(len(rollout)).split(_CHUNK):
+            part = rollout.part(sequences).to(self.device)
+            log_ratio, *_ = self._evaluate(part)
+            own = torch.zeros(part.valid.shape, device=self.device)
+            own[part.valid] = log_ratio
+            rollout.first[sequences] = own.cpu()
+
+    def _epoch(self, rollout: Rollout, metrics: _Metrics, *, checked: bool) -> bool:
+        """Make the updates of an epoch; return False if ``target_kl`` has ended it.
+
+        checked: the ratios of the very first update must be 1
+        """
+        order = torch.randperm(len(rollout), generator=self._generator)
+        for sequences in order.tensor_split(min(self._own.num_minibatch, len(order))):
+            found = self._step(rollout.part(sequences).to(self.device), first=checked and not len(metrics))
+            if self._bonuses.extensions:
+                found |= self._bonuses.update(rollout.windows(sequences), self._generator)
+            metrics.add(found)
+            limit = self._own.target_kl
+            if limit is not None and float(found["ppo/approx_kl"]) > 1.5 * limit:
+                return False
+        return True
+
+    def _step(self, part: Minibatch, *, first: bool) -> dict[str, Tensor]:
+        own = self._own
+        clip = own.clip * self._clip_factor
+        advantage, target = part.taken(part.advantage), part.taken(part.target)
+        if own.normalise_advantage == "minibatch" and len(advantage) > 1:
+            advantage = standardised(advantage)
+        log_ratio, entropies, value = self._evaluate(part)
+        if first:
+            self._check_first(log_ratio)
+        policy_loss = (part.taken(part.weight) * surrogate(log_ratio, advantage, clip)).mean()
+        value_loss = value_error(value, part.taken(part.value), target, own.clip_value).mean()
+        mean_entropies = {name: entropy.mean() for name, entropy in entropies.items()}
+        mean_entropy = reduce(operator.add, mean_entropies.values())
+        loss = policy_loss + own.value_coef * value_loss - own.entropy_coef * mean_entropy
+        norm = self._optimiser.step(loss)
+        self.updates += 1
+        with torch.no_grad():
+            moved = log_ratio.detach()
+            change = moved.expm1()  # ρ − 1
+            return {
+                "loss/policy": policy_loss.detach(),
+                "loss/value": value_loss.detach(),
+                "policy/entropy": mean_entropy.detach(),
+                **self._widths(mean_entropies),
+                "ppo/approx_kl": approximate_kl(moved).mean(),
+                "ppo/clip_fraction": (change.abs() > clip).float().mean(),
+                "ppo/ratio_max": change.max() + 1.0,
+                "optim/grad_norm": norm,
+            }
+
+    def _evaluate(self, part: Minibatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Return log π − log μ, entropies of the policy and V of the M transitions of a minibatch."""
+        obs = self.model.normaliser(part.obs)
+        states = self._encoders(obs, part.prev_action, part.carry, part.exists)
+        learned, taken = slice(self._burn_in, None), part.taken
+        state, of_value = (taken(one[:, learned]) for one in states)
+        obs = {name: taken(value[:, learned]) for name, value in obs.items()}
+        policy = self.model.policy(state, obs)
+        logp, choices = taken(part.behaviour_logp), None
+        log_ratio = self._parts.continuous.log_ratio(policy, taken(part.z), logp) - taken(part.first)
+        if policy.logits is not None:
+            mask = None if part.action_mask is None else taken(part.action_mask)
+            choices = branch_log_probs(policy.logits, mask, self._action.branches)
+            chosen = taken(part.action)[:, : self._action.discrete]
+            log_ratio = log_ratio + (choices[0] * chosen).sum(-1) - logp[:, 0]
+        return log_ratio, _entropies(policy, choices), self._v(of_value, obs)
+
+    def _widths(self, entropies: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return metrics of how far the policy spreads its actions."""
+        action, found = self._action, {}
+        if "c" in entropies:  # the inverse of a normal distribution's entropy, ln σ + ½ ln 2πe
+            found["policy/std"] = (entropies["c"] / action.continuous - _ENTROPY_OF_ONE).exp()
+        if "d" in entropies:
+            found["policy/entropy_share"] = entropies["d"] / sum(map(math.log, action.branches))
+        return found
+
+    def _check_first(self, log_ratio: Tensor) -> None:
+        """Raise ModelError unless all ratios are 1, as they are before the first update of a rollout."""
+        off = float(log_ratio.detach().abs().max())
+        if off > LARGEST_FIRST_RATIO:
+            raise ModelError(
+                "the policy gives other probabilities while it learns than while it acted",
+                where="ModelRep and ModelPolicy",
+                why=f"before the first update of a rollout a ratio is {math.exp(off):.4g} instead of 1",
+                fix="leave out of nn.py what differs between training and acting: dropout, batch statistics, "
+                "noise",
+            )
+
+    def _values(self, batch: SequenceBatch) -> Tensor:
+        """Return V [B, T+1] of the learned tokens and of the one behind, on the CPU."""
+        exists = batch.obs_valid
+        if self.model.rep.carry_shape != (0,):
+            return self._values_of(batch.obs, batch.prev_action, batch.carry, exists)
+        # Without a memory a token has one value wherever it stands, and most stand in two windows.
+        tokens = exists.flatten().nonzero()[:, 0]
+        _, first, place = np.unique(batch.ids.flatten()[tokens], return_index=True, return_inverse=True)
+        chosen = tokens[first]
+        obs = {name: value.flatten(0, 1)[chosen].unsqueeze(1) for name, value in batch.obs.items()}
+        prev_action = batch.prev_action.flatten(0, 1)[chosen].unsqueeze(1)
+        carry, alone = batch.carry.new_zeros(len(chosen), 0), exists.new_ones(len(chosen), 1)
+        result = torch.zeros(exists.shape)
+        result[exists] = self._values_of(obs, prev_action, carry, alone)[torch.from_numpy(place), 0]
+        return result
+
+    @torch.no_grad()
+    def _values_of(self, raw: Obs, prev_action: Tensor, carry: Tensor, exists: Tensor) -> Tensor:
+        found, learned = [], slice(self._burn_in, None)
+        for at in range(0, len(exists), _CHUNK):
+            rows = slice(at, at + _CHUNK)
+            obs = self.model.normaliser({name: value[rows].to(self.device) for name, value in raw.items()})
+            tokens = (one[rows].to(self.device) for one in (prev_action, carry, exists))
+            state = self._encoders.for_values(obs, *tokens)
+            shape, state = state[:, learned].shape[:2], state[:, learned].flatten(0, 1)
+            value = self._v(state, {k: v[:, learned].flatten(0, 1) for k, v in obs.items()})
+            found.append(value.view(shape).cpu())
+        return torch.cat(found)
+
+    @property
+    def observations(self) -> int:
+        """Number of observations that the normaliser knows."""
+        normaliser = self.model.normaliser
+        return int(normaliser.count) if isinstance(normaliser, Normaliser) else 0
+
+    @property
+    def skipped(self) -> int:
+        """Updates that were skipped since this learner was made. Waits for the device."""
+        return int(self._skipped)
+
+    def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
+        """Set learning rates, clip and the rate of cloning to so many times those of the configuration."""
+        self._clip_factor = clip
+        for optimiser in (self._optimiser, *self._bonuses.optimisers.values()):
+            optimiser.factor = learning_rate
+        if self._cloning:
+            self._cloning.optimiser.factor = cloning
+
+    def begin_cloning(self, make: Callable[..., Cloning]) -> None:
+        """Clone demonstrations into encoder and policy after each rollout from now on."""
+        flat = self._optimiser.flat
+        self._cloning = make(self.model, flat, self._parts.discrete, skipped=self._skipped)
+
+    def clone(self, n: int) -> dict[str, float]:
+        """Take n steps of behavioural cloning; return the means of their metrics."""
+        assert self._cloning is not None, "the configuration asks for it"
+        with self._training_mode():
+            return self._cloning.update(n, self._generator)
+
+    @property
+    def cloning_steps(self) -> int:
+        """Steps of behavioural cloning so far. Waits for the device."""
+        return self._cloning.steps if self._cloning else 0
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return all state by file: ``model`` and ``optim``. ``updates`` is the one number beside it."""
+        optim = {f"{name}.{k}": v for name, one in self._optimisers() for k, v in one.tensors().items()}
+        optim["random.update"] = self._generator.get_state()
+        optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
+        return {"model": self._modules().state_dict(), "optim": optim}
+
+    def trained(self) -> frozenset[str]:
+        """Return the names in ``model`` of what is trained."""
+        named = self._modules().named_parameters(remove_duplicate=False)
+        return frozenset(name for name, parameter in named if parameter.requires_grad)
+
+    def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
+        """Take over what :meth:`tensors` returned; return whether random numbers continue too.
+
+        Raises ValueError if networks differ in name or shape.
+        """
+        self.roll_back(tensors)
+        optim = tensors["optim"]
+        self.return_scale.load_tensors(below("returns.", optim))
+        self.updates = updates
+        return restore_generator(self._generator, optim["random.update"])
+
+    def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Restore networks, statistics and optimiser; random numbers and the number of updates continue."""
+        self.load_model(tensors["model"])
+        self._load_moments(tensors["optim"])
+
+    def load_model(self, model: Mapping[str, Tensor]) -> None:
+        """Load the networks alone. Raises ValueError if they differ in name or shape."""
+        try:
+            self._modules().load_state_dict(dict(model))
+        except RuntimeError as error:
+            raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
+
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks; ``optim``: of :meth:`tensors`; None: as at first."""
+        self.load_model(model)
+        for _, optimiser in self._optimisers():
+            optimiser.reset()
+        if optim is not None:
+            self._load_moments(optim)
+
+    def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
+        for name, optimiser in self._optimisers():
+            optimiser.load_tensors(below(f"{name}.", optim))
+        self.return_scale.roll_back(below("returns.", optim))
+
+    def num_parameters(self) -> dict[str, int]:
+        """Return the numbers of trained parameters by part."""
+        parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
+        parts |= self._encoders.own()
+        sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+        return {**sizes, **self._bonuses.num_parameters()}
+
+    def _modules(self) -> nn.Module:
+        extensions = nn.ModuleList(self._bonuses.extensions)
+        own = self._encoders.own()
+        return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions, **own})
+
+    def _optimisers(self) -> Iterator[tuple[str, FlatOptimiser]]:
+        yield "all", self._optimiser
+        yield from self._bonuses.optimisers.items()
+        if self._cloning:
+            yield "cloning", self._cloning.optimiser
+
+
+def _entropies(policy: HybridAction, choices: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
+    """Return the entropy [M] of each part, ``c`` and ``d``, a sum over its components or branches.
+
+    choices: log π and π [M, ΣN] of ``branch_log_probs``
+    """
+    found = {}
+    if policy.continuous is not None:
+        found["c"] = normal_entropy(policy.continuous.log_std)
+    if choices is not None:
+        log_probs, probs = choices
+        found["d"] = -(probs * log_probs).sum(-1)
+    return found

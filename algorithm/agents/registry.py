@@ -1,0 +1,87 @@
+"""The algorithm families, one line each: the only file outside of a family that names one.
+
+A package has one family or several: a module ``family`` with ``FAMILIES``, imported for an agent, and two
+optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``,
+``RESUME_RULES``, and ``CLONES`` where demonstrated actions can be cloned, and ``metrics`` with ``METRICS``
+and ``PANELS``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from algorithm.agents import config as shared
+
+if TYPE_CHECKING:  # a configuration is read before numpy is loaded
+    from algorithm.agents.roles import BehaviourConfig, Family
+    from algorithm.core.panels import Panel
+
+FAMILIES: dict[str, str] = {
+    "SAC": "algorithm.agents.sac",
+    "PPO": "algorithm.agents.on_policy",
+    "A2C": "algorithm.agents.on_policy",
+}
+"""``algorithm`` of a configuration -> package."""
+_SHARED = "algorithm.agents"
+
+
+def family(config: BehaviourConfig) -> Family:
+    """Return the family that a behaviour's configuration chooses."""
+    found: Family = importlib.import_module(f"{FAMILIES[config.algorithm]}.family").FAMILIES[config.algorithm]
+    return found
+
+
+def contradictions(config: BehaviourConfig) -> Iterator[Any]:
+    """Yield the contradictions between the chosen family's keys and those of other blocks."""
+    module = _optional(FAMILIES[config.algorithm], "config")
+    yield from shared.contradictions(config, clones=getattr(module, "CLONES", False))
+    if module is not None:
+        yield from module.contradictions(config)
+
+
+def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
+    """Return why a key says nothing with ``algorithm``, and what to do; None where it says something."""
+    for name, package in FAMILIES.items():
+        module = _optional(package, "config")
+        if name != algorithm and block == getattr(module, "BLOCKS", {}).get(name):
+            return (
+                f"{block} is {name}'s, and algorithm is {algorithm}",
+                f"set algorithm: {name}, or leave it out",
+            )
+    module = _optional(FAMILIES[algorithm], "config")
+    judge = getattr(module, "misplaced", None)
+    return judge(algorithm, block, key) if judge else None
+
+
+def resume_rule(algorithm: str, path: str) -> Callable[[Any, Any], str] | None:
+    """Return what a family says of another value of a key when a run is resumed, in place of the key itself.
+
+    The rule has the form of ``resume`` in :func:`algorithm.core.fields.option`.
+    """
+    module = _optional(FAMILIES[algorithm], "config")
+    rules: Mapping[str, Callable[[Any, Any], str]] = getattr(module, "RESUME_RULES", {})
+    return rules.get(path)
+
+
+def metrics() -> Mapping[str, str]:
+    """Return the names that agents of any family may log, with their meaning."""
+    return {name: text for module in _metrics() for name, text in module.METRICS.items()}
+
+
+def panels() -> tuple[Panel, ...]:
+    """Return the charts that a report has for the agents of any family; one without data is left out."""
+    return tuple(one for module in _metrics() for one in module.PANELS)
+
+
+def _metrics() -> list[ModuleType]:
+    modules = (_optional(package, "metrics") for package in (*dict.fromkeys(FAMILIES.values()), _SHARED))
+    return [module for module in modules if module is not None]
+
+
+def _optional(package: str, name: str) -> ModuleType | None:
+    full = f"{package}.{name}"
+    return importlib.import_module(full) if find_spec(full) is not None else None

@@ -1,0 +1,369 @@
+"""The Soft Actor-Critic learner: updates of networks from batches, without environment, replay or files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.agents.sac.compiled_update import (
+    CompiledUpdates,
+    EagerUpdates,
+    Turn,
+    UpdateNoise,
+    UpdateOutput,
+    Updates,
+)
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.critic import choose_reduce
+from algorithm.agents.sac.critic_update import CriticUpdate
+from algorithm.agents.sac.heads import make_heads
+from algorithm.agents.sac.model import Model, check_norms, flatten_time
+from algorithm.agents.sac.values import make_values
+from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.seeding import restore_generator
+from algorithm.core.spec import AgentSpec
+from algorithm.extensions.base import Context, Extension, OwnSteps
+from algorithm.nn.gradients import Autograd, Functional, Gradients, Loss
+from algorithm.nn.layer_noise import LayerNoise
+from algorithm.nn.loader import Networks
+from algorithm.nn.norm import BatchStatistics
+from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.optimiser import FlatAdam, below, if_any
+from algorithm.nn.process import graphs_round
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.nn.target import NoTarget
+from algorithm.ops.priority import sequence_priority
+from algorithm.ops.shapes import masked_mean, valid_share
+
+
+class Sac:
+    """The learner (arXiv 1812.05905, with REDQ's subset of critics, arXiv 2101.05982).
+
+    spec:       observations and actions of the agent
+    networks:   the task's single networks
+    config:     the ``sac_config`` block
+    device:     where networks live and updates run
+    seed:       of all random numbers drawn in updates
+    extensions: attached through :class:`~algorithm.extensions.base.Extension` only
+    compiled:   updates are; see :func:`~algorithm.agents.sac.compiled_update.reason_against`
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        networks: Networks,
+        config: SacConfig,
+        *,
+        device: torch.device,
+        seed: int,
+        extensions: Sequence[Extension] = (),
+        compiled: bool = False,
+    ) -> None:
+        self.device = device
+        self.extensions = tuple(extension.to(device) for extension in extensions)
+        self.model = Model(
+            networks,
+            Normaliser(spec.obs) if config.use_normalization else NoNormaliser(),
+            action_size=spec.action.continuous,
+            ensemble_size=config.ensemble_q_num,
+            device=device,
+        )
+        check_norms(self.model, config)
+        self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
+        self.heads = make_heads(spec.action, config).to(device)
+        self._skipped, rate = torch.zeros((), device=device), config.learning_rate
+        max_norm = config.max_grad_norm or math.inf
+        make_step = partial(
+            FlatAdam,
+            learning_rate=rate,
+            max_norm=max_norm,
+            skipped=self._skipped,
+            beta_1=config.adam_beta_1,
+        )
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._action_size = spec.action.continuous
+        self._values = make_values(config, spec.action, device)
+        self.critics = CriticUpdate(
+            self.model,
+            self.heads,
+            spec.action,
+            config,
+            make_step=make_step,
+            return_scale=self.return_scale,
+            extensions=self.extensions,
+            values=self._values,
+            seed=seed,
+        )
+        self._policy_step = make_step([self.model.policy], weight_decay=config.weight_decay)
+        self._policy_norms = BatchStatistics([self.model.policy])
+        self._unify = config.unit_weights
+        make_alpha_step = partial(
+            make_step, learning_rate=config.alpha_learning_rate or rate, max_norm=math.inf
+        )
+        self._alpha_step = if_any(make_alpha_step, [self.heads])
+        self._own = OwnSteps(extensions, make_step)
+        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
+        self._burn_in, self._learn = config.burn_in_step, config.learn_step
+        self._tau, self._target_interval = config.tau, config.update_target_per_step
+        _, self._climbed = choose_reduce(config)
+        self._policy_interval = config.policy_update_per_step
+        self._by = Autograd(gate=self.critics.encoder)
+        self._take: Updates = EagerUpdates(self._eager)
+        if compiled:
+            rounded = config.matmul_precision == "medium" and graphs_round(device)
+            self._take = CompiledUpdates(
+                self._eager, self._functional(), self._update, self.model.training_mode, rounded=rounded
+            )
+        self.tell = self._take.tell
+        self.updates = 0
+
+    def update(self, batch: SequenceBatch) -> UpdateResult:
+        """Take one gradient step of critics, policy, temperature and extensions; the target follows.
+
+        The batch is not modified, and no operation waits for the device. A step with a gradient that is not
+        finite is skipped (see :class:`~algorithm.nn.optimiser.FlatAdam`) and counted in ``skipped``; then
+        ``priority`` may hold NaN. The target follows nevertheless, since the parameters stay finite.
+        """
+        self.updates += 1
+        turn = Turn(
+            policy=self.updates % self._policy_interval == 0,
+            target=self.updates % self._target_interval == 0,
+            corrects=(self.critics.look(), self._policy_norms.look()),
+        )
+        batch = batch.to(self.device)
+        self._layer_noise.apply(self._generator)
+        noise = UpdateNoise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
+        found = self._take(batch, noise, turn)
+        valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
+        return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the last update was compiled before it was taken."""
+        return self._take.compiled
+
+    def _draw_ahead(self, batch: SequenceBatch) -> Tensor:
+        """Draw the noise of the actions at all tokens behind the burn-in, [P, A_c]."""
+        return self._draw(len(batch.reward) * (batch.reward.shape[1] - self._burn_in))
+
+    def _draw_now(self, batch: SequenceBatch) -> Tensor:
+        """Draw the noise of the actions at the learned tokens, [P, A_c]."""
+        return self._draw(len(batch.reward) * self._learn)
+
+    def _draw(self, rows: int) -> Tensor:
+        return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
+
+    def _eager(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
+        with self.model.training_mode():
+            return self._update(batch, noise, turn, self._by)
+
+    def _update(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
+        """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
+        ctx = self._encode(batch)
+        critique = self.critics.update(ctx, noise.ahead, by)
+        metrics = critique["metrics"]
+        if noise.now is not None:
+            metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
+        metrics |= self._own.update(ctx)
+        if turn.target:
+            self.model.target.polyak_(self._tau)
+            for extension in self.extensions:
+                extension.updated(self._tau)
+        return {
+            "priority": sequence_priority(critique["td_error"], batch.valid[:, ctx.learned]),
+            "carry": critique.get("carry"),
+            "metrics": metrics,
+        }
+
+    def _functional(self) -> Functional:
+        """Return the networks as pure functions of the storages that an update writes."""
+        model, steps = self.model, [step for _, step in self._steps()]
+        networks = [model.rep, model.policy, model.q, *model.q.copies, self.heads]
+        if isinstance(model.target, NoTarget):
+            return Functional(networks, steps)
+        copies = model.target_q.copies
+        return Functional(
+            [*networks, model.target_rep, model.target_q, *copies], steps, [model.target.flat.data]
+        )
+
+    @property
+    def skipped(self) -> int:
+        """Steps of all optimisers that were skipped since this learner was made. Waits for the device."""
+        return int(self._skipped)
+
+    def observe(self, new: Segment | StepBatch) -> None:
+        """Take observations and rewards of rows that are new in the replay into the running statistics."""
+        normaliser = self.model.normaliser
+        if normaliser.names:
+            for rows in new.new_obs(normaliser.names):
+                normaliser.observe(rows)
+        self.return_scale.observe(new)
+
+    def close(self, stream: int) -> None:
+        """Do nothing: the running statistics have no state per episode."""
+        self.return_scale.close(stream)
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Set the steps of every optimiser to ``factor`` times its learning rate, from the next one on."""
+        for _, adam in self._steps():
+            adam.factor = factor
+
+    @torch.no_grad()
+    def td_error(self, batch: SequenceBatch) -> Tensor:
+        """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
+        batch = batch.to(self.device)
+        ctx = self._encode(batch)
+        td_error = self.critics.td_error(ctx, self._draw_ahead(batch))
+        return sequence_priority(td_error, batch.valid[:, ctx.learned])
+
+    @torch.no_grad()
+    def staleness(self, batch: SequenceBatch, stored: Tensor) -> dict[str, Tensor]:
+        """Return the difference in values between the stored and the present carries of a recurrent memory.
+
+        That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'| by the mean of |Q|. The
+        state of Q is computed from the window's beginning, that of Q' from the carry stored with its token.
+        The result covers the first and the last learned position, where some window has that.
+
+        stored: [B, T, *C] the carries in the replay before each learned token
+        """
+        batch = batch.to(self.device)
+        ctx = self._encode(batch)
+        learned, valid = ctx.learned, batch.valid[:, ctx.learned]
+
+        def alone(x: Tensor) -> Tensor:  # every token a window of its own
+            return flatten_time(x[:, learned]).unsqueeze(1)
+
+        state, _ = self.model.rep(
+            {name: alone(value) for name, value in ctx.obs.items()},
+            alone(batch.prev_action),
+            flatten_time(stored.to(self.device)),
+            alone(batch.obs_valid),
+        )
+        now = ctx.q(ctx.state[:, learned])
+        then = ctx.q(state.view(*stored.shape[:2], -1))
+        scale = masked_mean(now.abs().mean(0).flatten(), valid.flatten()).clamp(min=1e-8)
+        difference = masked_mean((now - then).abs().mean(0).t(), valid.t()) / scale
+        ends = {"memory/delta_q_first": 0, "memory/delta_q_last": -1}
+        return {name: difference[at] for name, at in ends.items() if valid[:, at].any()}
+
+    def _encode(self, batch: SequenceBatch) -> Context:
+        """Encode a batch; its observations and rewards are on one scale, the same for all losses."""
+        batch = replace(batch, reward=batch.reward * self.return_scale.scale)
+        obs = self.model.normaliser(batch.obs)
+        recode = partial(self.model.encode, batch=batch, burn_in=self._burn_in, learn=self._learn)
+        return Context(
+            batch=batch,
+            obs=obs,
+            states=recode(obs),
+            burn_in=self._burn_in,
+            learn=self._learn,
+            normalise=self.model.normaliser,
+            recode=recode,
+            q=partial(self.critics.taken_q, batch, self.model.q),
+            target_q=partial(self.critics.target_q, batch),
+            generator=self._generator,
+        )
+
+    def _update_policy(self, ctx: Context, state: Tensor, noise: Tensor, by: Gradients) -> dict[str, Tensor]:
+        """Take a step of policy and temperature on the learned states [B, T, S]; noise [P, A_c]."""
+        evaluate = partial(self._policy_losses, ctx, flatten_time(state), noise)
+        steps = [step for step in (self._policy_step, self._alpha_step) if step]
+        if self.heads.learns:
+            metrics, _ = by.descend(steps, evaluate)
+        else:  # greedy actions alone have no policy to learn
+            metrics = evaluate()[1]
+        if self.heads.learns and self._policy_norms:
+            metrics["norm/shift_policy"] = self._policy_norms.settle(
+                self._policy_step.usable, unify=self._unify
+            )
+        return {name: x.unflatten(-1, (-1, ctx.learn)) if x.dim() else x for name, x in metrics.items()}
+
+    def _policy_losses(self, ctx: Context, state: Tensor, noise: Tensor) -> tuple[Loss, dict[str, Tensor]]:
+        learned = ctx.learned
+        share = flatten_time(valid_share(ctx.batch.valid[:, learned], ctx.batch.weight.dtype))
+        with self._policy_norms.of_batch(None if self._learn == 1 else share / share.sum().clamp(min=1.0)):
+            policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
+        u, logp = self.heads.sample(policy, noise)
+        every_q = self._values.point(self.model.q.frozen(state, u))
+        mask = flatten_time(ctx.batch.action_mask[:, learned])
+        choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
+        losses = self.heads.losses(choice, logp, self._climbed(every_q), share)
+        shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+        # The losses of policy and temperature share no parameter, so one backward pass serves both.
+        total = sum(losses.values(), start=state.new_zeros(()))
+        return Loss(total), shown | self.heads.metrics(choice, u, logp)
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return the learner's tensors by checkpoint file: ``model`` (all networks, targets, temperature) and
+        ``optim`` (optimisers, random state, scale of rewards). ``updates`` is the one number beside it.
+        """
+        optim = {f"{group}.{k}": v for group, adam in self._steps() for k, v in adam.tensors().items()}
+        optim["random.update"] = self._generator.get_state()
+        optim["random.subset"] = self.critics.subset_generator.get_state()
+        optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
+        return {"model": self._modules().state_dict(), "optim": optim}
+
+    def trained(self) -> frozenset[str]:
+        """Return the names in ``model`` of what is trained: no targets, statistics and fixed networks."""
+        named = self._modules().named_parameters(remove_duplicate=False)
+        return frozenset(name for name, parameter in named if parameter.requires_grad)
+
+    def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
+        """Take over what :meth:`tensors` returned. Raises ``ValueError`` if networks differ in name or shape.
+
+        Returns whether random numbers continue too; those of another kind of device begin anew.
+        """
+        self.roll_back(tensors)
+        optim = tensors["optim"]
+        self.critics.subset_generator.set_state(optim["random.subset"])
+        self.return_scale.load_tensors(below("returns.", optim))
+        self.updates = updates
+        return restore_generator(self._generator, optim["random.update"])
+
+    def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Restore networks, statistics, temperatures and optimisers from what :meth:`tensors` returned.
+
+        Random numbers and the number of updates continue. Raises ``ValueError`` as :meth:`load_tensors`.
+        """
+        self.load_model(tensors["model"])
+        self._load_moments(tensors["optim"])
+
+    def load_model(self, model: Mapping[str, Tensor]) -> None:
+        """Load the networks alone, for inference. Raises ``ValueError`` as :meth:`load_tensors`."""
+        try:
+            self._modules().load_state_dict(dict(model))
+        except RuntimeError as error:
+            raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
+
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks; targets equal them. ``optim``: of :meth:`tensors`; None: as at first."""
+        self.load_model(model)
+        self.model.target.polyak_(1.0)
+        for _, adam in self._steps():
+            adam.reset()
+        if optim is not None:
+            self._load_moments(optim)
+
+    def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
+        for group, adam in self._steps():
+            adam.load_tensors(below(f"{group}.", optim))
+        self.return_scale.roll_back(below("returns.", optim))
+
+    def _steps(self) -> list[tuple[str, FlatAdam]]:
+        groups = {
+            "critic": self.critics.step,
+            "policy": self._policy_step,
+            "alpha": self._alpha_step,
+            "joint": self.critics.joint,
+            **self._own.optimisers,
+        }
+        return [(name, adam) for name, adam in groups.items() if adam]
+
+    def _modules(self) -> nn.Module:
+        extensions = nn.ModuleList(self.extensions)
+        return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})

@@ -1,0 +1,97 @@
+"""Types of the flags: from the text of an argument to its value. Each raises argparse.ArgumentTypeError."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from algorithm.config.yaml_io import parse_value
+from algorithm.runs.names import Ckpt
+
+HUB = "hf://"
+"""Beginning of the address of an export on the hub: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``."""
+
+
+def is_export(name: str) -> bool:
+    """Return whether the name of what is to be played is that of an export, and of no run."""
+    return name.endswith(".zip") or name.startswith(HUB)
+
+
+def whole(text: str, lowest: int) -> int:
+    """Return a whole number ≥ ``lowest``, also from ``1e6``."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value.is_integer() or value < lowest:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number ≥ {lowest}")
+    return int(value)
+
+
+def positive(text: str) -> int:
+    """Return a whole number ≥ 1."""
+    return whole(text, 1)
+
+
+def natural(text: str) -> int:
+    """Return a whole number ≥ 0."""
+    return whole(text, 0)
+
+
+def port_number(text: str) -> int:
+    """Return a port, from 1 to 65535."""
+    value = positive(text)
+    if value > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: those are 1 to 65535")
+    return value
+
+
+def checkpoint(text: str) -> Ckpt:
+    """Return a step, ``latest`` or ``best``."""
+    if text == "latest":
+        return "latest"
+    if text == "best":
+        return "best"
+    try:
+        return natural(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, and neither latest nor best") from None
+
+
+def limit(text: str) -> int:
+    """Return a whole number ≥ 1, or −1 for none."""
+    return -1 if text == "-1" else whole(text, 1)
+
+
+def device(text: str) -> str:
+    """Return ``cpu``, ``auto``, ``cuda`` or ``cuda:N``; ``gpu`` is read as ``cuda``."""
+    name = text.lower().replace("gpu", "cuda")
+    if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", name):
+        raise argparse.ArgumentTypeError(f"{text} is none of cpu, cuda, cuda:N, gpu, auto")
+    return name
+
+
+def folder(text: str) -> Path:
+    """Return the path of a folder, which need not exist yet; ``~`` is the user's own."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty, and a folder is needed")
+    return Path(text).expanduser()
+
+
+def mapping(text: str) -> dict[str, Any]:
+    """Parse ``k=v,k=v``, each value as in YAML, or one YAML mapping."""
+    pairs = re.split(r",(?=\s*\w+\s*=)", text)
+    try:
+        if all(re.match(r"\s*\w+\s*=", pair) for pair in pairs):
+            return {
+                key.strip(): parse_value(value) for key, _, value in (pair.partition("=") for pair in pairs)
+            }
+        value = parse_value(f"{{{text}}}" if ":" in text and text.lstrip()[0] not in "{[" else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither k=v,k=v nor a YAML mapping")
+    return value

@@ -1,0 +1,227 @@
+# PYTHON_ARGCOMPLETE_OK
+"""The command ``main.py``, which the package installs as ``asac``: training or running of an agent."""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import importlib.machinery
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from algorithm.app.cli.completion import complete
+from algorithm.app.cli.train import TrainOptions, config_flags, notices, parse_args, train_parser
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.locate import find_env
+from algorithm.core.errors import StorageError, described, visible
+from algorithm.core.streams import mend_streams
+from algorithm.env.pool.process_exit import exit_process
+from algorithm.runs.listing import listing
+from algorithm.runs.names import check_directory, report_names, run_names
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
+    options = parse_args(argv)
+    return guarded(lambda: _command(options), debug=options.debug)
+
+
+def guarded(command: Callable[[], int], *, debug: bool) -> int:
+    """Run a command and return its exit code; an error is shown in its form for a person."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to others
+    try:
+        return command()
+    except SystemExit as left:  # a library's exit does not end the program
+        print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        # A path that nobody has foreseen; other errors of the system may be anything.
+        if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
+            where = error.filename or ""
+            error = StorageError.of(error, what="a file or folder cannot be used", where=where)
+        code = getattr(error, "exit_code", None)
+        if code is None:
+            if not debug:
+                print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
+            print(visible(described(error)), file=sys.stderr)
+            return 1
+        print(f"error: {error}", file=sys.stderr)
+        return int(code)
+
+
+def _command(options: TrainOptions) -> int:
+    check_directory(options.directory)
+    if options.list:
+        print(visible(listing(options.env, options.directory)))
+    elif options.plays:
+        return _play(options)
+    elif options.report:
+        return _report(options)
+    elif options.shares:
+        return _share(options)
+    else:
+        return _prepare(options)
+    return 0
+
+
+def _prepare(options: TrainOptions) -> int:
+    """Train, or look at what would be trained."""
+    if options.resume:
+        return _resume(options)
+    if options.failure:
+        return _replay(options, options.failure)
+    if options.check or options.dry_run:
+        return _look(options)
+    return _train(options)
+
+
+def _play(options: TrainOptions) -> int:
+    folder = find_env(options.env)
+    say(options, f"{folder.label}: loading torch")
+    with interruptible_imports():
+        from algorithm.app.play import play  # torch takes seconds: the line above comes first
+
+    return play(options, folder)
+
+
+def _report(options: TrainOptions) -> int:
+    show_notices(options)
+    with interruptible_imports():
+        from algorithm.app.report.compare import report
+
+    return report(options, find_env(options.env))
+
+
+def _share(options: TrainOptions) -> int:
+    show_notices(options)
+    folder = find_env(options.env)
+    say(options, f"{folder.label}: loading torch")
+    with interruptible_imports():
+        from algorithm.app.sharing.export import share
+
+    return share(options, folder)
+
+
+def _resume(options: TrainOptions) -> int:
+    folder = find_env(options.env)
+    say(options, f"{folder.label}: loading torch")
+    with interruptible_imports():
+        from algorithm.app.resume import resume
+
+    return resume(options, folder, sys.argv)
+
+
+def _look(options: TrainOptions) -> int:
+    loaded = _load(options, options.seed)
+    if options.check:  # all else has a console of its own
+        show_notices(options, loaded)
+    doing = "looking at the environment" if options.check else "loading torch"
+    say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
+    if options.check:
+        with interruptible_imports():
+            from algorithm.app.check.check import check_task
+
+        return check_task(options, loaded)
+    with interruptible_imports():
+        from algorithm.app.check.dry_run import dry_run
+
+    return dry_run(options, loaded)
+
+
+def _replay(options: TrainOptions, failure: str) -> int:
+    folder = find_env(options.env)
+    show_notices(options)
+    say(options, f"{folder.label}: replaying {failure}")
+    from algorithm.app.check.check import check_failure
+
+    return check_failure(Path(failure))
+
+
+def _train(options: TrainOptions) -> int:
+    loaded = _load(options, options.seed)
+    say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
+    with interruptible_imports():
+        from algorithm.app.repeat import train_repeatedly
+
+    return train_repeatedly(options, loaded, lambda seed: _load(options, seed), sys.argv)
+
+
+def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
+    return load_config(
+        options.env,
+        options.config,
+        options.overrides,
+        config_flags(options),
+        seed=seed,
+        require_runnable=True,
+    )
+
+
+@contextmanager
+def interruptible_imports() -> Iterator[None]:
+    """Let SIGINT end the process at once; imports of others may swallow a KeyboardInterrupt."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        with suppress(OSError):
+            os.write(2, b"interrupted before anything began\n")  # print could be what was interrupted
+        os._exit(128 + number)
+
+    former = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
+    """Print the flags without effect, where no console does."""
+    for text in notices(options, loaded.config if loaded else None):
+        print(f"warning: {visible(text)}", file=sys.stderr)
+
+
+def say(options: TrainOptions, text: str) -> None:
+    """Print a line before a run has its console."""
+    if not options.quiet:
+        print(visible(text), flush=True)
+
+
+def leave_first_folder() -> None:
+    """Take the folder that Python puts in front of the import path off it: the script's, or the current one.
+
+    The folder of a checkout that is not installed goes to the end, where other processes find it.
+    """
+    if sys.flags.isolated or getattr(sys.flags, "safe_path", False):  # there is none
+        return
+    package = Path(__file__).resolve().parents[1]
+    del sys.path[0]
+    found = importlib.machinery.PathFinder.find_spec(package.name)
+    if found is None:
+        sys.path.append(str(package.parent))
+    elif not found.origin or Path(found.origin).resolve().parent != package:
+        sys.path.insert(0, str(package.parent))  # another version is installed as well
+
+
+def as_program(command: Callable[[], int]) -> NoReturn:
+    """Run a command as all that this process is for."""
+    leave_first_folder()
+    mend_streams()
+    faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
+    exit_process(command())
+
+
+def run() -> NoReturn:
+    """Run the program, or say how a command line may go on."""
+    complete(train_parser, {"name": run_names, "report": report_names})
+    as_program(main)

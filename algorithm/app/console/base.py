@@ -1,0 +1,242 @@
+"""Consoles of plain lines, and several consoles as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from typing_extensions import override
+
+from algorithm.core.console import Console, Evaluation, Progress, Sections
+from algorithm.core.errors import visible
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.wording import Rows
+
+LINE_INTERVAL_S = 10.0
+
+
+class Warnings:
+    """Warnings to repeat at the end; equal ones are counted."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._scrolled = False  # something was shown since
+
+    def add(self, text: str) -> None:
+        """Store a warning."""
+        self._counts[text] = self._counts.get(text, 0) + 1
+
+    def scroll(self) -> None:
+        """Mark the warnings as out of sight: something else was shown since."""
+        self._scrolled = bool(self._counts)
+
+    def drain(self) -> list[str]:
+        """Return those out of sight in order of their first appearance, and clear all."""
+        counts, self._counts = (self._counts if self._scrolled else {}), {}
+        return [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
+
+
+class LineConsole(Console):
+    """One ``key=value`` line every ten seconds, for pipes and files.
+
+    emit:  shows a line
+    alert: shows a warning
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[str], None],
+        alert: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._emit = emit
+        self._alert = alert
+        self._clock = clock
+        self._next = -float("inf")
+        self._step = 0  # of the last line
+        self._warnings = Warnings()
+
+    @override
+    def start(self, sections: Sections) -> None:
+        width = max((len(name) for _, rows in sections for name, _ in rows), default=0)
+        self._warnings.scroll()
+        for title, rows in sections:
+            self._emit(title)
+            self._table(rows, width)
+
+    @override
+    def due(self) -> bool:
+        return self._clock() >= self._next
+
+    @override
+    def progress(self, progress: Progress) -> None:
+        if self.due() and progress.step != self._step:
+            self._next, self._step = self._clock() + LINE_INTERVAL_S, progress.step
+            self._warnings.scroll()
+            self._emit(progress_line(progress))
+
+    @override
+    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
+        self._warnings.scroll()
+        self._emit(evaluation_line(evaluation, best=best))
+
+    @override
+    def message(self, text: str) -> None:
+        self._warnings.scroll()
+        self._emit(text)
+
+    @override
+    def command(self, purpose: str, command: str) -> None:
+        self.message(f"{purpose}: {command}")
+
+    @override
+    def warn(self, text: str) -> None:
+        self._warnings.add(text)
+        self._alert(text)
+
+    @override
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
+        self._repeat_warnings()
+        width = max((len(name) for name, _ in (*summary, *commands)), default=0)
+        self._emit("result")
+        self._table(summary, width)
+        if commands:
+            self._emit("next")
+            self._table(commands, width)
+
+    @override
+    def close(self) -> None:
+        self._repeat_warnings()
+
+    def _table(self, rows: Rows, width: int) -> None:
+        for name, value in rows:
+            self._emit(f"  {name:<{width}}  {value}")
+
+    def _repeat_warnings(self) -> None:
+        for text in self._warnings.drain():
+            self._alert(f"again: {text}")
+
+
+class QuietConsole(LineConsole):
+    """Warnings and the end, nothing else."""
+
+    @override
+    def start(self, sections: Sections) -> None:
+        pass
+
+    @override
+    def due(self) -> bool:
+        return False
+
+    @override
+    def progress(self, progress: Progress) -> None:
+        pass
+
+    @override
+    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
+        pass
+
+    @override
+    def message(self, text: str) -> None:
+        pass
+
+
+class Tee(Console):
+    """Several consoles as one: the screen and the log. Texts may come from outside and steer no terminal."""
+
+    def __init__(self, *consoles: Console) -> None:
+        self._consoles = consoles
+
+    @override
+    def start(self, sections: Sections) -> None:
+        shown = [(visible(title), _visible(rows)) for title, rows in sections]
+        for console in self._consoles:
+            console.start(shown)
+
+    @override
+    def due(self) -> bool:
+        return any(console.due() for console in self._consoles)
+
+    @override
+    def progress(self, progress: Progress) -> None:
+        metrics = {visible(name): value for name, value in progress.metrics.items()}
+        shown = replace(progress, rows=_visible(progress.rows), metrics=metrics)
+        for console in self._consoles:
+            console.progress(shown)
+
+    @override
+    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
+        shown = replace(evaluation, behaviour=visible(evaluation.behaviour))
+        for console in self._consoles:
+            console.evaluation(shown, best=best)
+
+    @override
+    def message(self, text: str) -> None:
+        for console in self._consoles:
+            console.message(visible(text))
+
+    @override
+    def command(self, purpose: str, command: str) -> None:
+        for console in self._consoles:
+            console.command(visible(purpose), visible(command))
+
+    @override
+    def warn(self, text: str) -> None:
+        for console in self._consoles:
+            console.warn(visible(text))
+
+    @override
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
+        for console in self._consoles:
+            console.finish(_visible(summary), _visible(commands), doubtful=doubtful)
+
+    @override
+    def close(self) -> None:
+        for console in self._consoles:
+            console.close()
+
+
+def _visible(rows: Rows) -> Rows:
+    return tuple((visible(name), visible(text)) for name, text in rows)
+
+
+def progress_line(progress: Progress) -> str:
+    """Return one line of ``key=value``; unknown values are left out, metrics keep their names."""
+    best, last = progress.best_eval, progress.last_eval
+    pairs: dict[str, float | None] = {
+        "step": progress.step,
+        "max_step": progress.max_step,
+        "iteration": progress.iteration,
+        "max_iter": progress.max_iter,
+        "updates": progress.updates,
+        "episodes": progress.episodes,
+        "seconds": round(progress.seconds, 1),
+        "eta_s": None if progress.eta_s is None else round(progress.eta_s),
+        "env_steps_per_s": progress.env_steps_per_s,
+        "updates_per_s": progress.updates_per_s,
+        "return": progress.return_mean,
+        "eval": last.mean if last else None,
+        "eval_best": best.mean if best else None,
+        **progress.metrics,
+    }
+    return _key_values(pairs)
+
+
+def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
+    """Return one line of ``key=value`` that begins with the word eval."""
+    pairs: dict[str, float | None] = {
+        "step": evaluation.step,
+        "return_mean": evaluation.mean,
+        "return_ci95": evaluation.ci95,
+        "episodes": evaluation.episodes,
+        "best": int(best),
+    }
+    name = "" if evaluation.behaviour == DEFAULT_BEHAVIOUR else f"behaviour={evaluation.behaviour} "
+    return f"eval {name}{_key_values(pairs)}"
+
+
+def _key_values(pairs: Mapping[str, float | None]) -> str:
+    known = {key: value for key, value in pairs.items() if value is not None and value == value}
+    return " ".join(f"{k}={v}" if isinstance(v, int) else f"{k}={v:.6g}" for k, v in known.items())

@@ -1,0 +1,290 @@
+"""Console of a terminal: a panel that is redrawn in place, and scrolling text above it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TextIO
+
+from rich.console import Console as Terminal
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+from typing_extensions import override
+
+from algorithm.app.console.base import Warnings
+from algorithm.core.console import Console, Evaluation, Progress, Sections
+from algorithm.core.wording import Rows
+
+REDRAW_INTERVAL_S = 0.25
+_MAX_WIDTH = 100
+_ECHO = len("^C")  # a terminal writes it behind the panel; without room the line would wrap
+_LABEL_WIDTH = 11
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """Characters of the panel, by the encoding of the terminal."""
+
+    levels: str
+    plus_minus: str
+    best: str
+    unknown: str
+
+
+UNICODE = Glyphs(levels="▁▂▃▄▅▆▇█", plus_minus="±", best="★", unknown="–")
+ASCII = Glyphs(levels="_.-=+*#", plus_minus="+-", best="*", unknown="-")
+
+
+class LiveConsole(Console):
+    """A panel of progress, rates, returns and losses; redrawn up to four times a second, without a thread."""
+
+    def __init__(
+        self, stream: TextIO, *, width: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._terminal = Terminal(file=stream, width=width, highlight=False, soft_wrap=False)
+        self._glyphs = UNICODE if self._terminal.encoding.startswith("utf") else ASCII
+        self._clock = clock
+        self._next = -float("inf")
+        self._title = ""
+        self._evaluations: dict[int, list[float]] = {}  # step -> mean returns of the behaviours
+        self._warnings = Warnings()
+        self._live: Live | None = None
+
+    @override
+    def start(self, sections: Sections) -> None:
+        if sections and sections[0][1]:
+            self._title = sections[0][1][0][1]  # the name of the run
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="bold cyan", no_wrap=True)
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for title, rows in sections:
+            for index, (name, value) in enumerate(rows):
+                table.add_row(Text("" if index else title), Text(name), Text(value))
+        self._warnings.scroll()
+        self._terminal.print(table)
+        self._terminal.print()
+
+    @override
+    def due(self) -> bool:
+        return self._clock() >= self._next
+
+    @override
+    def progress(self, progress: Progress) -> None:
+        if not self.due():
+            return
+        self._next = self._clock() + REDRAW_INTERVAL_S
+        self._warnings.scroll()
+        if self._live is None:
+            self._live = Live(console=self._terminal, auto_refresh=False)
+            self._live.start()
+        self._live.update(self._panel(progress), refresh=True)
+
+    @override
+    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
+        self._evaluations.setdefault(evaluation.step, []).append(evaluation.mean)
+        self._next = -float("inf")  # the next progress shows it
+
+    @override
+    def message(self, text: str) -> None:
+        self._warnings.scroll()
+        self._terminal.print(Text(text))
+
+    @override
+    def command(self, purpose: str, command: str) -> None:
+        self._warnings.scroll()
+        print_commands(self._terminal, [(purpose, command)])
+
+    @override
+    def warn(self, text: str) -> None:
+        self._warnings.add(text)
+        self._print_warning(text)
+
+    @override
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
+        self.close()
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in summary:
+            table.add_row(Text(name), Text(value))
+        colour = "yellow" if doubtful else "green"
+        self._terminal.print(
+            Panel(table, title="result", title_align="left", border_style=colour, width=self._width)
+        )
+        print_commands(self._terminal, commands)
+
+    @override
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        for text in self._warnings.drain():
+            self._print_warning(text)
+
+    @property
+    def _width(self) -> int:
+        return min(self._terminal.width - _ECHO, _MAX_WIDTH)
+
+    def _print_warning(self, text: str) -> None:
+        self._terminal.print(Text.assemble(("warning  ", "bold yellow"), text))
+
+    def _panel(self, progress: Progress) -> RenderableType:
+        inner = self._width - 4
+        rows = Table.grid(padding=(0, 0))
+        rows.add_column(style="dim", width=_LABEL_WIDTH)
+        rows.add_column(width=inner - _LABEL_WIDTH, no_wrap=True, overflow="ellipsis")
+        for label, line in self._lines(progress):
+            rows.add_row(label, line)
+        body = Group(self._bar(progress, inner), rows)
+        return Panel(
+            body, title=Text(self._title), title_align="left", border_style="cyan", width=self._width
+        )
+
+    def _bar(self, progress: Progress, width: int) -> RenderableType:
+        left = f"{progress.step:,}" + (f" / {progress.max_step:,}" if progress.max_step else "") + " steps"
+        if progress.fraction is None:
+            return Text(f"{left}   {clock_time(progress.seconds)}")
+        right = f"{progress.fraction:4.0%}   {clock_time(progress.seconds)}"
+        if progress.eta_s is not None and math.isfinite(progress.eta_s):
+            right += f"   {clock_time(progress.eta_s)} left"
+        line = Table.grid(padding=(0, 2))
+        line.add_column(no_wrap=True)
+        line.add_column(ratio=1)
+        line.add_column(no_wrap=True)
+        bar = ProgressBar(
+            total=1.0, completed=progress.fraction, complete_style="cyan", finished_style="green"
+        )
+        line.add_row(left, bar, right)
+        line.expand = True
+        line.width = width
+        return line
+
+    def _lines(self, progress: Progress) -> list[tuple[str, Text]]:
+        return [
+            (
+                "rates",
+                self._fields(
+                    ("", progress.env_steps_per_s, " steps/s"),
+                    ("", progress.updates_per_s, " updates/s"),
+                    ("", progress.updates, " updates"),
+                    ("", progress.episodes, " episodes"),
+                ),
+            ),
+            ("return", self._returns(progress)),
+            ("eval", self._evaluation(progress)),
+            *self._readouts(progress),
+            *((name, Text(text)) for name, text in progress.rows),
+            *self._faults(progress),
+        ]
+
+    def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
+        """Return the lines with a value; before the first summary the first two, empty."""
+        metrics, lines = progress.metrics, progress.readouts
+        shown = [one for one in lines if any(name in metrics for name in one.fields)] or lines[:2]
+        return [
+            (
+                one.title,
+                self._fields(*((f"{text} ", metrics.get(name), "") for name, text in one.fields.items())),
+            )
+            for one in shown
+        ]
+
+    def _faults(self, progress: Progress) -> list[tuple[str, Text]]:
+        """Return a line only after a failure."""
+        count = progress.env_restarts
+        if not count:
+            return []
+        return [("faults", Text(f"{count:,} restart{'s' * (count > 1)} of environments", style="yellow"))]
+
+    def _fields(self, *fields: tuple[str, float | None, str]) -> Text:
+        """Return (before, value, after) in columns of fixed width, so that changing numbers stay in place."""
+        cell = (self._width - 4 - _LABEL_WIDTH) // 4
+        line = Text()
+        for before, value, after in fields:
+            shown = f"{value:,}" if isinstance(value, int) else number(value, self._glyphs.unknown)
+            text = Text.assemble((before, "dim"), (shown, "bold"), (after, "dim"))
+            text.pad_right(max(cell - len(text), 2))
+            line.append_text(text)
+        line.rstrip()
+        return line
+
+    def _returns(self, progress: Progress) -> Text:
+        mean = progress.return_mean
+        if mean is None:
+            return Text("no episode has ended yet", style="dim")
+        text = Text.assemble((number(mean), "bold"), (f" mean of the last {len(progress.returns)}", "dim"))
+        return self._with_spark(text, list(progress.returns), "blue")
+
+    def _evaluation(self, progress: Progress) -> Text:
+        last, best = progress.last_eval, progress.best_eval
+        if last is None:
+            return Text("none yet", style="dim")
+        glyphs = self._glyphs
+        text = Text.assemble((number(last.mean), "bold"))
+        if math.isfinite(last.ci95):
+            text.append(f" {glyphs.plus_minus} {number(last.ci95)}", style="dim")
+        text.append(f" at {last.step:,}", style="dim")
+        if best is not None and best.step == last.step:
+            text.append(f" {glyphs.best} best", style="bold yellow")
+        elif best is not None:
+            text.append(f" {glyphs.best} {number(best.mean)} at {best.step:,}", style="yellow")
+        return self._with_spark(text, [*map(fmean, self._evaluations.values())], "green")
+
+    def _with_spark(self, text: Text, values: list[float], style: str) -> Text:
+        """Append a small curve of the last values, flush right."""
+        room = self._width - 4 - _LABEL_WIDTH - len(text) - 2
+        curve = spark(values[-min(room, 20) :], self._glyphs.levels) if room > 0 else ""
+        text.pad_right(max(self._width - 4 - _LABEL_WIDTH - len(text) - len(curve), 0))
+        return text.append(curve, style=style)
+
+
+def print_commands(terminal: Terminal, commands: Rows) -> None:
+    """Print (purpose, command), each command on one line, so that it can be copied.
+
+    Where they do not fit side by side, all purposes stand above their commands, as comments of a shell.
+    """
+    width = max((len(purpose) for purpose, _ in commands), default=0)
+    beside = all(2 + width + 2 + len(command) <= terminal.width for _, command in commands)
+    for purpose, command in commands:
+        if beside:
+            line = Text.assemble((f"  {purpose:<{width}}  ", "dim"), command)
+        else:
+            line = Text.assemble((f"# {purpose}\n", "dim"), command)
+        terminal.print(line, soft_wrap=True)
+
+
+def spark(values: list[float], levels: str) -> str:
+    """Return one character a value, from the lowest to the highest level; blank if it is not finite."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    low, high = min(finite), max(finite)
+    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
+    return "".join(levels[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
+
+
+def number(value: float | None, unknown: str = "nan") -> str:
+    """Return about four digits in at most eight characters; ``unknown`` for None and NaN."""
+    if value is None or math.isnan(value):
+        return unknown
+    size = abs(value)
+    if size >= 1e6 or 0 < size < 1e-3:
+        return f"{value:.1e}"
+    if size >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 1 else f"{value:.4f}"
+
+
+def clock_time(seconds: float) -> str:
+    """Return m:ss, from an hour on h:mm:ss."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

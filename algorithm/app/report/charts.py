@@ -1,0 +1,274 @@
+"""Line charts: SVG for pages, in the colours of their style sheet, and PNG. Drawing imports matplotlib."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from typing_extensions import override
+
+from algorithm.app.report.theme import LIGHT, MATPLOTLIB, TONES
+from algorithm.core.data import Double
+from algorithm.core.errors import StorageError
+from algorithm.core.wording import short, steps_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WIDE, _NARROW, _SMALL = (960, 380), (360, 260), (320, 180)  # pixels
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
+_LOG_SPAN = 20.0
+_MOST_POINTS = 60
+_LARGEST = 1e38  # of float32; matplotlib's limits overflow far above
+_LOOKS: dict[str, dict[str, Any]] = {
+    "line": {"linewidth": 1.8, "zorder": 3},
+    "run": {"linewidth": 0.9, "alpha": 0.4, "zorder": 2},
+    "faint": {"linewidth": 0.9, "alpha": 0.6, "zorder": 1},
+    "aim": {"linewidth": 1.3, "dashes": (4, 3), "zorder": 4},
+}
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One curve: y over environment steps x, or what the chart says, both [P]; NaN is a gap.
+
+    style: ``line``, ``run`` (thin), ``faint`` or ``aim`` (dashed)
+    tone:  colour of a ``line`` or ``run``, 0 to 5
+    band:  lower and upper ends, [P] each, or None
+    dots:  mark the points, where there are not too many
+    """
+
+    label: str
+    x: Double
+    y: Double
+    style: str = "line"
+    tone: int = 0
+    band: tuple[Double, Double] | None = None
+    dots: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """True without a single value."""
+        return not np.isfinite(self.y).any()
+
+    @property
+    def colour(self) -> str:
+        """Name of its colour in the theme."""
+        return {"faint": "faint", "aim": "ink"}.get(self.style, f"c{self.tone % TONES}")
+
+    @property
+    def known(self) -> tuple[Double, Double]:
+        """Steps and values without the gaps."""
+        known = np.isfinite(self.y)
+        return _clipped(self.x[known]), _clipped(self.y[known])
+
+    @property
+    def has_dots(self) -> bool:
+        """True if each point is marked: a single one would not be seen as a line."""
+        count = len(self.known[0])
+        return count == 1 or (self.dots and count <= _MOST_POINTS)
+
+    @override
+    def __str__(self) -> str:
+        """Return the course of the curve in words."""
+        _, y = self.known
+        ends = f"{self.label} from {short(float(y[0]))} to {short(float(y[-1]))}"
+        return f"{ends}, lowest {short(float(y.min()))}, highest {short(float(y.max()))}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in a drawing that shows its value under the pointer."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    visible: bool
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """An SVG without its outermost element, its size in pixels, and its points."""
+
+    name: str
+    width: int
+    height: int
+    markup: str
+    points: Sequence[Point]
+
+
+class Chart:
+    """Curves over environment steps or generations, as a page shows them; lines without values are left out.
+
+    large: drawn in two shapes, of which the style sheet shows the one that fits the screen
+    log:   logarithmic where the values are positive and span a factor of 20
+    along: what x counts
+    marks: x of vertical lines
+    """
+
+    def __init__(
+        self,
+        title: str,
+        lines: Sequence[Line],
+        *,
+        large: bool = False,
+        log: bool = False,
+        along: str = "step",
+        marks: Sequence[float] = (),
+    ) -> None:
+        self.title = title
+        self.lines = [line for line in lines if not line.is_empty]
+        self._shapes = {"wide": _WIDE, "narrow": _NARROW} if large else {"small": _SMALL}
+        self._log, self._along, self._marks = log, along, marks
+
+    @property
+    def named(self) -> list[Line]:
+        """Lines with a name."""
+        return [line for line in self.lines if line.label]
+
+    @property
+    def label(self) -> str:
+        """The chart in words, for those who do not see it."""
+        return f"{self.title}: {'; '.join(map(str, self.named)) or 'nothing was measured'}"
+
+    @cached_property
+    def drawings(self) -> list[Drawing]:
+        """The chart in each of its shapes."""
+        return [self._drawing(name, size) for name, size in self._shapes.items()]
+
+    def _drawing(self, name: str, size: tuple[int, int]) -> Drawing:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+
+        width, height = size
+        with mpl.rc_context(MATPLOTLIB):
+            figure = Figure(figsize=(width / 72, height / 72), dpi=72)  # a point of the SVG is a pixel
+            inside = (width - _LEFT - _RIGHT) / width, (height - _TOP - _BOTTOM) / height
+            axes = figure.add_axes((_LEFT / width, _BOTTOM / height, *inside))
+            figure.patch.set_visible(False)
+            axes.patch.set_visible(False)
+            _draw(axes, self.lines, log=self._log, ticks=(max(4, width // 96), max(6, height // 55)))
+            for mark in self._marks:
+                axes.axvline(mark, color=LIGHT["faint"], linewidth=0.8, dashes=(1, 3), zorder=0)
+            buffer = io.StringIO()
+            figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
+            points = _points(axes, self.lines, height, self._along)
+            return Drawing(name, width, height, _inner(buffer.getvalue()), points)
+
+
+def suits_logarithm(values: Double) -> bool:
+    """Return whether a logarithmic scale shows ``values`` best: positive ones that span a factor of 20."""
+    return len(values) > 0 and bool(values.min() > 1 / _LARGEST and values.max() / values.min() >= _LOG_SPAN)
+
+
+def _clipped(values: Double) -> Double:
+    return np.clip(values, -_LARGEST, _LARGEST)
+
+
+def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
+    """Write a PNG; the same data give the same bytes. Raises StorageError where it cannot be written."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(MATPLOTLIB):
+        figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
+        axes = figure.add_subplot()
+        _draw(axes, lines, marker="o", ticks=(8, 6))
+        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
+        axes.set_xlabel("environment steps")
+        axes.set_ylabel("return")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="best")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, metadata={"Software": None})
+        except OSError as error:
+            raise StorageError.of(error, what="a picture cannot be written", where=path) from error
+
+
+_LEFT_OUT = re.compile(
+    r"""
+    [ ](id|clip-path)="[^"]*"  # would meet those of the next drawing
+    | [ ]transform="rotate\(-0[^"]*"
+    | font-[^;"]*;[ ]  # the style sheet has them
+    | (?<=\.\d)\d{3,}(?!\d*</)  # a tenth of a pixel is enough; a text stays
+    | \s+(?=[<\n])
+    """,
+    re.VERBOSE,
+)
+
+
+def _inner(svg: str) -> str:
+    """Return the content of an SVG, with colours as variables of the style sheet."""
+    markup = _LEFT_OUT.sub("", svg[svg.index("<g ") : svg.rindex("</g>") + len("</g>")])
+    for name, colour in LIGHT.items():
+        markup = markup.replace(colour, f"var(--{name})")
+    return markup
+
+
+def _points(axes: Axes, lines: Sequence[Line], height: int, along: str) -> list[Point]:
+    """Return the points of short lines, those of the first line on top; y of a page grows downwards."""
+    named = [line for line in lines if line.label and line.style != "aim"]
+    points = []
+    for line in reversed(named):
+        steps, values = line.known
+        if len(steps) > _MOST_POINTS:
+            continue
+        prefix = f"{line.label}, " if len(named) > 1 else ""
+        places = axes.transData.transform(np.stack([steps, values], axis=-1))
+        for (x, y), step, value in zip(places, steps, values, strict=True):
+            if math.isfinite(y):  # a logarithm has no place for zero
+                text = f"{prefix}{along} {step:,.0f}: {short(float(value))}"
+                points.append(Point(round(x, 1), round(height - y, 1), text, line.colour, line.has_dots))
+    return points
+
+
+def _draw(
+    axes: Axes, lines: Sequence[Line], *, ticks: tuple[int, int], log: bool = False, marker: str = ""
+) -> None:
+    """Draw lines and bands; ``ticks``: about how many along x and y; ``marker``: of points with dots."""
+    for line in lines:
+        x, y = line.known
+        colour, own = LIGHT[line.colour], marker if line.has_dots else ""
+        looks = _LOOKS[line.style]
+        axes.plot(x, y, color=colour, label=line.label, marker=own, markersize=4, clip_on=False, **looks)
+        if line.band is not None:
+            low, high = line.band
+            known = np.isfinite(low) & np.isfinite(high)
+            there, back = line.x[known], line.x[known][::-1]
+            around = np.concatenate([there, back]), np.concatenate([high[known], low[known][::-1]])
+            axes.fill(*map(_clipped, around), color=colour, alpha=0.18, linewidth=0, clip_on=False)
+    axes.margins(x=0.0, y=0.04)
+    _scale(axes, np.concatenate([np.zeros(0), *(line.known[1] for line in lines)]), ticks, log=log)
+
+
+def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool) -> None:
+    """Choose the scale of y and round ticks."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
+    if log and suits_logarithm(values):
+        span = values.max() / values.min()
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 100 else (1,), numticks=ticks[1]))
+        axes.minorticks_off()
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(ticks[1], steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: steps_text(step)))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: short(value) if 1e-4 <= abs(value) < 1e4 else _extreme(value))
+    )
+
+
+def _extreme(value: float) -> str:
+    """Format a round value so that it fits beside an axis: ``20k``, ``1e-05``, ``1.00e+15``."""
+    return short(value) if abs(value) >= 1e12 else steps_text(value)

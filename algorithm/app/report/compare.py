@@ -1,0 +1,205 @@
+"""``--report``: the page of one run or population, or a comparison of experiments of several seeds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import quote
+
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.report.charts import Chart, write_picture
+from algorithm.app.report.curves import Series, group_lines
+from algorithm.app.report.experiments import (
+    Experiment,
+    behaviours_of,
+    first_step_at,
+    grouped,
+    level_of,
+    mean_over,
+)
+from algorithm.app.report.facts import Facts, Score
+from algorithm.app.report.page import render
+from algorithm.app.report.population import is_population, write_population
+from algorithm.app.report.report import write_report
+from algorithm.app.report.settings import differences
+from algorithm.config.locate import EnvFolder
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.wording import counted, listed, plus_minus, short
+from algorithm.evaluation.statistics import mean_interval
+from algorithm.runs.files import write_text
+from algorithm.runs.names import MODELS, env_folder, is_name, run_names
+from algorithm.runs.rundir import RunDir, no_run_matches
+
+_WILD = frozenset("*?[")
+_LONGEST_NAME = 80
+
+
+def report(options: TrainOptions, folder: EnvFolder) -> int:
+    """Write the pages that ``--report NAME [NAME …]`` asks for and print their paths; returns the exit code.
+
+    One name: the page of that run or population. Several, or a name with ``*``, ``?`` or ``[…]``: a page and
+    a picture that compare the runs of those names. Raises UsageError for a pattern without runs, StorageError
+    for a run that does not exist and a page that cannot be written.
+    """
+    names, models, argument = options.report, options.directory, options.env
+    if len(names) == 1 and is_name(names[0]):
+        path = env_folder(folder.label, models) / names[0]
+        population = RunDir(folder.label, names[0], path, argument)
+        if is_population(population.path):
+            print(population.shown(write_population(population)))
+            return 0
+    matched = matching_names(folder.label, names, models=models, argument=argument)
+    runs = [RunDir.open(folder.label, name, models=models, argument=argument) for name in matched]
+    if len(names) == 1 and not _WILD & set(names[0]):
+        paths = [write_report(runs[0])]
+    else:
+        paths = write_comparison(runs)
+    for path in paths:
+        print(runs[0].shown(path))
+    return 0
+
+
+def matching_names(
+    env: str, patterns: tuple[str, ...], *, models: Path = MODELS, argument: str = ""
+) -> list[str]:
+    """Return the runs of ``env`` that match, each once, patterns in their order and the oldest run first.
+
+    A name without a wildcard stays as it is. Raises UsageError for a pattern that matches none.
+    """
+    known = run_names(env, models=models)[::-1]
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        if pattern in known or not _WILD & set(pattern):
+            found[pattern] = None
+            continue
+        matched = [name for name in known if fnmatchcase(name, pattern)]
+        if not matched:
+            raise no_run_matches(env, pattern, models=models, argument=argument)
+        found |= dict.fromkeys(matched)
+    return list(found)
+
+
+def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
+    """Write ``compare_….html`` and, if anything was evaluated, ``compare_….png`` beside the runs' folders.
+
+    Returns their paths. Raises StorageError where they cannot be written.
+    """
+    experiments = grouped([Facts.gather(run) for run in runs])
+    path = runs[0].path.parent / f"{file_stem([experiment.name for experiment in experiments])}.html"
+    write_text(path, comparison(experiments))
+    groups = _series(experiments, behaviours_of(experiments)[0])
+    if not any(groups.values()):
+        return [path]
+    picture = path.with_suffix(".png")
+    write_picture(picture, group_lines(groups), title=runs[0].env)
+    return [path, picture]
+
+
+def file_stem(names: Sequence[str]) -> str:
+    """Return a file name for a comparison; the same names give the same one."""
+    joined = "_vs_".join(names)
+    if len(joined) > _LONGEST_NAME:
+        digest = hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
+        joined = f"{joined[:_LONGEST_NAME]}_{digest}"
+    return f"compare_{joined}"
+
+
+def comparison(experiments: Sequence[Experiment]) -> str:
+    """Return the page that compares ``experiments``."""
+    runs = [facts for experiment in experiments for facts in experiment.runs]
+    first, names = runs[0].run, [experiment.name for experiment in experiments]
+    again = first.command("--report", *(facts.run.name for facts in runs))
+    return render(
+        "comparison.html",
+        title=f"{first.env}: {' against '.join(names)}",
+        subtitle=f"{counted(len(experiments), 'experiment')}, {counted(len(runs), 'run')}",
+        problems=[f"{facts.run.name}: {problem}" for facts in runs for problem in facts.problems],
+        names=names,
+        behaviours=[_behaviour(experiments, name) for name in behaviours_of(experiments)],
+        settings=_settings(experiments),
+        runs=[_run(facts) for facts in runs],
+        commands=[("Write this page anew", again)],
+    )
+
+
+def _series(experiments: Sequence[Experiment], behaviour: str) -> dict[str, list[Series]]:
+    return {experiment.name: experiment.series(behaviour) for experiment in experiments}
+
+
+def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> dict[str, object]:
+    """Return curves and outcomes of one behaviour."""
+    groups = _series(experiments, behaviour)
+    suffix = "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}"
+    if not any(groups.values()):
+        return {"suffix": suffix, "curves": None}
+    curves = Chart("Return over environment steps", group_lines(groups), large=True)
+    head, outcomes = _outcomes(experiments, groups, behaviour)
+    return {"suffix": suffix, "curves": curves, "head": head, "outcomes": outcomes}
+
+
+def _outcomes(
+    experiments: Sequence[Experiment], groups: Mapping[str, Sequence[Series]], behaviour: str
+) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of the table of outcomes, a row an experiment."""
+    every = [one for found in groups.values() for one in found]
+    low = max(float(one.eval_step[0]) for one in every)
+    high = min(float(one.eval_step[-1]) for one in every)
+    level = level_of(groups)
+    rows = []
+    for experiment in experiments:
+        runs, found = experiment.runs, groups[experiment.name]
+        areas = [mean_over(one.eval_step, one.eval_return, low, high) for one in found] if low <= high else []
+        row = [
+            experiment.name,
+            listed([facts.seed for facts in runs]),
+            _over(_means([facts.last_evaluation(behaviour) for facts in runs])),
+            _over(_means([facts.best_evaluation(behaviour) for facts in runs])),
+            _over(areas),
+        ]
+        rows.append(row if level is None else [*row, _reached(found, level)])
+    area = f"mean return, steps {low:,.0f} to {high:,.0f}" if low <= high else "mean return"
+    head = ["experiment", "seeds", "last evaluation", "best evaluation", area]
+    return head if level is None else [*head, f"steps to {short(level)}"], rows
+
+
+def _means(scores: Sequence[Score | None]) -> list[float]:
+    return [score.mean for score in scores if score is not None]
+
+
+def _over(values: Sequence[float]) -> str:
+    if not values:
+        return "none"
+    interval = mean_interval(values)
+    return plus_minus(interval.mean, interval.half_width)
+
+
+def _reached(series: Sequence[Series], level: float) -> str:
+    steps = [step for one in series if (step := first_step_at(one, level)) is not None]
+    if not steps:
+        return f"none of {len(series)}"
+    return f"{_over(steps)} ({len(steps)} of {len(series)})"
+
+
+def _settings(experiments: Sequence[Experiment]) -> list[list[str]]:
+    """Return keys that differ between runs: key, value of each experiment, default."""
+    runs = [facts for experiment in experiments for facts in experiment.runs]
+    rows = []
+    for difference in differences([facts.config for facts in runs]):
+        *values, default = difference.values
+        if len(set(values)) > 1:
+            of_runs = iter(values)
+            cells = [listed([next(of_runs) for _ in one.runs]) for one in experiments]
+            rows.append([difference.key, *cells, default])
+    return rows
+
+
+def _run(facts: Facts) -> dict[str, object]:
+    """Return a row of the table of runs, with a link to the report of the run if there is one."""
+    name, report = facts.run.name, facts.run.report
+    score = facts.last_evaluation(facts.behaviours[0])
+    shown = "none" if score is None else plus_minus(score.mean, score.half_width)
+    steps = "none" if facts.steps is None else f"{facts.steps:,}"
+    href = f"{quote(name)}/{report.name}" if report.exists() else ""
+    return {"name": name, "href": href, "cells": [facts.seed, facts.state, steps, shown]}

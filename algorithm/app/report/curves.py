@@ -1,0 +1,132 @@
+"""Learning curves, read from a run's metrics, as lines of a chart or a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from algorithm.app.report.charts import Line, write_picture
+from algorithm.core.data import Double
+from algorithm.core.wording import counted
+from algorithm.evaluation.statistics import INTERVAL, mean_interval
+from algorithm.runs.logs.metrics import read_metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Curves of one run over environment steps; missing points are left out.
+
+    eval_*:  mean return of each evaluation and the half width of its interval, [P].
+    train_*: mean return of the training episodes, [Q].
+    """
+
+    label: str
+    eval_step: Double
+    eval_return: Double
+    eval_ci95: Double
+    train_step: Double
+    train_return: Double
+
+
+def read_series(path: Path, label: str) -> Series:
+    """Read the curves of a run from its ``metrics.jsonl``. Raises StorageError."""
+    return series_of(read_metrics(path), label)
+
+
+def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
+    """Return the curves among the columns of one behaviour, ``step`` being one of them."""
+    step = np.asarray(columns["step"], np.float64)
+    unknown = np.full_like(step, np.nan)
+    mean, half, train = (
+        np.asarray(columns.get(name, unknown), np.float64)
+        for name in ("eval/return_mean", "eval/return_ci95", "rollout/return_mean")
+    )
+    evaluated, trained = np.isfinite(mean), np.isfinite(train)
+    return Series(
+        label=label,
+        eval_step=step[evaluated],
+        eval_return=mean[evaluated],
+        eval_ci95=half[evaluated],
+        train_step=step[trained],
+        train_return=train[trained],
+    )
+
+
+def common_grid(series: Sequence[Series]) -> tuple[Double, Double]:
+    """Return evaluations of several runs at the same steps: steps [P] and returns [R, P].
+
+    The steps are those of all runs within the range that every run covers; between its own evaluations a run
+    is interpolated linearly. P is 0 where the ranges do not meet or a run has no evaluation.
+    """
+    if any(not len(one.eval_step) for one in series):
+        return np.zeros(0), np.zeros((len(series), 0))
+    first = max(float(one.eval_step[0]) for one in series)
+    last = min(float(one.eval_step[-1]) for one in series)
+    steps = np.unique(np.concatenate([one.eval_step for one in series]))
+    steps = steps[(steps >= first) & (steps <= last)]
+    return steps, np.stack([np.interp(steps, one.eval_step, one.eval_return) for one in series])
+
+
+def run_lines(series: Series) -> list[Line]:
+    """Return the lines of one run: evaluations with intervals, and faint training returns."""
+    ends = (series.eval_return - series.eval_ci95, series.eval_return + series.eval_ci95)
+    label = f"{series.label}, {INTERVAL} interval"
+    return [
+        Line(label=label, x=series.eval_step, y=series.eval_return, band=ends, dots=True),
+        Line(label="training episodes", x=series.train_step, y=series.train_return, style="faint"),
+    ]
+
+
+def experiment_lines(series: Sequence[Series], label: str, *, tone: int = 0) -> list[Line]:
+    """Return the lines of several runs: each one thin, their mean thick with its interval.
+
+    The mean covers the steps that all runs cover; one run alone is its own mean, without an interval.
+    """
+    if not series:
+        return []
+    several = len(series) > 1
+    runs = [Line(label="", x=one.eval_step, y=one.eval_return, style="run", tone=tone) for one in series]
+    steps, returns = common_grid(series)
+    return [*(runs if several else []), mean_line(label, steps, returns.T.tolist(), tone=tone)]
+
+
+def mean_line(
+    label: str, x: Double, samples: Sequence[Sequence[float]], *, tone: int = 0, dots: bool = False
+) -> Line:
+    """Return the means of the samples at each x, with Student's 95 % interval as in every table."""
+    intervals = [mean_interval(values) for values in samples]
+    mean = np.array([one.mean for one in intervals])
+    half = np.array([one.half_width for one in intervals])
+    return Line(label=label, x=x, y=mean, tone=tone, band=(mean - half, mean + half), dots=dots)
+
+
+def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None:
+    """Write a PNG of return against environment steps; the same data give the same bytes.
+
+    One run: see :func:`run_lines`. Several: see :func:`experiment_lines`, with the training returns of all.
+    Raises ValueError without series, StorageError where the file cannot be written.
+    """
+    if not series:
+        raise ValueError("plot_curve: no series")
+    if len(series) == 1:
+        lines = run_lines(series[0])
+    else:
+        names = ["training episodes", *[""] * (len(series) - 1)]  # one entry in the legend
+        lines = experiment_lines(series, f"evaluation, mean of {len(series)} runs, {INTERVAL} interval")
+        lines += [
+            Line(label=name, x=one.train_step, y=one.train_return, style="faint")
+            for name, one in zip(names, series, strict=True)
+        ]
+    write_picture(path, lines, title=title)
+
+
+def group_lines(groups: Mapping[str, Sequence[Series]]) -> list[Line]:
+    """Return the lines of several experiments. groups: experiment -> its runs, one a seed."""
+    return [
+        line
+        for tone, (name, series) in enumerate(groups.items())
+        for line in experiment_lines(series, f"{name}, {counted(len(series), 'run')}", tone=tone)
+    ]

@@ -1,0 +1,78 @@
+"""Experiments: runs that differ only in their seeds, and summaries of their curves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from algorithm.app.report.curves import Series, common_grid, series_of
+from algorithm.app.report.facts import Facts
+from algorithm.core.data import Double
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+
+_REPEATED = re.compile(r"(?P<stem>.+)_(?:[2-9]|[1-9]\d+)")
+_LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Runs of one name with different seeds, in the order they were named."""
+
+    name: str
+    runs: tuple[Facts, ...]
+
+    def series(self, behaviour: str) -> list[Series]:
+        """Return the curves of the runs that were evaluated."""
+        columns = [facts.metrics[behaviour] for facts in self.runs if behaviour in facts.metrics]
+        found = [series_of(each, self.name) for each in columns]
+        return [one for one in found if len(one.eval_step)]
+
+
+def grouped(runs: Sequence[Facts]) -> list[Experiment]:
+    """Group runs by the name of their experiment: NAME, NAME_2, NAME_3, … of ``--repeat`` are one.
+
+    A number counts as one of ``--repeat`` only if there is a run without it.
+    """
+    groups: dict[str, list[Facts]] = {}
+    for facts in runs:
+        repeated = _REPEATED.fullmatch(facts.run.name)
+        stem = repeated["stem"] if repeated else ""
+        first = stem and (facts.run.path.parent / stem / "config.yaml").exists()
+        groups.setdefault(stem if first else facts.run.name, []).append(facts)
+    return [Experiment(name, tuple(found)) for name, found in groups.items()]
+
+
+def behaviours_of(experiments: Sequence[Experiment]) -> list[str]:
+    """Return the behaviours with metrics in any run; at least one."""
+    runs = [facts for experiment in experiments for facts in experiment.runs]
+    return list(dict.fromkeys(name for facts in runs for name in facts.metrics)) or [DEFAULT_BEHAVIOUR]
+
+
+def level_of(experiments: Mapping[str, Sequence[Series]]) -> float | None:
+    """Return the level of a good policy: nine tenths of the way from the first to the best mean return.
+
+    The mean curves over runs decide; None if none of them ever rises.
+    """
+    curves = [common_grid(series)[1].mean(axis=0) for series in experiments.values() if series]
+    curves = [curve for curve in curves if len(curve)]
+    if not curves:
+        return None
+    first = float(np.mean([curve[0] for curve in curves]))
+    best = float(max(curve.max() for curve in curves))
+    return first + _LEVEL * (best - first) if best > first else None
+
+
+def first_step_at(series: Series, level: float) -> float | None:
+    """Return the step of the first evaluation that reaches ``level``; None if none does."""
+    reached = np.flatnonzero(series.eval_return >= level)
+    return float(series.eval_step[reached[0]]) if len(reached) else None
+
+
+def mean_over(steps: Double, values: Double, low: float, high: float) -> float:
+    """Return the mean height of a curve [P] between two steps: its area divided by their distance."""
+    inside = np.unique(np.concatenate([[low, high], steps[(steps > low) & (steps < high)]]))
+    heights = np.interp(inside, steps, values)
+    return float(np.trapezoid(heights, inside) / (high - low)) if high > low else float(heights[0])

@@ -1,0 +1,243 @@
+"""Facts about a run from the files of its folder, some of which may be missing or damaged. Loads no torch."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import LoadedConfig, load_config_file
+from algorithm.core.errors import StorageError
+from algorithm.core.reading import read_bytes, read_json, read_lines
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.runs.lock import Holder
+from algorithm.runs.logs.metrics import METRICS, RECORDED, read_metrics
+from algorithm.runs.rundir import RunDir
+
+_Read = TypeVar("_Read")
+_Else = TypeVar("_Else")
+
+FINISHED = "finished"
+"""State of a run that reached its limit."""
+
+Columns = Mapping[str, Sequence[float]]
+"""Metrics by name, ``step`` among them; NaN where a summary has none."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One evaluation: mean return, half width of its 95 % interval (NaN: unknown), step, episodes."""
+
+    mean: float
+    half_width: float
+    step: int
+    episodes: int | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A run as its files describe it; what cannot be read is empty, and named in ``problems``.
+
+    metrics:  behaviour -> columns; empty without a readable ``metrics.jsonl``
+    manifest, result: the contents of those files
+    overrides: what was given with ``-o``
+    problems: one line each
+    """
+
+    run: RunDir
+    config: LoadedConfig | None
+    manifest: Mapping[str, object]
+    result: Mapping[str, object]
+    metrics: Mapping[str, Columns]
+    overrides: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @classmethod
+    def gather(cls, run: RunDir) -> Facts:
+        """Read what there is. Raises nothing for a file that is missing or damaged."""
+        files, empty = TolerantReader(), dict[str, object]()
+        no_metrics: Columns = {}
+        config = files.read(run.config, load_config_file, None)
+        manifest = files.read(run.manifest, read_json, empty)
+        result = files.read(run.result, read_json, empty) if run.result.exists() else empty
+        overrides = tuple(files.read(run.overrides, read_lines, ()) if run.overrides.exists() else ())
+        columns = files.read(run.metrics_jsonl, read_metrics, no_metrics)
+        return cls(run, config, manifest, result, _by_behaviour(columns), overrides, tuple(files.problems))
+
+    @property
+    def render_modes(self) -> list[str]:
+        """Render modes of the environment; none if the manifest has none."""
+        modes = self.manifest.get("render_modes")
+        return [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
+
+    @cached_property
+    def behaviours(self) -> list[str]:
+        """Behaviours with metrics; at least one."""
+        return list(self.metrics) or [DEFAULT_BEHAVIOUR]
+
+    @cached_property
+    def last_step(self) -> int:
+        """Environment steps of the last summary, 0 before the first."""
+        steps = [columns["step"][-1] for columns in self.metrics.values() if len(columns["step"])]
+        return int(max(steps, default=0))
+
+    @cached_property
+    def holder(self) -> Holder | None:
+        """Another process that trains in this folder, or was killed while training; None without one."""
+        return holder_of(self.run.lock)
+
+    @cached_property
+    def ended(self) -> bool:
+        """True if the run wrote its result and has not continued since."""
+        return bool(self.result) and (self.steps or 0) >= self.last_step and self.holder is None
+
+    @property
+    def state(self) -> str:
+        """State of the run in words."""
+        if self.holder is not None:
+            return f"still running, {self.holder}" if self.holder.lives else "killed"
+        if not self.ended:
+            return "ended without a result"
+        limit = self.config.config.base_config.max_step if self.config else -1
+        steps = self.steps or 0
+        evaluated_last = number(self.result, "last_eval", "step") == steps
+        return FINISHED if evaluated_last or 0 < limit <= steps else "stopped before its end"
+
+    @property
+    def seed(self) -> str:
+        """Seed of the run."""
+        seed = number(self.manifest, "seeds", "run")
+        if seed is None and self.config:
+            seed = self.config.config.sac_config.seed
+        return "unknown" if seed is None else f"{seed:.0f}"
+
+    @property
+    def steps(self) -> int | None:
+        """Environment steps by the result, else by the metrics."""
+        steps = number(self.result, "steps")
+        return int(steps) if steps is not None else self.last_step or None
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of training, without evaluation."""
+        if self.ended:
+            return number(self.result, "seconds")
+        rate = self.latest("time/env_steps_per_s")
+        return self.last_step / rate if rate else None
+
+    @property
+    def updates(self) -> float | None:
+        """Gradient updates; estimated from the rates for a run that has not ended."""
+        if self.ended:
+            return number(self.result, "updates")
+        steps, updates = self.latest("time/env_steps_per_s"), self.latest("time/updates_per_s")
+        return self.last_step * updates / steps if steps and updates is not None else None
+
+    @property
+    def faults(self) -> dict[str, float]:
+        """Faults survived, by kind."""
+        if self.ended and isinstance(kinds := self.result.get("faults"), Mapping):
+            return {str(kind): value for kind in kinds if (value := number(kinds, str(kind))) is not None}
+        names = [name for name in METRICS if name.startswith("fault/")]
+        latest = {name.removeprefix("fault/"): self.latest(name) for name in names}
+        return {kind: value for kind, value in latest.items() if value is not None}
+
+    def latest(self, name: str, behaviour: str | None = None) -> float | None:
+        """Return the last finite value of a metric; None if there is none."""
+        values = self.metrics.get(behaviour or self.behaviours[0], {}).get(name, ())
+        return next((value for value in reversed(values) if math.isfinite(value)), None)
+
+    def last_evaluation(self, behaviour: str) -> Score | None:
+        """Return the last evaluation; None without one."""
+        return self._result_score("last_eval", behaviour) or next(reversed(self.evaluations(behaviour)), None)
+
+    def best_evaluation(self, behaviour: str) -> Score | None:
+        """Return the evaluation with the largest mean, the first of equals; None without one."""
+        measured = max(self.evaluations(behaviour), key=lambda score: score.mean, default=None)
+        return self._result_score("best_eval", behaviour) or measured
+
+    def evaluations(self, behaviour: str) -> list[Score]:
+        """Return all evaluations in the metrics, in their order."""
+        columns = self.metrics.get(behaviour, {"step": ()})
+        unknown = [math.nan] * len(columns["step"])
+        means = columns.get("eval/return_mean", unknown)
+        halves = columns.get("eval/return_ci95", unknown)
+        rows = zip(columns["step"], means, halves, strict=True)
+        return [Score(mean, half, int(step)) for step, mean, half in rows if math.isfinite(mean)]
+
+    def _result_score(self, which: str, behaviour: str) -> Score | None:
+        if not self.ended:
+            return None
+        path = (which,) if behaviour == DEFAULT_BEHAVIOUR else ("behaviours", behaviour, which)
+        mean, step = number(self.result, *path, "mean"), number(self.result, *path, "step")
+        if mean is None or step is None:
+            return None
+        episodes, half = (number(self.result, *path, name) for name in ("episodes", "ci95"))
+        known = math.nan if half is None else half  # null for a single episode
+        return Score(mean, known, int(step), None if episodes is None else int(episodes))
+
+
+class TolerantReader:
+    """Reader of files; collects problems instead of raising."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def read(self, path: Path, read: Callable[[Path], _Read], otherwise: _Else) -> _Read | _Else:
+        """Return ``read(path)``, or ``otherwise`` with a problem noted."""
+        if not path.exists():
+            self.problems.append(f"{path.name} is missing")
+            return otherwise
+        try:
+            return read(path)
+        except (StorageError, ConfigError) as error:
+            reason = error.line if isinstance(error, StorageError) else " ".join(str(error).split())
+            self.problems.append(f"{path.name} cannot be used: {reason}")
+            return otherwise
+
+
+def holder_of(lock: Path) -> Holder | None:
+    """Return another process that holds a lock, or held it when it was killed; None without one."""
+    try:
+        holder = Holder.read(read_bytes(lock))
+    except (OSError, ValueError):
+        return None
+    return None if holder is None or _is_me(holder) else holder
+
+
+def _is_me(holder: Holder) -> bool:
+    return holder.pid == os.getpid() and not holder.is_elsewhere
+
+
+def lookup(value: object, *path: str) -> object:
+    """Return the value at ``path`` in nested mappings; None if there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def number(value: object, *path: str) -> float | None:
+    """Return the finite number at ``path``; None if there is none."""
+    found = lookup(value, *path)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    return float(found) if math.isfinite(found) else None
+
+
+def _by_behaviour(columns: Columns) -> dict[str, Columns]:
+    """Return the columns of each behaviour under the plain names of the metrics, less unknown metrics."""
+    found: dict[str, dict[str, Sequence[float]]] = {}
+    for column, values in columns.items():
+        if any(column.startswith(part) or f"/{part}" in column for part in RECORDED):
+            continue
+        for name in METRICS:
+            if column == name or column.endswith(f"/{name}"):
+                behaviour = column[: -len(name) - 1] or DEFAULT_BEHAVIOUR
+                found.setdefault(behaviour, {"step": columns["step"]})[name] = values
+                break
+    return dict(found) if columns.get("step") else {}

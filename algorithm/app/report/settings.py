@@ -1,0 +1,117 @@
+"""Differences between configurations: of a run, its task's preset and the defaults, or of several runs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from algorithm.agents.registry import misplaced
+from algorithm.app.cli.train import TrainOptions, parse_args
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
+from algorithm.config.yaml_io import inline
+from algorithm.core.fields import facts_of
+
+_OF_ONE_RUN = frozenset({"base_config.name", "sac_config.seed"})
+_REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(field).required)
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key, and its value in each of the configurations that are compared, as YAML."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
+    """Return the keys that differ between the configurations or from the defaults, less name and seed.
+
+    The last value of each is the default, or none. A configuration that is None has no values: ``?``.
+    """
+    flat = [None if config is None else _flat(config) for config in configs]
+    default = _flat_config(Config())
+    keys = dict.fromkeys(key for values in [*flat, default] if values for key in values)
+    found = []
+    for key in keys:
+        common = default.get(_common_key(key), _MISSING)
+        values = [_MISSING if one is None else one.get(key, one.get(_common_key(key))) for one in flat]
+        if (
+            key not in _OF_ONE_RUN
+            and _counts(key, configs)
+            and any(value is not _MISSING and value != common for value in values)
+        ):
+            texts = ["?" if value is _MISSING else inline(value) for value in values]
+            texts.append("none" if key in _REQUIRED else "?" if common is _MISSING else inline(common))
+            found.append(Difference(key, tuple(texts)))
+    return found
+
+
+def _counts(key: str, configs: Sequence[LoadedConfig | None]) -> bool:
+    """Return whether the key says something with the algorithm of one of the configurations."""
+    block, _, name = _common_key(key).partition(".")
+    algorithms = [
+        config.algorithm for one in configs if one for config in (one.config, *one.behaviours.values())
+    ]
+    return not name or not algorithms or any(misplaced(one, block, name) is None for one in algorithms)
+
+
+def options_of(arguments: object) -> TrainOptions | None:
+    """Return the command line of a manifest; None if this version cannot parse it."""
+    if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
+        return None
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # errors of a foreign command line
+            return parse_args(arguments[1:])
+    except (SystemExit, ConfigError):
+        return None
+
+
+def preset_of(options: TrainOptions | None, seed: int | None) -> LoadedConfig | None:
+    """Return the present configuration of the task, without the command line; None if it cannot be read."""
+    if options is None:
+        return None
+    try:
+        return load_config(options.env, options.config, seed=seed)
+    except ConfigError:
+        return None
+
+
+def _flat(loaded: LoadedConfig) -> dict[str, object]:
+    """Return dotted path → value of all keys; of ``ma_config`` where they differ from the common ones."""
+    values = _flat_config(loaded.config)
+    for name, config in loaded.behaviours.items():
+        own = _flat_config(config)
+        for key, value in own.items():
+            if key.split(".")[0] in BEHAVIOUR_KEYS and value != values[key]:
+                values[f"ma_config.{name}.{key}"] = value
+    return values
+
+
+def _flat_config(config: Config) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for path, _ in fields():
+        value: object = config
+        for name in path:
+            value = getattr(value, name)
+        values[".".join(path)] = _plain(value)
+    return values
+
+
+def _plain(value: object) -> object:
+    """Return tuples as lists, so that YAML shows both alike."""
+    if isinstance(value, Mapping):
+        return {key: _plain(child) for key, child in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _common_key(key: str) -> str:
+    """Return the common key behind one of ``ma_config.<behaviour>``, or the key itself."""
+    if not key.startswith("ma_config."):
+        return key
+    first = next(first for first in BEHAVIOUR_KEYS if f".{first}." in f"{key}.")
+    return key[f"{key}.".rindex(f".{first}.") + 1 :]

@@ -1,0 +1,149 @@
+"""Continuation of a run (``--resume``) from its newest good checkpoint, as if it never stopped."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.config.loader import LoadedConfig, load_config, load_config_file
+from algorithm.config.locate import EnvFolder
+from algorithm.config.resume_rules import changes, refuse
+from algorithm.core.console import Console
+from algorithm.core.data import State
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
+from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
+from algorithm.runs.logs.wandb_sink import require_wandb
+from algorithm.runs.rundir import RunDir
+from algorithm.train.callbacks import Callback
+from algorithm.train.counters import Counters
+from algorithm.train.runtime import OneProcess, Wire
+from algorithm.train.session import run_training
+from algorithm.train.state import Start, fitting
+
+
+def resume(
+    options: TrainOptions,
+    folder: EnvFolder,
+    arguments: Sequence[str],
+    *,
+    wire: Wire = OneProcess,
+    flags: Mapping[str, object] | None = None,
+    defaults: Mapping[str, object] = MappingProxyType({}),
+    callbacks: Sequence[Callback] = (),
+) -> int:
+    """Continue the newest run of the environment, or that of ``--name``; returns the exit code.
+
+    wire, callbacks: see :func:`~algorithm.train.session.run_training`; flags, defaults: see
+    :func:`~algorithm.config.loader.load_config`, by default the flags of ``options``
+
+    The run's own configuration counts, with the command line's changes; with ``--config`` the task's does.
+    Raises UsageError for changes that do not fit the learned state, and where nothing is left to do.
+    """
+    run = find_run(options, folder)
+    _refuse_other_kind(run, is_learner=wire is not OneProcess)
+    own = load_config_file(run.config, env=folder, require_runnable=True)
+    wanted = _wanted(options, folder, run, own, config_flags(options) if flags is None else flags, defaults)
+    changed = changes(own, wanted)
+    refuse(changed)
+    require_wandb(wanted.config.wandb_config)
+
+    def start(console: Console) -> Start:
+        if not checkpoint_steps(run.checkpoints):
+            raise _never_saved(run)
+        if options.ckpt is not None:
+            saved, older = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn), None
+        else:
+            older = intact_checkpoints(run.checkpoints, warn=console.warn)
+            saved = next(older)
+        _refuse_if_done(saved, wanted, run, options.evaluations)
+        return Start(saved, changed, older)
+
+    trained = run_training(options, wanted, arguments, run, start=start, wire=wire, callbacks=callbacks)
+    return trained.exit_code
+
+
+def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
+    """Return the run of ``--name``, else the newest one. Raises StorageError if there is none."""
+    if options.name is None:
+        return RunDir.newest(folder.label, models=options.directory, argument=options.env)
+    return RunDir.open(folder.label, options.name, models=options.directory, argument=options.env)
+
+
+def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:
+    """Refuse a run of the other kind: states of one process and of a learner differ within an episode."""
+    if run.endpoint.exists() == is_learner:
+        return
+    by = "a learner and its actors" if run.endpoint.exists() else "one process"
+    raise UsageError(
+        f"run {run.name!r} was trained by {by}",
+        where=run.shown(run.path),
+        why="it can be resumed only as it was begun",
+        fix=run.training_command("-n", run.name, "--resume"),
+    )
+
+
+def _wanted(
+    options: TrainOptions,
+    folder: EnvFolder,
+    run: RunDir,
+    own: LoadedConfig,
+    flags: Mapping[str, object],
+    defaults: Mapping[str, object],
+) -> LoadedConfig:
+    flags = {**flags, "base_config.name": own.config.base_config.name}
+    if options.config is None:
+        return load_config_file(
+            run.config, options.overrides, flags, options.seed, env=folder, require_runnable=True
+        )
+    seed = own.seed if options.seed is None else options.seed
+    return load_config(
+        options.env,
+        options.config,
+        options.overrides,
+        flags,
+        seed=seed,
+        defaults=defaults,
+        require_runnable=True,
+    )
+
+
+def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:
+    counted = Counters(())
+    with fitting(saved.path):
+        counted.load_state(State(meta=saved.state["run"]["tally"]))
+    ends = counted.ends(wanted.config.base_config, evaluations)
+    if not _has_ended(run, saved.step):
+        ends = {by: end for by, end in ends.items() if by == "evaluations"}
+    if not ends:
+        return
+    further = [flag for _, flags in ends.values() for flag in flags]
+    raise UsageError(
+        "nothing is left to do",
+        where=run.shown(saved.path),
+        why=", and ".join(why for why, _ in ends.values()),
+        fix=f"{run.training_command('-n', run.name, '--resume', *further)}    (train on)",
+    )
+
+
+def _never_saved(run: RunDir) -> StorageError:
+    folder = shlex.quote(run.shown(run.path))
+    return StorageError(
+        "there is nothing to go on from",
+        where=run.shown(run.checkpoints),
+        why="the run ended before its first checkpoint (sac_config.save_model_per_step)",
+        fix=f"begin again under the same name:\nrm -r {folder}\n{run.training_command('-n', run.name)}",
+    )
+
+
+def _has_ended(run: RunDir, step: int) -> bool:
+    """Return whether the outcome has been written, with an evaluation at ``step``.
+
+    The last checkpoint comes before that: a kill or a signal in between leaves the evaluation to be done.
+    """
+    if not run.result.exists():
+        return False
+    last = run.read_result().get("last_eval")
+    return isinstance(last, dict) and last.get("step") == step

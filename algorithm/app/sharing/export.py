@@ -1,0 +1,210 @@
+"""``--export`` and ``--push``: a run as one file, for others to play with."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from algorithm.app.cli.flag_types import HUB
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.console.output import open_console
+from algorithm.app.report.facts import Facts
+from algorithm.app.resume import find_run
+from algorithm.app.sharing.archive import (
+    CARD,
+    CODE,
+    CONFIG,
+    EVALUATION,
+    MANIFEST,
+    PLOTS,
+    RESULT,
+    WEIGHTS,
+    ExportManifest,
+    pack,
+)
+from algorithm.app.sharing.card import Shared, card
+from algorithm.app.sharing.hub import FILE, hub_api, push
+from algorithm.app.sharing.trust import LEFT_OUT
+from algorithm.config.loader import LoadedConfig, dump_config, load_config_file
+from algorithm.config.locate import EnvFolder
+from algorithm.config.schema import BaseConfig, Config, NetConfig
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.program import program
+from algorithm.core.reading import read_bytes, read_json
+from algorithm.runs.checkpoints.manager import find_checkpoint
+from algorithm.runs.checkpoints.manifest import Entry, read_listed, read_manifest
+from algorithm.runs.config import WandbConfig
+from algorithm.runs.files import json_text, write_bytes
+from algorithm.runs.names import Ckpt
+from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import nn_file
+
+
+@dataclass(frozen=True)
+class Built:
+    """An export in memory: its members, all of them as a zip, and what its card tells."""
+
+    files: Mapping[str, bytes]
+    data: bytes
+    shared: Shared
+
+
+def share(options: TrainOptions, folder: EnvFolder) -> int:
+    """Export a run and upload it as the command line says; return the exit code.
+
+    The run is that of ``--name`` or the newest, the checkpoint that of ``--ckpt`` or the best.
+    """
+    run = find_run(options, folder)
+    if options.push:
+        hub_api(options.push)  # without its library nothing is begun
+    target = Path(options.export) if options.export else None
+    if target:
+        check_target(target, replace=options.replace)
+    with open_console(quiet=options.quiet) as console:
+        source = f"{HUB}{options.push}" if options.push else target.name if target else FILE
+        built = build(run, options.ckpt or "best", source=source, warn=console.warn)
+        rows = [("checkpoint", f"step {built.shared.step:,}")]
+        if target:
+            write_bytes(target, built.data)
+            rows.append(("file", f"{target}, {len(built.data) / 2**20:.1f} MiB"))
+        if options.push:
+            rows.append(("hub", upload(built, options.push, private=options.private)))
+        played = f"{HUB}{options.push}" if options.push else str(target)
+        trust = ["--trust"] * built.shared.needs_trust
+        command = shlex.join([*program(), run.argument, "-n", played, *trust, "--eval=10"])
+        console.finish(rows, [("play", command)])
+    return 0
+
+
+def check_target(target: Path, *, replace: bool) -> None:
+    """Raise UsageError if a file of that name must not be written."""
+    if target.suffix != ".zip":
+        raise UsageError(
+            "an export is a zip", where=target, why="its name is how it is known", fix=f"name it {target}.zip"
+        )
+    if target.is_dir():
+        raise UsageError(
+            "the export cannot be written", where=target, why="it is a folder", fix="name a file"
+        )
+    if target.exists() and not replace:
+        raise UsageError(
+            "there is a file of that name already",
+            where=target,
+            why="an export replaces no file unless it is told to",
+            fix="give another name, or add --replace",
+        )
+
+
+def write(run: RunDir, which: Ckpt, target: Path, *, replace: bool, warn: Callable[[str], None]) -> None:
+    """Write an export. Raises UsageError and StorageError; a file that was there is untouched then."""
+    check_target(target, replace=replace)
+    write_bytes(target, build(run, which, source=target.name, warn=warn).data)
+
+
+def upload(built: Built, repository: str, *, private: bool) -> str:
+    """Put an export on the hub, its members beside it; return the address."""
+    return push(repository, {**built.files, FILE: built.data}, private=private)
+
+
+def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None]) -> Built:
+    """Return an export of a run.
+
+    which:  its checkpoint
+    source: what a reader gives to ``asac.load``
+    Paths and addresses of this machine are left out: ``paths`` of the result, ``net_config``,
+    ``wandb_config``, ``callbacks`` and the paths of demonstrations. Raises StorageError and ConfigError for
+    files that cannot be read.
+    """
+    own = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
+    loaded = _without_own(own)
+    saved = find_checkpoint(run.checkpoints, which, warn=warn)
+    files = _networks(saved.path)
+    code = _code(loaded, run)
+    plots = {f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))}
+    files |= {**code, **plots, CONFIG: dump_config(loaded).encode()}
+    if run.result.exists():
+        result = {key: value for key, value in run.read_result().items() if key != "paths"}
+        files[RESULT] = json_text(result).encode()
+    later = _later(run, saved.step)
+    if later:
+        files[EVALUATION] = json_text(later).encode()
+    facts = Facts.gather(run)
+    for problem in facts.problems:
+        if not problem.endswith("is missing"):
+            warn(f"{problem} · the card is without it")
+    shared = Shared(
+        facts=facts,
+        loaded=loaded,
+        step=saved.step,
+        later=later,
+        weights={n: Entry.of(data) for n, data in files.items() if PurePosixPath(n).name == WEIGHTS},
+        code=sorted(code),
+        picture=next(iter(plots), ""),
+        source=source,
+    )
+    files[CARD] = card(shared).encode()
+    spaces = facts.manifest.get("spaces")
+    manifest = ExportManifest(
+        env=run.env,
+        name=run.name,
+        step=saved.step,
+        spaces=spaces if isinstance(spaces, dict) else {},
+        files={name: Entry.of(data) for name, data in files.items()},
+    )
+    files[MANIFEST] = manifest.text.encode()
+    return Built(files, pack(files), shared)
+
+
+def _without_own(loaded: LoadedConfig) -> LoadedConfig:
+    """Return the configuration without names, addresses, paths and callbacks, none of which acting needs."""
+    blank = BaseConfig()
+    base = loaded.config.base_config.model_copy(update={"callbacks": blank.callbacks, "name": blank.name})
+    own = {"base_config": base, "net_config": NetConfig(), "wandb_config": WandbConfig()}
+    config = _without_paths(loaded.config.model_copy(update=own))
+    behaviours = {name: _without_paths(one) for name, one in loaded.behaviours.items()}
+    return replace(loaded, config=config, behaviours=behaviours)
+
+
+def _without_paths(config: Config) -> Config:
+    """Return it without the paths of demonstrations, which only a training reads."""
+    if config.demonstrations.path is None:
+        return config
+    shared = config.demonstrations.model_copy(update={"path": LEFT_OUT})
+    return config.model_copy(update={"demonstrations": shared})
+
+
+def _networks(checkpoint: Path) -> dict[str, bytes]:
+    """Return the files of networks of a checkpoint. Raises StorageError if it has none."""
+    listed = read_manifest(checkpoint).files
+    found = {
+        name: read_listed(checkpoint, name, entry)
+        for name, entry in listed.items()
+        if PurePosixPath(name).name == WEIGHTS
+    }
+    if not found:
+        raise StorageError("there are no networks to share", where=checkpoint, why="the agent has none")
+    return found
+
+
+def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
+    """Return the files of the run's own networks, by the names that the configuration gives them."""
+    found = {}
+    for config in (loaded.config, *loaded.behaviours.values()):
+        file = nn_file(config, run.path)
+        if isinstance(file, Path):  # those of a plug-in come with its package
+            try:
+                found[f"{config.sac_config.nn}{CODE}"] = read_bytes(file)
+            except (OSError, ValueError) as error:
+                raise StorageError("the run's networks cannot be read", where=file, why=str(error)) from error
+    return found
+
+
+def _later(run: RunDir, step: int) -> dict[str, object]:
+    """Return the last ``--eval`` if it was a deterministic one of this checkpoint, else empty."""
+    file = run.path / EVALUATION
+    if not file.exists():
+        return {}
+    content = read_json(file)
+    return content if content.get("step") == step and content.get("acting") == "deterministic" else {}

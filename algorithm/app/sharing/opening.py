@@ -1,0 +1,216 @@
+"""An export as the folder of a run, which everything that plays can read."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from algorithm.app.cli.flag_types import HUB, is_export
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.resume import find_run
+from algorithm.app.sharing.archive import CARD, CONFIG, WEIGHTS, ExportManifest, refused, unpack
+from algorithm.app.sharing.card import task_of
+from algorithm.app.sharing.hub import fetch
+from algorithm.app.sharing.trust import refuse_code
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import LoadedConfig, load_config_file
+from algorithm.config.locate import EnvFolder
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.program import VERSION, program
+from algorithm.core.spec import AgentSpec
+from algorithm.env.pool.resume_check import spec_as_json
+from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of
+from algorithm.runs.checkpoints.manager import find_checkpoint
+from algorithm.runs.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest
+from algorithm.runs.files import json_text
+from algorithm.runs.names import Ckpt, env_folder, is_name
+from algorithm.runs.rundir import RunDir
+
+
+class Export:
+    """An export, verified and unpacked into a folder that goes with this object.
+
+    source: as it was given
+    run:    the folder as a run with a single checkpoint, which is the best and the latest
+    loaded: its configuration
+    trusted: somebody has said that its code may run
+    """
+
+    def __init__(self, source: str, manifest: ExportManifest, folder: Path, *, trusted: bool) -> None:
+        self.source, self.trusted = source, trusted
+        self.manifest = manifest
+        self.run = RunDir(manifest.env, source, folder, manifest.env)
+        self.loaded = _configuration(source, manifest, folder)
+        if self.loaded.drawn:  # whoever reads it again would not get what was looked at
+            raise refused(
+                source, f"its {CONFIG} draws {', '.join(self.loaded.drawn)}; --export writes values"
+            )
+        self.close = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    @contextmanager
+    def fitting(self, specs: Mapping[str, AgentSpec]) -> Iterator[None]:
+        """Build agents for ``specs`` and load the networks. Raises UsageError if they do not fit these."""
+        found = {name: spec_as_json(spec) for name, spec in specs.items()}
+        written = f"it was written by version {self.manifest.version}, this is version {VERSION}"
+        if self.manifest.spaces and found != self.manifest.spaces:
+            raise UsageError(
+                "the environment has other observations or actions than the export was trained with",
+                where=self.source,
+                why=f"there {_text(self.manifest.spaces)}\nhere {_text(found)}",
+                fix=f"use the environment that it was trained with, in its version; {written}",
+            )
+        try:
+            yield
+        except StorageError as error:
+            raise StorageError(
+                "the networks of the export do not fit",
+                where=self.source,
+                why=f"{error.why}; {written}",
+                fix="use the version that wrote it, and the environment that it was trained with",
+            ) from error
+
+
+def open_export(source: str, *, trust: bool = False) -> Export:
+    """Verify an export and unpack it.
+
+    source: path of a zip, or ``hf://OWNER/NAME``
+    trust:  run the code that is in it or that it names
+    Raises StorageError if it is not what was written, UsageError for code without ``trust`` and for a
+    configuration that this version does not know.
+    """
+    file = fetch(source) if source.startswith(HUB) else Path(source)
+    manifest, files = unpack(file, source)
+    if not all(map(is_name, manifest.env.split("/"))):
+        raise refused(source, f"{manifest.env!r} cannot be the name of a task")
+    folder = Path(tempfile.mkdtemp(prefix="asac-"))
+    try:
+        (folder / CONFIG).write_bytes(files[CONFIG])
+        export = Export(source, manifest, folder, trusted=trust)
+        if not trust:
+            refuse_code(source, export.loaded, files)
+        _write(folder, manifest, files)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        raise StorageError.of(error, what="the export cannot be unpacked", where=folder) from error
+    return export
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run that is to be played.
+
+    run:    its files
+    output: folder for what playing writes; that of the run itself unless it is an export
+    """
+
+    run: RunDir
+    output: RunDir
+    export: Export | None = None
+
+    @contextmanager
+    def fitting(self, specs: Mapping[str, AgentSpec]) -> Iterator[None]:
+        """See :meth:`Export.fitting`; nothing for a run of this machine."""
+        if self.export is None:
+            yield
+            return
+        with self.export.fitting(specs):
+            yield
+
+    def task(self, folder: EnvFolder) -> EnvFolder:
+        """Return the folder whose modules may be imported: ``folder``, or none's for an untrusted export.
+
+        It names no module, and one that lies beside it could take the place of a library that is missing.
+        """
+        if self.export is None or self.export.trusted:
+            return folder
+        return EnvFolder(self.run.checkpoints, folder.label)
+
+    def checkpoint(self, which: Ckpt | None, *, warn: Callable[[str], None]) -> Checkpoint:
+        """Read a checkpoint, as `find_checkpoint`; an export has one."""
+        if self.export and isinstance(which, int) and which != self.export.manifest.step:
+            raise StorageError(
+                f"there is no checkpoint of step {which}",
+                where=self.export.source,
+                why=f"an export has one, and this one is of step {self.export.manifest.step}",
+                fix="leave --ckpt out",
+            )
+        return find_checkpoint(self.run.checkpoints, which, warn=warn)
+
+    def shown(self, saved: Checkpoint) -> str:
+        """Format the checkpoint for a person."""
+        return f"{self.export.source}, step {saved.step:,}" if self.export else self.run.shown(saved.path)
+
+
+@contextmanager
+def found(options: TrainOptions, folder: EnvFolder) -> Iterator[Found]:
+    """Find what ``-n`` names, a run or an export, which is unpacked for the length of the block."""
+    if options.name is None or not is_export(options.name):
+        run = find_run(options, folder)
+        yield Found(run, run)
+        return
+    export = open_export(options.name, trust=options.trust)
+    try:
+        label, name = export.manifest.env, _file_name(options.name)
+        if label.rpartition("/")[2] != folder.label.rpartition("/")[2]:
+            raise UsageError(
+                f"the export is one of {label}",
+                where=options.name,
+                why=f"the command names {folder.label}",
+                fix=shlex.join([*program(), task_of(export.loaded), "-n", options.name, "--eval=10"]),
+            )
+        place = env_folder(label, options.directory) / name
+        yield Found(export.run, RunDir(label, options.name, place, options.env), export)
+    finally:
+        export.close()
+
+
+def _configuration(source: str, manifest: ExportManifest, folder: Path) -> LoadedConfig:
+    """Return the configuration of an export. Raises UsageError for one that this version does not know."""
+    try:
+        task = EnvFolder(folder, manifest.env)
+        return load_config_file(folder / CONFIG, env=task, require_runnable=True)
+    except ConfigError as error:
+        raise UsageError(
+            "the configuration of the export cannot be used by this version",
+            where=source,
+            why=f"it was written by version {manifest.version}, this is version {VERSION}:\n"
+            + "\n".join(f"{problem.what}: {problem.why}" for problem in error.problems),
+            fix="use the version that wrote it",
+        ) from error
+
+
+def _write(folder: Path, manifest: ExportManifest, files: Mapping[str, bytes]) -> None:
+    """Write the members as a run: the networks as its only checkpoint. Raises OSError."""
+    checkpoint = checkpoint_of(folder / "checkpoints", manifest.step)
+    networks = {name: data for name, data in files.items() if PurePosixPath(name).name == WEIGHTS}
+    state = json_text({}).encode()
+    listed = {name: Entry.of(data) for name, data in {**networks, STATE: state}.items()}
+    text = Manifest(step=manifest.step, files=listed, replay=None, segments={}).text
+    written = {checkpoint / name: data for name, data in networks.items()}
+    written |= {checkpoint / STATE: state, checkpoint / MANIFEST: text.encode()}
+    for pointer in ("best", "latest"):
+        written[checkpoint.parent / f"{pointer}.json"] = json_text({"step": manifest.step}).encode()
+    others = files.keys() - networks.keys() - {CARD}
+    written |= {folder / name: files[name] for name in others}
+    for path, data in written.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def _file_name(source: str) -> str:
+    """Return the name of the folder for what is written while an export is played; it ends in ``.zip``."""
+    if source.startswith(HUB):
+        return f"{source.removeprefix(HUB).replace('/', '_').replace('@', '_')}.zip"
+    return Path(source).name
+
+
+def _text(spaces: Mapping[str, object]) -> str:
+    return json_text(spaces).replace("\n", "").replace("  ", " ")

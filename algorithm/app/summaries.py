@@ -1,0 +1,269 @@
+"""Summaries of a run: at its start, at its end, and ``result.json``."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+
+import gymnasium
+import numpy as np
+import torch
+
+from algorithm.agents.roles import Agent
+from algorithm.app.report.curves import plot_curve, read_series
+from algorithm.app.report.report import write_report
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.core.console import Console
+from algorithm.core.errors import StorageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.core.system.display import has_display
+from algorithm.core.wording import Rows, counted
+from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.length import episode_limit
+from algorithm.nn.process import graphs_round, medium_is_single
+from algorithm.runs.offers import playing_commands
+from algorithm.runs.rundir import RunDir
+from algorithm.train.counters import overall
+from algorithm.train.profile import shares
+from algorithm.train.runtime import EnvInfo
+from algorithm.train.trainer import Outcome
+
+
+def start_screen(
+    loaded: LoadedConfig,
+    run: RunDir,
+    env: EnvInfo,
+    agents: Mapping[str, Agent],
+    device: torch.device,
+    *,
+    resumed: Rows = (),
+) -> list[tuple[str, Rows]]:
+    """Return titled sections for the console. resumed: rows about the checkpoint and changes since."""
+    versions = (
+        f"python {platform.python_version()}, torch {torch.__version__}, "
+        f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
+    )
+    threads, wanted = torch.get_num_threads(), loaded.config.sac_config.matmul_precision
+    sections: list[tuple[str, Rows]] = [
+        (
+            "run",
+            [
+                ("name", run.name),
+                ("folder", run.shown(run.path)),
+                ("seed", str(loaded.seed)),
+                ("ends", _end(loaded)),
+                ("device", f"{device}, {counted(threads, 'thread')}{_products(wanted, device)}"),
+                ("versions", versions),
+            ],
+        ),
+        ("environment", _environment(loaded.config, env)),
+    ]
+    if resumed:
+        sections.insert(1, ("resumed", resumed))
+    for name, agent in agents.items():
+        title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
+        sections.append((title, agent.rows()))
+    sections.append(("config", _config(loaded)))
+    return sections
+
+
+def _products(wanted: str, device: torch.device) -> str:
+    """Name the precision of matrix products where it is not the usual one, and what this CPU makes of it."""
+    precision = torch.get_float32_matmul_precision()
+    if precision == "highest":
+        return ""
+    made = ""
+    if wanted == "medium" and graphs_round(device):
+        made = ", bfloat16 in compiled updates and single in others on this CPU"
+    elif device.type == "cpu" and (precision == "high" or medium_is_single()):
+        made = ", single on this CPU"
+    return f", matrix products in {precision} precision{made}"
+
+
+def show_finish(
+    console: Console, run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
+) -> None:
+    """Show the result, and commands to go on with.
+
+    saved: cost of the checkpoints; render_modes: of the environment
+    """
+    speed = f"{outcome.steps / outcome.seconds:.0f} steps/s" if outcome.seconds else ""
+    rows = [
+        ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
+    ]
+    if not outcome.updates:
+        rows.insert(0, ("learned", "nothing from these steps: the training ended before the first update"))
+    rows.append(("ended", next(iter(outcome.ends.values()))[0]))
+    for title, evaluations in (("evaluation", outcome.last_eval), ("best", outcome.best_eval)):
+        for behaviour, (step, performance) in evaluations.items():
+            name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
+            rows.append((f"{title}{name}", _performance(step, performance)))
+    rows.append(("time", shares(outcome.time)))
+    rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
+    commands = [
+        ("go on", _longer(run, outcome)),
+        *playing_commands(run, render_modes, display=has_display()).items(),
+        ("curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
+        ("report", run.shown(run.report)),
+    ]
+    console.finish(rows, commands, doubtful=not outcome.updates)
+
+
+def _longer(run: RunDir, outcome: Outcome) -> str:
+    """Return the command that goes on with the run, twice as far after its end."""
+    further = [flag for _, flags in outcome.ends.values() for flag in flags]
+    return run.training_command("-n", run.name, "--resume", *further)
+
+
+def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
+    """Return ``result.json``: each behaviour's own numbers, and at the top those of all of them."""
+    evaluations = {"last_eval": outcome.last_eval, "best_eval": outcome.best_eval}
+    by, (why, _) = next(iter(outcome.ends.items()))
+    result: dict[str, object] = {
+        "ended": {"by": by, "why": why},
+        "steps": outcome.steps,
+        "episodes": sum(own["episodes"] for own in outcome.behaviours.values()),
+        "updates": outcome.updates,
+        "seconds": round(outcome.seconds, 3),
+        "seed": seed,
+        **{which: _evaluation(*overall(found)) if found else None for which, found in evaluations.items()},
+        "replay_ratio": outcome.replay_ratio,
+        "time": {part: round(seconds, 3) for part, seconds in outcome.time.items()},
+        "faults": dict(outcome.faults),
+        "paths": {
+            "run": str(run.path),
+            "checkpoints": str(run.checkpoints),
+            "metrics": str(run.metrics_csv),
+            "plot": str(run.plots / "return.png"),
+            "report": str(run.report),
+        },
+    }
+    if set(outcome.behaviours) - {DEFAULT_BEHAVIOUR}:
+        result["behaviours"] = {
+            name: {
+                **own,
+                **{
+                    which: _evaluation(*found[name]) if found else None
+                    for which, found in evaluations.items()
+                },
+            }
+            for name, own in outcome.behaviours.items()
+        }
+    return result
+
+
+def _end(loaded: LoadedConfig) -> str:
+    """Return the limits of the training, and the key of a default limit."""
+    base, limits = loaded.config.base_config, []
+    if base.max_iter > 0:
+        limits.append(f"{base.max_iter:,} iterations")
+    if base.max_step > 0:
+        default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
+        limits.append(f"{base.max_step:,} steps{default}")
+    if base.stop_at_return is not None:
+        limits.append(f"an evaluation of {base.stop_at_return:,g} (base_config.stop_at_return)")
+    if not limits:
+        return "when it is stopped: base_config.max_step and max_iter set no limit"
+    return f"at {' or '.join(limits)}" + ", whichever comes first" * (len(limits) > 1)
+
+
+def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
+    base, of_evaluations = config.base_config, config.eval_config.wrappers
+    rows = [("id", f"{base.env_name}, {env.arrangement}")]
+    if base.wrappers:
+        rows.append(("wrappers", ", ".join(map(_wrapper, base.wrappers))))
+    if of_evaluations is not None and of_evaluations != base.wrappers:
+        rows.append(("evaluations", ", ".join(map(_wrapper, of_evaluations)) or "no wrappers"))
+    for name, spec in env.specs.items():
+        prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
+        rows += [("observation", prefix + _observations(spec)), ("action", prefix + _actions(spec))]
+    limit = f"{env.time_limit} steps" if env.time_limit else "none known"
+    length = episode_limit(config, env.time_limit)
+    if length > 0:
+        limit += f"; {length:,} in an evaluation"
+    return [*rows, ("time limit", limit)]
+
+
+def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
+    ((name, arguments),) = wrapper.items()
+    return f"{name}({', '.join(f'{key}={value}' for key, value in (arguments or {}).items())})"
+
+
+def _observations(spec: AgentSpec) -> str:
+    obs = spec.obs
+    kinds = zip(obs.items(), obs.categories, obs.stacks, strict=True)
+    return ", ".join(_observation(*item, counts, stack) for item, counts, stack in kinds)
+
+
+def _observation(
+    name: str, shape: tuple[int, ...], dtype: str, categories: tuple[int, ...], stack: int
+) -> str:
+    if len(categories) == 1:
+        return f"{name} one of {categories[0]}"
+    size = "×".join(map(str, shape)) or "scalar"
+    if categories:
+        return f"{name} {size} choices"
+    return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
+
+
+def _actions(spec: AgentSpec) -> str:
+    return spec.action.description
+
+
+def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
+    rows = [("file", loaded.source)]
+    rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
+    if loaded.preset:
+        rows.append(("preset", _preset(loaded)))
+    why = " (default with a memory)"
+    rows += [
+        (path, f"{value}{why * (path in loaded.for_memory)}") for path, value in loaded.differences().items()
+    ]
+    rows += [("override", text) for text in loaded.overrides]
+    return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
+
+
+def _preset(loaded: LoadedConfig) -> str:
+    assert loaded.preset
+    name, taken, overridden = loaded.preset
+    sets = ", ".join(f"{path} = {value}" for path, value in taken.items()) or "nothing"
+    return f"{name} sets {sets}" + f"; the task itself sets {', '.join(overridden)}" * bool(overridden)
+
+
+def _performance(step: int, performance: Performance) -> str:
+    return f"{performance.interval.text}, {counted(len(performance.returns), 'episode')}, step {step:,}"
+
+
+def _evaluation(step: int, performance: Performance) -> dict[str, object]:
+    interval = performance.interval
+    return {
+        "mean": interval.mean,
+        "ci95": interval.half_width,
+        "episodes": len(performance.returns),
+        "step": step,
+    }
+
+
+def write_outcome(
+    loaded: LoadedConfig, run: RunDir, outcome: Outcome, result: Mapping[str, object], console: Console
+) -> None:
+    """Write results and page; a full disk at this point costs nothing that was learned."""
+    try:
+        run.write_result(result)
+        if outcome.last_eval:
+            label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
+            series = read_series(run.metrics_jsonl, label)
+            plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
+    except StorageError as error:
+        console.warn(error.line)
+    write_page(run, console)
+
+
+def write_page(run: RunDir, console: Console) -> None:
+    """Write the report of a run; a full disk is told."""
+    try:
+        write_report(run)
+    except StorageError as error:
+        console.warn(error.line)

@@ -1,0 +1,129 @@
+"""Console of a run: its interface, and the values that it shows."""
+
+from __future__ import annotations
+
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from algorithm.core.panels import Readout
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.wording import Rows
+
+Sections = Sequence[tuple[str, Rows]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Outcome of one evaluation: environment step, mean return, half width of its 95 % interval.
+
+    behaviour: whose it is; the default one for those of all behaviours, episode by episode
+    """
+
+    step: int
+    mean: float
+    ci95: float
+    episodes: int
+    behaviour: str = DEFAULT_BEHAVIOUR
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """State of a run. Limits that do not exist, and numbers not known yet, are None or NaN.
+
+    step, iteration, updates, episodes: counted since the run began; max_step and max_iter bound two of them.
+    seconds: wall time so far; eta_s: what is left of it.
+    returns: of at most the last 20 training episodes, the latest last.
+    env_restarts: environments that failed and were restarted.
+    metrics: latest values by their names in ``metrics.METRICS``.
+    readouts: lines of the panel that show some of them.
+    rows: more lines for the panel, name and text.
+    """
+
+    step: int
+    max_step: int | None
+    iteration: int
+    max_iter: int | None
+    updates: int
+    episodes: int
+    seconds: float
+    eta_s: float | None
+    env_steps_per_s: float
+    updates_per_s: float
+    returns: Sequence[float] = ()
+    last_eval: Evaluation | None = None
+    best_eval: Evaluation | None = None
+    env_restarts: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    readouts: Sequence[Readout] = ()
+    rows: Rows = ()
+
+    @property
+    def fraction(self) -> float | None:
+        """Part of the run that is done, by the limit that comes first; None for a run without limits."""
+        parts = [
+            done / limit
+            for done, limit in ((self.step, self.max_step), (self.iteration, self.max_iter))
+            if limit
+        ]
+        return min(max(parts), 1.0) if parts else None
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean of ``returns``; None before the first episode ended."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+
+class Console(ABC):
+    """Output of a run to a person. On exit, also by an exception, the terminal is restored."""
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def start(self, sections: Sections) -> None:
+        """Show the start-up screen: titled sections of (name, value)."""
+
+    @abstractmethod
+    def due(self) -> bool:
+        """Return whether ``progress`` would show something now; cheap enough for every step."""
+
+    @abstractmethod
+    def progress(self, progress: Progress) -> None:
+        """Show the state of the run, if it is due."""
+
+    @abstractmethod
+    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
+        """Show an evaluation; ``best``: it is the best of the run so far."""
+
+    @abstractmethod
+    def message(self, text: str) -> None:
+        """Show one line of information."""
+
+    @abstractmethod
+    def command(self, purpose: str, command: str) -> None:
+        """Show a command on one line, so that it can be copied, with its purpose."""
+
+    @abstractmethod
+    def warn(self, text: str) -> None:
+        """Show a warning now, and once more at the end."""
+
+    @abstractmethod
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
+        """Show the result and commands to go on with: (purpose, command).
+
+        doubtful: the result is hardly what was wanted; its first row says why
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Restore the terminal and repeat warnings that were not repeated yet. May be called twice."""

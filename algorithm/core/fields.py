@@ -1,0 +1,300 @@
+"""Declaration of configuration keys: types of values, blocks, and the facts that a key carries.
+
+Each part of the program declares its keys as a `Block`; ``algorithm/config/schema.py`` composes the blocks.
+Nothing here reads files, merges or prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from algorithm.core.errors import UsageError
+from algorithm.core.plugins import ENVS, EXTENSIONS, Group, find
+
+
+def to_number(value: object) -> object:
+    """Convert text that spells a number, such as a quoted ``"3e-4"``; return anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def to_whole(value: object) -> object:
+    """Convert a number without a fraction to an int: ``1e6`` is a million, ``2.5`` stays and is refused."""
+    value = to_number(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _limit(value: int) -> int:
+    if value == 0:
+        raise PydanticCustomError("limit", "0 would allow nothing at all; no limit is written -1")
+    if value < -1:
+        raise PydanticCustomError("limit", "only -1 (no limit) is allowed below 1")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(to_whole)]
+"""A whole number; ``1e6`` counts as one, ``true`` does not.
+
+Bounds inside a union or list go between ``int`` and the validator, so that the JSON schema shows them.
+"""
+
+AtLeastOne = Annotated[int, Field(ge=1), BeforeValidator(to_whole)]
+"""A whole number from 1 on, also inside a union or a list."""
+
+Natural = Annotated[int, Field(ge=0), BeforeValidator(to_whole)]
+"""A whole number from 0 on, also inside a union or a list."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(to_number)]
+"""A finite number."""
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)]
+"""A number above 0, also inside a union."""
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(to_number)]
+"""A number from 0 on, also inside a union."""
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(to_number)]
+"""A number from 0 to 1, also inside a list."""
+
+Limit = Annotated[
+    Whole,
+    AfterValidator(_limit),
+    WithJsonSchema({"anyOf": [{"const": -1}, {"type": "integer", "minimum": 1}]}),
+]
+"""A number of things, or -1 for "no limit"."""
+
+
+def _named(entry: object) -> object:
+    """Turn a bare name into one without arguments."""
+    if isinstance(entry, str):
+        return {entry: None}
+    if isinstance(entry, dict) and len(entry) != 1:
+        raise PydanticCustomError("entry", "every name has an entry of its own, in their order")
+    return entry
+
+
+NamedEntry = Annotated[
+    dict[str, dict[str, Any] | None],
+    BeforeValidator(_named),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "additionalProperties": {"type": ["object", "null"]},
+                },
+            ]
+        }
+    ),
+]
+"""A name -> its keyword arguments, or None; a bare name is valid too."""
+
+
+def _installed(group: Group) -> AfterValidator:
+    """Return the validator of a name, or of an `NamedEntry`, that may be one of an installed package."""
+
+    def check(value: Any) -> Any:  # noqa: ANN401 - as the field declares
+        for name in [value] if isinstance(value, str) else value:
+            try:
+                find(group, name)
+            except UsageError as error:
+                said = {"why": f"{error.what}: {error.why}", "fix": error.fix}
+                raise PydanticCustomError("plugin", "{why}", said) from error
+        return value
+
+    return AfterValidator(check)
+
+
+EnvKind = Annotated[
+    str,
+    _installed(ENVS),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": [*ENVS.own]},
+                {"type": "string", "title": "a plug-in's name", "minLength": 1},
+            ]
+        }
+    ),
+]
+"""A kind of environments: built in, or of an installed package."""
+
+ExtensionEntry = Annotated[NamedEntry, _installed(EXTENSIONS)]
+"""An extension of an installed package, or a module's function; with its keyword arguments."""
+
+AnyConfig: TypeAlias = Any
+"""The whole `Config`, untyped: its class is composed of the fragments and imports them."""
+
+Resume: TypeAlias = str | Callable[[AnyConfig, AnyConfig], str]
+"""Effect of another value when a run is resumed.
+
+``free`` or ``free: note``: the value is applied. ``fixed: reason``: it is refused, because what was learned
+or stored would not fit. ``ignored``: it is not compared. A function of the old and the new configuration
+returns one of these.
+"""
+
+
+Naming: TypeAlias = Literal["kind", "environment", "wrappers", "extensions", "networks", "arguments", "demos"]
+"""Kind of names that a key holds; ``sharing/trust.py`` lists those that an export may hold without trust."""
+
+
+class Contradiction(NamedTuple):
+    """Values that exclude each other, or one that is wrong; ``keys`` are dotted below the block with them."""
+
+    keys: tuple[str, ...]
+    why: str
+    fix: str
+
+
+class Block(BaseModel):
+    """A mapping of the configuration: immutable, no unknown keys; only `Whole` and `Finite` convert."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Yield the values of this block that exclude each other.
+
+        The loader calls it, not the constructor: a wrong value elsewhere must not hide them.
+        """
+        return iter(())
+
+
+@dataclass(frozen=True)
+class KeyFacts:
+    """Facts of one key or block, stored in its declaration; see `option` and `block`.
+
+    It is pydantic's ``json_schema_extra``: a call adds the facts that a reader of the JSON schema needs.
+    """
+
+    resume: Resume = "free"
+    shared: bool = False
+    required: bool = False
+    reserved_values: Mapping[str, str] = field(default_factory=dict)
+    distributed_default: object = None
+    by_behaviour: bool = False
+    random: bool = False
+    names: Naming | None = None
+
+    @property
+    def fixed(self) -> str | None:
+        """The reason why a resume never changes the key; None if some change is possible."""
+        kind, _, reason = self.resume.partition(": ") if isinstance(self.resume, str) else ("", "", "")
+        return reason if kind == "fixed" else None
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Add the facts to the JSON schema of the key."""
+        noted = {
+            "shared": self.shared,
+            "reserved_values": dict(self.reserved_values),
+            "fixed": self.fixed,
+            "no_default": self.required,
+        }
+        schema.update({name: fact for name, fact in noted.items() if fact})
+
+
+def option(
+    default: Any,  # noqa: ANN401 - a default has the type of its field
+    description: str,
+    *,
+    resume: Resume = "free",
+    shared: bool = False,
+    required: bool = False,
+    reserved_values: Mapping[str, str] | None = None,
+    distributed_default: object = None,
+    by_behaviour: bool = False,
+    names: Naming | None = None,
+    **bounds: Any,  # noqa: ANN401 - handed on to pydantic
+) -> Any:  # noqa: ANN401 - stands where the field's own type is declared
+    """Declare one key with all its facts; resume, compatibility and generated files follow from them.
+
+    resume: effect of another value on a resumed run. Anything that networks, optimisers, stored rows or the
+            task depend on is ``fixed: reason``.
+    shared: learner and actors must have the same value. True for whatever changes the networks, how an actor
+            acts, or the environment.
+    required: see :func:`required`.
+    reserved_values: values of a feature that will come, → the part of the project that will bring it.
+    distributed_default: default of a distributed training where it is another one.
+    by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
+    names: what its text names. Without it an export that nobody trusts holds no other text than the default.
+    bounds: ``ge``, ``gt``, ``le``, ``lt`` as in pydantic.
+    """
+    facts = KeyFacts(
+        resume,
+        shared,
+        required,
+        reserved_values or {},
+        distributed_default,
+        by_behaviour,
+        names=names,
+    )
+    return Field(default, description=description, json_schema_extra=facts, **bounds)
+
+
+def required(description: str, **facts: Any) -> Any:  # noqa: ANN401 - as above
+    """Declare a key that only a task can set: it has no default, and nothing runs without it.
+
+    In a block made without it the key is None, whatever its type; in a configuration to be run it never is.
+    """
+    return option(None, description, required=True, **facts)
+
+
+def block(
+    kind: type[Block],
+    description: str,
+    *,
+    by_behaviour: bool = False,
+    random: bool = False,
+) -> Any:  # noqa: ANN401 - stands where the block's own type is declared
+    """Declare a block of keys within another.
+
+    by_behaviour: a behaviour of ``ma_config`` may have its own values.
+    random: it may hold ``random_params``.
+    """
+    facts = KeyFacts(by_behaviour=by_behaviour, random=random)
+    return Field(default=kind(), description=description, json_schema_extra=facts)
+
+
+def facts_of(key: FieldInfo) -> KeyFacts:
+    """Return what `option`, `required` or `block` stored about a key."""
+    facts = key.json_schema_extra
+    return facts if isinstance(facts, KeyFacts) else KeyFacts()
+
+
+def block_of(key: FieldInfo) -> type[Block] | None:
+    """Return the class of a key that is a block, else None."""
+    kind = key.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Block) else None
+
+
+def holds_text(annotation: object) -> bool:
+    """Return whether a value of this type may hold text that nobody has listed, at any depth.
+
+    Any type that is not known to hold none counts as one that does.
+    """
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal or annotation in (bool, int, float, NoneType, ...):
+        return False
+    if origin is Annotated:
+        return holds_text(inner[0])
+    return not inner or any(map(holds_text, inner))

@@ -1,0 +1,148 @@
+"""The one reader of a run's files: plain files of a bounded size, UTF-8, strict JSON.
+
+Any file in a run's folder may be damaged, or come from another person. A named pipe would be waited for
+without end, a device may never end. Some JSON is valid in Python only (NaN, infinity, a key that stands
+twice, a whole number of a million digits) and breaks later steps.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from algorithm.core.errors import StorageError
+from algorithm.core.system.files import open_file
+
+TEXT = 64 * 2**20
+"""Default maximum size in bytes of a file of text."""
+
+DEEPEST = 64
+"""Levels of lists and objects that JSON may have."""
+
+_BLOCK = 2**20  # bytes
+_DIGITS = 40  # of a whole number: the states of random generators have 128 bits
+
+
+def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
+    """Open a plain file of at most ``limit`` bytes; a symbolic link only with ``follow``.
+
+    Raises OSError from the system, and ValueError for another kind of file.
+    """
+    try:
+        handle = open_file(path, os.O_RDONLY, follow=follow)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError("it is a symbolic link") from error
+        if error.errno == errno.ENXIO:  # a socket
+            raise ValueError("it is no plain file") from error
+        raise
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
+        raise ValueError("it is no plain file")
+    if found.st_size > limit:
+        os.close(handle)
+        raise ValueError(f"it has {found.st_size:,} bytes, far too many")
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: Path, limit: int = TEXT, *, follow: bool = False) -> bytes:
+    """Return the content of a file opened as by :func:`open_plain`. Raises OSError and ValueError."""
+    with open_plain(path, limit, follow=follow) as file:
+        data = bytearray()
+        while block := file.read(_BLOCK):
+            data += block
+            if len(data) > limit:
+                raise ValueError("it grows while it is read")
+    return bytes(data)
+
+
+def read_text(path: Path, limit: int = TEXT, *, follow: bool = False) -> str:
+    """Return the same as text; bytes that are no UTF-8 are a ValueError."""
+    return read_bytes(path, limit, follow=follow).decode("utf-8")
+
+
+def parse_json(data: bytes | str) -> Any:  # noqa: ANN401 - whatever the JSON spells
+    """Return a value of strict JSON: finite numbers, each key once, at most ``DEEPEST`` levels.
+
+    Raises ValueError with a one-line reason.
+    """
+    text = data.decode("utf-8") if isinstance(data, bytes) else data
+    try:
+        value = json.loads(
+            text,
+            parse_constant=_no_number,
+            parse_float=_finite,
+            parse_int=_whole,
+            object_pairs_hook=_object,
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    _check_depth(value)
+    return value
+
+
+def read_json(path: Path, limit: int = TEXT) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises StorageError with the file and its fault."""
+    try:
+        value = parse_json(read_bytes(path, limit))
+    except OSError as error:
+        raise StorageError.of(error, what="a file cannot be read", where=path) from error
+    except ValueError as error:
+        raise StorageError("a JSON file is damaged", where=path, why=str(error)) from error
+    if not isinstance(value, dict):
+        raise StorageError("a JSON file is damaged", where=path, why="it does not hold an object")
+    return value
+
+
+def read_lines(path: Path, limit: int = TEXT) -> list[str]:
+    """Return the lines of a file of text. Raises StorageError."""
+    try:
+        text = read_text(path, limit)
+    except OSError as error:
+        raise StorageError.of(error, what="a file cannot be read", where=path) from error
+    except ValueError as error:
+        raise StorageError("a file is damaged", where=path, why=str(error)) from error
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"a whole number has {len(text)} digits")
+    return int(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return value
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+
+
+def _children(value: object) -> list[object]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

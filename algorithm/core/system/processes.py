@@ -1,0 +1,170 @@
+"""Processes: signals, stacks on request, cores, descriptors, ports, the C library."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from multiprocessing import resource_tracker
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from algorithm.core import system
+
+KILL = 9
+"""Number of SIGKILL, which Windows does not name."""
+
+HUNG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""Signal of a terminal that is closed; None on Windows."""
+
+_BREAK: signal.Signals | None = getattr(signal, "SIGBREAK", None)  # Windows: Ctrl-Break, a closed console
+STOP_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    *(number for number in (HUNG_UP, _BREAK) if number is not None),
+)
+"""Signals at which a run saves and ends."""
+
+NEW_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+"""Windows' ``start_new_session``: ``creationflags`` of a process that no signal of a terminal reaches."""
+
+_STACKS: signal.Signals | None = getattr(signal, "SIGUSR1", None)
+_CTRL_BREAK: int | None = getattr(signal, "CTRL_BREAK_EVENT", None)
+_PR_SET_PDEATHSIG = 1  # prctl(2): signal at the death of the parent
+_TRIM, _MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)
+_KEPT, _SEPARATE = 2**28, 2**25  # bytes; the second is the largest that glibc takes
+_DESCRIPTORS = Path("/dev/fd")
+
+
+def handle_signal(number: int, handler: Callable[[int, FrameType | None], None]) -> None:
+    """Set a handler, after which a call of compiled code that was interrupted goes on.
+
+    Compiled simulators may not expect EINTR. Windows interrupts no calls.
+    """
+    signal.signal(number, handler)
+    if hasattr(signal, "siginterrupt"):
+        signal.siginterrupt(number, False)
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process that leads a group, and SIGKILL to all of the group.
+
+    On Windows any other signal is Ctrl-Break, at which a run saves and ends, and what a killed process has
+    started lives on. Raises ProcessLookupError.
+    """
+    if hasattr(os, "killpg"):
+        (os.killpg if number == KILL else os.kill)(pid, number)
+    else:
+        os.kill(pid, signal.SIGTERM if number == KILL or _CTRL_BREAK is None else _CTRL_BREAK)
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the thread ends that started it. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, KILL)
+
+
+def start_resource_tracker() -> None:
+    """Start Python's keeper of shared memory, so that it outlives a closed terminal as this process does.
+
+    By itself it ignores SIGINT and SIGTERM alone. Killed by SIGHUP it is started anew, and prints a traceback
+    for all that it does not know of.
+    """
+    if sys.platform == "win32" or HUNG_UP is None:
+        return
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {HUNG_UP})  # which it inherits
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+
+def print_stacks_on_request() -> None:
+    """Print the stacks of all threads to standard error when another process asks for them."""
+    if _STACKS is not None and sys.platform != "win32":
+        faulthandler.register(_STACKS, file=2, all_threads=True)
+
+
+def request_stacks(pid: int) -> bool:
+    """Ask a process for its stacks; return False where there is no such request, as on Windows."""
+    if _STACKS is None:
+        return False
+    os.kill(pid, _STACKS)
+    return True
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use; those of the machine on macOS."""
+    process = psutil.Process()
+    return len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else os.cpu_count() or 1
+
+
+def count_handles(process: psutil.Process) -> int:
+    """Return the number of files, sockets and pipes that a process has open; on Windows of all handles."""
+    return int(process.num_handles() if hasattr(process, "num_handles") else process.num_fds())
+
+
+def open_descriptors() -> list[int]:
+    """Return the open descriptors of this process, including that of the listing itself. Raises OSError.
+
+    Windows has no such list: it is empty there.
+    """
+    if not _DESCRIPTORS.is_dir():
+        return []
+    with os.scandir(_DESCRIPTORS) as found:
+        return [int(one.name) for one in found]
+
+
+def allow_descriptors(wanted: int) -> int:
+    """Raise the soft limit of descriptors if that is possible; return how many of ``wanted`` there may be.
+
+    A larger limit stays as it is. Sockets have none on Windows.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    if sys.platform == "win32":
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    more = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with contextlib.suppress(ValueError, OSError):  # a system's limit may be lower than reported
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def allow_reuse(listener: socket.socket) -> None:
+    """Let a port be bound that a process has just given up; the option would take a port away on Windows."""
+    if not system.WINDOWS:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def keep_freed_memory() -> None:
+    """Keep up to 256 MB of freed memory, instead of giving it back to the system at once.
+
+    An update frees some hundred blocks of 256 KB and asks for them again. Each time the kernel hands out
+    empty pages, some 300 an update, which took a twentieth of it. Does nothing without glibc.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM, _KEPT)
+        mallopt(_MMAP, _SEPARATE)
+
+
+def flush_c_streams() -> None:
+    """Write out what the C library has buffered of standard output and error."""
+    library = "ucrtbase" if sys.platform == "win32" else None
+    with contextlib.suppress(OSError, AttributeError):  # none to flush
+        ctypes.CDLL(library).fflush(None)
