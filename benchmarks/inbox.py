@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 import torch
 
+from algorithm.agents.sac.config import sac_keys
 from algorithm.core.timing import Stopwatch
 from algorithm.replay.buffer import ReplayBuffer
 from benchmarks.harness import HERE, ROOT, Bench, smoke
@@ -104,7 +105,7 @@ def broadcast(size: int, *, processes: int, clients: int, seconds: float) -> Ans
     torch.set_num_threads(1)
     spec = make_spec(3, action=1)
     agent = make_agent(spec, str(HERE / "memory"), "default", ["sac_config.batch_size=256"], 0)
-    capacity, n_step = agent.config.replay_config.capacity, agent.config.sac_config.n_step
+    capacity, n_step = agent.config.replay_config.capacity, sac_keys(agent.config).n_step
     replay = make_replay(spec, capacity=capacity, n_step=n_step)
     fill(replay, make_segment(spec, np.random.default_rng(0), 1000), capacity)
     payload, over = np.random.default_rng(0).bytes(size), threading.Event()

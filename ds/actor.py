@@ -260,7 +260,7 @@ class _Work:
                 device=device,
             )
         modules = [part for acting in made.values() for part in acting.parts.values()]
-        set_matmul_precision(self.loaded.config.sac_config.matmul_precision, modules, device)
+        set_matmul_precision(self.loaded.config.run.matmul_precision, modules, device)
         return made
 
     def _max_length(self, env: VecEnv) -> int:

@@ -26,6 +26,7 @@ ORDER = (
     "algorithm.ops",
     "algorithm.nn",
     "algorithm.replay",
+    "algorithm.agents.behaviour_config",
     "algorithm.agents.roles",
     "algorithm.extensions.base",
     "algorithm.extensions",
@@ -163,9 +164,10 @@ def _objections(name: str, target: str) -> Iterator[str]:
     if first in sys.stdlib_module_names or first == "typing_extensions":  # typing of later versions
         return
     if _is_fragment(name):
-        beside = f"{name.rpartition('.')[0]}.rules"
-        if not any(within(target, allowed) for allowed in (*FRAGMENT_MAY_IMPORT, beside)):
-            yield "a configuration fragment imports pydantic, algorithm.core.fields and its own rules only"
+        family = next((one for one in FAMILIES if within(target, one)), name)
+        beside = _is_fragment(target) and within(name, family)
+        if not (beside or any(within(target, allowed) for allowed in FRAGMENT_MAY_IMPORT)):
+            yield "a configuration fragment imports pydantic, algorithm.core.fields and other fragments only"
     elif within(name, "algorithm.ops"):
         if not (first == "torch" or within(target, "algorithm.ops")):
             yield "algorithm.ops is pure maths on tensors and imports torch only"
@@ -195,7 +197,7 @@ def _layering(name: str, target: str) -> Iterator[str]:
         yield f"{name} has no place in the order of layers"
     elif target_layer is None:
         yield f"{target} is not for {name} to import"
-    elif within(name, "algorithm.config") and _is_fragment(target):
+    elif _is_fragment(target):
         return
     elif name == "algorithm.train.session" and within(target, "algorithm.app"):
         return  # until it is split into what is built, and what a command shows
@@ -210,7 +212,11 @@ def _layer(name: str) -> str | None:
 
 def _is_fragment(name: str) -> bool:
     """Whether the module is a part of the schema that lies beside the code it configures."""
-    return name.startswith("algorithm.") and name.endswith((".config", ".rules")) and name.count(".") >= 2
+    return (
+        name.startswith("algorithm.")
+        and name.endswith((".config", "_config", ".rules"))
+        and name.count(".") >= 2
+    )
 
 
 def unsafe(module: Module) -> list[str]:

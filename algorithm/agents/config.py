@@ -142,7 +142,7 @@ def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction
     """
     signals, cloning = config.reward_signals, config.behavioral_cloning
     strengths = {name: getattr(signals, name).strength for name in type(signals).model_fields}
-    if not (any(strengths.values()) or config.sac_config.curiosity or config.sac_config.extensions):
+    if not (any(strengths.values()) or config.run.curiosity or config.run.extensions):
         yield Contradiction(
             tuple(f"reward_signals.{name}.strength" for name in strengths),
             "all are 0, so nothing is rewarded",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithm.agents.roles import BehaviourConfig
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.core.data import DemoEpisode, Demonstrations, Segment, SequenceBatch
 from algorithm.core.errors import StorageError
 from algorithm.core.spec import Z_LIMIT, AgentSpec

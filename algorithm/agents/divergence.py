@@ -10,7 +10,7 @@ from torch import Tensor
 
 from algorithm.agents.roles import DivergenceReport, Tensors
 from algorithm.core.data import SequenceBatch, State
-from algorithm.core.errors import NumericalError
+from algorithm.core.errors import RUN_BLOCK, NumericalError
 from algorithm.nn.return_scale import UNUSABLE
 
 PATIENCE = 10
@@ -107,7 +107,7 @@ class DivergenceMonitor:
 
     def not_settled(self, step: int) -> None:
         """Count new transitions whose TD errors are not finite; they keep their initial priority."""
-        self._count(1, step, "it was that of a new transition (sac_config.use_add_with_td)")
+        self._count(1, step, f"it was that of a new transition ({RUN_BLOCK}.use_add_with_td)")
 
     def _count(self, steps: int, step: int, cause: str) -> None:
         before, self.skipped = self.skipped, self.skipped + steps

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from algorithm.agents.roles import BehaviourConfig
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
@@ -50,7 +50,7 @@ def extensions_of(
     build = Build(
         spec=spec,
         state_size=networks.state_size,
-        options=config.sac_config,
+        options=config.run,
         signals=config.reward_signals,
         demonstrations=demonstrations,
         make_network=networks.make,
@@ -61,7 +61,7 @@ def extensions_of(
 
 
 def _network_seed(config: BehaviourConfig, seed: int) -> int:
-    own: int | None = config.sac_config.network_seed
+    own: int | None = config.run.network_seed
     return seed if own is None else own
 
 
@@ -79,12 +79,12 @@ def make_networks(
     classes: of the family, see :attr:`algorithm.agents.roles.Family.networks`
     """
     torch.manual_seed(stream_seed(_network_seed(config, seed), "networks", behaviour))
-    sac = config.sac_config
+    run = config.run
     return load_networks(
         spec,
         nn_file,
         classes,
-        seq_encoder=sac.seq_encoder,
-        context=sac.burn_in_step + 1,
+        seq_encoder=run.seq_encoder,
+        context=run.burn_in_step + 1,
         **dict(config.nn_config),
     )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.core.data import ActorOutput, Array, Bool, Demonstrations, Float, Segment, State, StepBatch
 from algorithm.core.panels import Readout
 from algorithm.core.spec import AgentSpec
@@ -30,19 +31,6 @@ if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is 
 
 Tensors = Mapping[str, Mapping[str, "Tensor"]]
 """File of a checkpoint -> name -> tensor."""
-
-
-class BehaviourConfig(Protocol):
-    """A behaviour's configuration, as far as a family reads it: blocks of keys, by attribute."""
-
-    algorithm: Any
-    base_config: Any
-    nn_config: Any
-    demonstrations: Any
-    reward_signals: Any
-    behavioral_cloning: Any
-    replay_config: Any
-    sac_config: Any
 
 
 class Policy(Protocol):

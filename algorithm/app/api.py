@@ -74,7 +74,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
 
     task:      as on the command line: a folder, an id of Gymnasium, ``module:Id`` or ``file.py:Id``
     config:    section or file; the section ``default`` without it
-    overrides: key → value, such as ``{"sac_config.n_step": 3}``
+    overrides: key → value, such as ``{"base_config.n_envs": 4}``
     directory: folder of all runs
     callbacks: called behind those of the configuration; on_step: a function instead of a whole class
     quiet:     print warnings and the result alone

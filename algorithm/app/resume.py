@@ -12,7 +12,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.config.resume_rules import changes, refuse
 from algorithm.core.console import Console
 from algorithm.core.data import State
-from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.logs.wandb_sink import require_wandb
@@ -133,7 +133,7 @@ def _never_saved(run: RunDir) -> StorageError:
     return StorageError(
         "there is nothing to go on from",
         where=run.shown(run.checkpoints),
-        why="the run ended before its first checkpoint (sac_config.save_model_per_step)",
+        why=f"the run ended before its first checkpoint ({RUN_BLOCK}.save_model_per_step)",
         fix=f"begin again under the same name:\nrm -r {folder}\n{run.training_command('-n', run.name)}",
     )
 

@@ -45,7 +45,7 @@ def start_screen(
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
     )
-    threads, wanted = torch.get_num_threads(), loaded.config.sac_config.matmul_precision
+    threads, wanted = torch.get_num_threads(), loaded.config.run.matmul_precision
     sections: list[tuple[str, Rows]] = [
         (
             "run",

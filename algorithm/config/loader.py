@@ -85,14 +85,14 @@ class LoadedConfig:
     @property
     def seed(self) -> int:
         """The run's seed; every loaded configuration has one."""
-        seed = self.config.sac_config.seed
+        seed = self.config.run.seed
         assert seed is not None, "the loader sets the seed"
         return seed
 
     @property
     def threads(self) -> int:
         """Number of torch's threads, once ``auto`` has been measured."""
-        threads = self.config.sac_config.threads
+        threads = self.config.run.threads
         assert threads != "auto", "it has not been measured"
         return threads
 

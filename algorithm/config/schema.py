@@ -17,6 +17,7 @@ from typing_extensions import override
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
 from algorithm.agents.registry import FAMILIES, contradictions
+from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.rules import WORTH, planned_updates
 from algorithm.core.fields import (
@@ -290,6 +291,11 @@ class Config(Block):
     wandb_config: WandbConfig = block(
         WandbConfig, "Metrics on Weights & Biases as well, once a project is named."
     )
+
+    @property
+    def run(self) -> RunConfig:
+        """The keys that every algorithm has; they stand in ``sac_config``."""
+        return self.sac_config
 
     @property
     def worth_compiling(self) -> bool:

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from algorithm.core.errors import UsageError, UserError, described
+from algorithm.core.errors import RUN_BLOCK, UsageError, UserError, described
 
 _INSTALL = f"{sys.executable} -m pip"
 
@@ -45,18 +45,18 @@ ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", own=("U
 EXTENSIONS = Group(
     "asac.extensions",
     "extension",
-    "sac_config.extensions",
+    f"{RUN_BLOCK}.extensions",
     instead={
-        "atc": "sac_config.siamese",
-        "byol": "sac_config.siamese",
-        "curiosity": "sac_config.curiosity",
+        "atc": f"{RUN_BLOCK}.siamese",
+        "byol": f"{RUN_BLOCK}.siamese",
+        "curiosity": f"{RUN_BLOCK}.curiosity",
         "extrinsic": "reward_signals.extrinsic",
         "gail": "reward_signals.gail",
-        "prediction": "sac_config.use_prediction",
-        "rnd": "sac_config.use_rnd or reward_signals.rnd",
+        "prediction": f"{RUN_BLOCK}.use_prediction",
+        "rnd": f"{RUN_BLOCK}.use_rnd or reward_signals.rnd",
     },
 )
-NETWORKS = Group("asac.networks", "file of networks", "sac_config.nn", own=("nn",))
+NETWORKS = Group("asac.networks", "file of networks", f"{RUN_BLOCK}.nn", own=("nn",))
 GROUPS = (ENVS, EXTENSIONS, NETWORKS)
 
 PLUGIN_METRICS = "plugin/"

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 import gymnasium as gym
 
-from algorithm.core.errors import EnvError, UsageError, described
+from algorithm.core.errors import RUN_BLOCK, EnvError, UsageError, described
 from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
 from algorithm.env.install_hints import advice
 from algorithm.env.pool.process_exit import exits_as_errors
@@ -22,9 +22,9 @@ Wrapper = Mapping[str, Mapping[str, Any] | None]
 _KEY = "base_config.wrappers"
 
 _WITH_STATISTICS = {
-    gym.wrappers.NormalizeObservation: "sac_config.use_normalization does the same, and is saved",
-    gym.wrappers.NormalizeReward: "sac_config.reward_scaling does the same, is saved, and leaves evaluations "
-    "the environment's own rewards; eval_config.wrappers keeps a wrapper from them",
+    gym.wrappers.NormalizeObservation: f"{RUN_BLOCK}.use_normalization does the same, and is saved",
+    gym.wrappers.NormalizeReward: f"{RUN_BLOCK}.reward_scaling does the same, is saved, and leaves "
+    "evaluations the environment's own rewards; eval_config.wrappers keeps a wrapper from them",
 }
 
 

@@ -2,65 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import nn
 
+from algorithm.agents.config import RewardSignals
+from algorithm.agents.run_config import RunConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
-
-
-class Options(Protocol):
-    """Keys of ``sac_config`` for extensions."""
-
-    siamese: Literal["ATC", "BYOL"] | None
-    siamese_use_q: bool
-    siamese_use_adaptive: bool
-    use_prediction: bool
-    transition_kl: float
-    use_extra_data: bool
-    curiosity: Literal["FORWARD", "INVERSE"] | None
-    curiosity_strength: float
-    use_rnd: bool
-    rnd_n_sample: int
-    extensions: Sequence[Mapping[str, Mapping[str, Any] | None]]
-    n_step: int
-
-
-class ExtrinsicOptions(Protocol):
-    """Keys of ``reward_signals.extrinsic``."""
-
-    strength: float
-
-
-class RndOptions(Protocol):
-    """Keys of ``reward_signals.rnd``."""
-
-    strength: float
-    learning_rate: float
-
-
-class GailOptions(Protocol):
-    """Keys of ``reward_signals.gail``."""
-
-    strength: float
-    form: Literal["GAIL", "AIRL"]
-    learning_rate: float
-    use_actions: bool
-    gradient_penalty: float
-    dense_n: int
-    dense_depth: int
-
-
-class Signals(Protocol):
-    """Blocks of ``reward_signals``."""
-
-    extrinsic: ExtrinsicOptions
-    rnd: RndOptions
-    gail: GailOptions
 
 
 class Demonstrated(Protocol):
@@ -83,7 +35,7 @@ class Build:
 
     spec: AgentSpec
     state_size: int  # S
-    options: Options
-    signals: Signals
+    options: RunConfig
+    signals: RewardSignals
     demonstrations: Demonstrated | None = None
     make_network: Callable[..., nn.Module]

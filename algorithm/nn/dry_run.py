@@ -8,7 +8,7 @@ import traceback
 import torch
 from torch import nn
 
-from algorithm.core.errors import ModelError, described, mend
+from algorithm.core.errors import RUN_BLOCK, ModelError, described, mend
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Memory, Obs, Rep, q_size
@@ -98,8 +98,8 @@ def _check_carry_shapes(rep: Rep, where: str, memory: Memory | None) -> None:
         "ModelRep does not have the memory that is configured",
         where=where,
         why=f"its carry_shape is {carry}, its stored_carry_shape {stored}; "
-        f"sac_config.seq_encoder is {kinds[memory]}",
-        fix="change sac_config.seq_encoder, or the shapes of the class",
+        f"{RUN_BLOCK}.seq_encoder is {kinds[memory]}",
+        fix=f"change {RUN_BLOCK}.seq_encoder, or the shapes of the class",
     )
 
 
@@ -194,8 +194,8 @@ def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
             raise ModelError(
                 "ModelQ.forward returned a wrong shape",
                 where=where,
-                why=f"expected {expected}, got {got}: sac_config.value_head has {spec.action.values} outputs "
-                "for each value",
+                why=f"expected {expected}, got {got}: {RUN_BLOCK}.value_head has {spec.action.values} "
+                "outputs for each value",
                 fix="take m.q_size(spec.action) for the width of the last layer",
             )
         _expect("ModelQ", "forward", where, "shape", expected, got)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from algorithm.core.errors import ModelError
+from algorithm.core.errors import RUN_BLOCK, ModelError
 from algorithm.core.spec import AgentSpec
 from algorithm.nn import defaults, optional
 from algorithm.nn.dry_run import blame, check_rep
@@ -112,7 +112,7 @@ def load_networks(
         raise ModelError(
             "nn_config.rep.context cannot be set",
             why="with attention it is burn_in_step + 1, in training as while acting",
-            fix="change sac_config.burn_in_step",
+            fix=f"change {RUN_BLOCK}.burn_in_step",
         )
 
     def make_rep() -> nn.Module:
@@ -195,7 +195,9 @@ def _import(file: NnFile, known: Sequence[str]) -> ModuleType:
         return file
     if not file.is_file():
         raise ModelError(
-            "the model file was not found", where=file, fix="create it, or set sac_config.nn to another name"
+            "the model file was not found",
+            where=file,
+            fix=f"create it, or set {RUN_BLOCK}.nn to another name",
         )
     module_spec = importlib.util.spec_from_file_location(f"task_nn_{next(_LOADED)}", file)
     if module_spec is None or module_spec.loader is None:

@@ -1,4 +1,4 @@
-"""Default representations with memory, by ``sac_config.seq_encoder``."""
+"""Default representations with memory, by ``seq_encoder``."""
 
 from __future__ import annotations
 

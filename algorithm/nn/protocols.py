@@ -20,7 +20,7 @@ Obs = Mapping[str, Tensor]
 """Observations [..., *shape] by name."""
 
 Memory = Literal["RNN", "ATTN"]
-"""Kinds of memory, ``sac_config.seq_encoder``."""
+"""Kinds of memory, ``seq_encoder``."""
 
 
 def q_size(action: ActionSpec) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.records import ArrayChunks, Records, SegmentFile
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
@@ -74,7 +75,7 @@ class ReplayBuffer:
         if batch_size >= capacity:
             raise ValueError(
                 f"replay: {capacity} rows hold at most {capacity - 1} transitions, a batch of {batch_size} "
-                "could never be drawn; raise replay_config.capacity or lower sac_config.batch_size"
+                f"could never be drawn; raise replay_config.capacity or lower {RUN_BLOCK}.batch_size"
             )
         self.batch_size = batch_size
         self._storage = Storage(spec, capacity, carry_shape)
@@ -329,7 +330,7 @@ class ReplayBuffer:
         if state.arrays.keys() - {"carry"} != arrays.keys() or meta["sampler"].keys() != scalars.keys():
             raise ValueError(
                 f"replay state was saved by another sampler than {type(self._sampler).__name__}: "
-                "set sac_config.use_priority and use_replay_buffer to the saved values"
+                f"set {RUN_BLOCK}.use_priority and use_replay_buffer to the saved values"
             )
 
     def _columns(self) -> dict[str, list[object]]:

@@ -16,7 +16,7 @@ from algorithm.agents.roles import Agent, MakeReplay
 from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
-from algorithm.core.errors import EnvError, ModelError, StorageError, UsageError
+from algorithm.core.errors import RUN_BLOCK, EnvError, ModelError, StorageError, UsageError
 from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
@@ -149,15 +149,15 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
         loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
     loaded = decided(
         loaded,
-        "sac_config",
+        RUN_BLOCK,
         lambda config: (
-            {"compile": "off"} if config.sac_config.compile == "auto" and not config.worth_compiling else {}
+            {"compile": "off"} if config.run.compile == "auto" and not config.worth_compiling else {}
         ),
     )
-    if loaded.config.sac_config.threads == "auto":
+    if loaded.config.run.threads == "auto":
         seconds = measure_threads()
         number = fastest(seconds)
-        loaded = decided(loaded, "sac_config", lambda _: {"threads": number})
+        loaded = decided(loaded, RUN_BLOCK, lambda _: {"threads": number})
         each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
         said = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)
@@ -212,7 +212,7 @@ def make_agents(
         demos = load_demonstrations(config.demonstrations, spec, name, loaded.env_dir) if learning else None
         if isinstance(networks, Path):  # a learner may have made no environment
             extend_path(loaded.env_dir)
-        use_folder(loaded.env_dir, *(word for entry in config.sac_config.extensions for word in entry))
+        use_folder(loaded.env_dir, *(word for entry in config.run.extensions for word in entry))
         agents[name] = family(config).make_agent(
             spec,
             config,
@@ -226,7 +226,7 @@ def make_agents(
             demonstrations=demos,
         )
     modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
-    set_matmul_precision(loaded.config.sac_config.matmul_precision, modules, device)
+    set_matmul_precision(loaded.config.run.matmul_precision, modules, device)
     return agents
 
 
@@ -285,7 +285,7 @@ def nn_file(config: Config, folder: Path) -> NnFile | None:
     """
     if not family(config).networks:
         return None
-    name = config.sac_config.nn
+    name = config.run.nn
     if name is None:
         return None
     file = folder / f"{name}.py"
@@ -296,7 +296,7 @@ def nn_file(config: Config, folder: Path) -> NnFile | None:
     if not inside:
         raise ModelError(
             "networks are taken only from the task's folder, or the run's own",
-            where=f"sac_config.nn: {name!r}",
+            where=f"{RUN_BLOCK}.nn: {name!r}",
             why=f"that is a file outside of {folder}, and it would be executed",
             fix="put a file there and name it; it may import what it needs from an installed package",
         )
@@ -327,9 +327,9 @@ def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> li
     """
     found = [find(ENVS, loaded.config.base_config.env_type)]
     for config in map(loaded.for_behaviour, names):
-        found += [find(EXTENSIONS, name) for entry in config.sac_config.extensions for name in entry]
+        found += [find(EXTENSIONS, name) for entry in config.run.extensions for name in entry]
         if isinstance(nn_file(config, folder), ModuleType):
-            found.append(find(NETWORKS, str(config.sac_config.nn)))
+            found.append(find(NETWORKS, str(config.run.nn)))
     return list(dict.fromkeys(one for one in found if one is not None))
 
 

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import WINDOW, History, Summary
-from algorithm.agents.roles import BehaviourConfig, Family
+from algorithm.agents.roles import Family
 
 
 class HealthMonitor:
@@ -21,7 +22,7 @@ class HealthMonitor:
 
     def __init__(self, family: Family, config: BehaviourConfig) -> None:
         self._rules, self._watched = family.health_rules(config), family.watched
-        self._history = History(config.sac_config.start_step, config.base_config.reward_scale)
+        self._history = History(config.run.start_step, config.base_config.reward_scale)
         self._reported: set[str] = set()
 
     def update(self, step: int, values: Mapping[str, float]) -> list[str]:

@@ -306,7 +306,7 @@ class Session:
         for name in specs:
             file = nn_file(loaded.for_behaviour(name), networks)
             if isinstance(file, Path) and networks != run.path:  # not those of a plug-in
-                run.copy_nn(file, f"{loaded.for_behaviour(name).sac_config.nn}.py")
+                run.copy_nn(file, f"{loaded.for_behaviour(name).run.nn}.py")
         if start:
             overrides = overlaid(loaded.overrides, config_flags(self.options))
             run.note_resumed(
@@ -370,7 +370,7 @@ class Session:
         self, agents: Mapping[str, Agent], networks: Path, own_env: Path | None
     ) -> Mapping[str, object]:
         """Return versions and code, without the run's own networks and the environment's own file."""
-        apart = {f"{self.loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
+        apart = {f"{self.loaded.for_behaviour(name).run.nn}.py" for name in agents}
         apart |= {own_env.name} if own_env else set()
         return made_with(self.loaded.env_dir, apart, plugins_of(self.loaded, agents, networks))
 

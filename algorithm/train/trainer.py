@@ -116,9 +116,9 @@ class Trainer:
 
     def train(self) -> Outcome:
         """Run until a limit, success or a signal; save, and evaluate unless a signal ended it."""
-        counters, sac = self._counters, self._config.sac_config
-        summary = Every(sac.write_summary_per_step, counters.step)
-        save = Every(sac.save_model_per_step, counters.step)
+        counters, run = self._counters, self._config.run
+        summary = Every(run.write_summary_per_step, counters.step)
+        save = Every(run.save_model_per_step, counters.step)
         evaluation = Every(self._config.eval_config.per_step, counters.step)
         self._started = time.monotonic()
         self._callbacks.call("on_start")

@@ -16,7 +16,7 @@ from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.config.yaml_io import write_yaml
-from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
 from algorithm.core.program import as_typed, program
 from algorithm.core.wording import listed
 from algorithm.runs.lock import RunLock
@@ -199,7 +199,7 @@ def _check_unchanged(
         raise UsageError(
             f"the settings that evolve are {listed(before) or 'none'}, not "
             f"{listed(list(genes.distributions)) or 'none'}",
-            where="sac_config.random_params",
+            where=f"{RUN_BLOCK}.random_params",
             why="every member has values of the ones, and none of the others",
             fix="leave the keys as they were (their bounds may change), or begin another population",
         )
@@ -325,7 +325,7 @@ def _member(
     main = commands_from_args(options, name)
     flags = [f"--seed={plan.loaded.seed + number - 1}", *PAST_SUCCESS]  # members end with their generations
     if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
-        flags += ["-o", f"sac_config.network_seed={plan.loaded.seed}"]
+        flags += ["-o", f"{RUN_BLOCK}.network_seed={plan.loaded.seed}"]
     main = replace(main, learner_flags=(*main.learner_flags, *flags))
     own_secrets = config.net_config.secrets != NetConfig().secrets
     local = cluster.ray is None

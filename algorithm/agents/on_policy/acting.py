@@ -9,11 +9,12 @@ from torch import nn
 
 from algorithm.actions.actor import Actor
 from algorithm.actions.parts import make_parts
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.networks import make_networks
 from algorithm.agents.on_policy.config import own_block
 from algorithm.agents.on_policy.networks import NETWORKS
-from algorithm.agents.roles import Acting, BehaviourConfig, RemoteLimits
+from algorithm.agents.roles import Acting, RemoteLimits
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.acting_model import ActingModel
@@ -66,7 +67,7 @@ def make_acting(
     """Build the policy of a remote actor, and the modules that its weights are loaded into."""
     spec = clipping(spec)
     networks = make_networks(spec, config, nn_file, NETWORKS, run_seed, behaviour)
-    normalised = config.sac_config.use_normalization
+    normalised = config.run.use_normalization
     model = make_acting_model(spec, networks, normalised=normalised, device=device)
     actor = new_actor(spec, model, device=device, seed=stream_seed(own_seed, "acting", behaviour))
     warm_up = stream(own_seed, "warm-up", behaviour)

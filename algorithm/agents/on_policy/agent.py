@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
 from algorithm.agents.divergence import DivergenceMonitor
@@ -22,7 +23,7 @@ from algorithm.agents.on_policy.cloning import Cloning
 from algorithm.agents.on_policy.config import BLOCKS, idle, own_block
 from algorithm.agents.on_policy.learner import OnPolicyLearner
 from algorithm.agents.on_policy.networks import NETWORKS
-from algorithm.agents.roles import BehaviourConfig, DivergenceReport, ExploringPolicy, MakeReplay, Tensors
+from algorithm.agents.roles import DivergenceReport, ExploringPolicy, MakeReplay, Tensors
 from algorithm.core.data import Demonstrations, Int, Segment, State, StepBatch
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream, stream_seed
@@ -64,12 +65,12 @@ class OnPolicyAgent:
     ) -> None:
         self.spec = spec = clipping(spec)
         self.config, self._device, self._seed, self._behaviour = config, device, seed, behaviour
-        sac, own = config.sac_config, own_block(config)
+        run, own = config.run, own_block(config)
         self._own, self._reward_scale = own, np.float32(config.base_config.reward_scale)
         networks = make_networks(spec, config, nn_file, NETWORKS, seed, behaviour)
         self._sources = networks.sources
-        self._burn_in = sac.burn_in_step if sac.seq_encoder == "ATTN" else 0
-        self._sequence: int = own.sequence if sac.seq_encoder else 1
+        self._burn_in = run.burn_in_step if run.seq_encoder == "ATTN" else 0
+        self._sequence: int = own.sequence if run.seq_encoder else 1
         carry_shape = networks.rep.stored_carry_shape
         self._size: int = own.rollout_step * config.base_config.n_envs
         self._reserve(memory, carry_shape)
@@ -77,7 +78,7 @@ class OnPolicyAgent:
             DemoStore,
             spec=spec,
             # A recurrent state is not known: it is made of a whole sequence before the learned one.
-            burn_in=self._sequence if sac.seq_encoder == "RNN" else self._burn_in,
+            burn_in=self._sequence if run.seq_encoder == "RNN" else self._burn_in,
             learn=self._sequence,
             carry_shape=carry_shape,
             memory=memory,
@@ -88,9 +89,9 @@ class OnPolicyAgent:
             spec,
             networks,
             own,
-            gamma=sac.gamma,
-            normalised=sac.use_normalization,
-            scaled=sac.reward_scaling,
+            gamma=run.gamma,
+            normalised=run.use_normalization,
+            scaled=run.reward_scaling,
             burn_in=self._burn_in,
             learn=self._sequence,
             device=device,
@@ -114,7 +115,7 @@ class OnPolicyAgent:
         self._rollouts = 0
         self._pretrained = False
         self._metrics: dict[str, float] = {}
-        self._falls = sac.learning_rate_schedule == "linear", own.clip_schedule == "linear"
+        self._falls = run.learning_rate_schedule == "linear", own.clip_schedule == "linear"
 
     def _reserve(self, memory: MemoryBudget, carry_shape: tuple[int, ...]) -> None:
         """Reserve the ring. Raises UsageError if it does not fit."""
@@ -371,12 +372,12 @@ class OnPolicyAgent:
         parts = [f"λ {own.gae_lambda:g}", f"learning rate {own.learning_rate:g}"]
         if math.isfinite(own.clip):
             parts.append(f"clip {own.clip:g}")
-        sac = self.config.sac_config
-        if sac.use_normalization and vector_names(self.spec.obs):
+        run = self.config.run
+        if run.use_normalization and vector_names(self.spec.obs):
             parts.append("normalised observations")
-        if sac.reward_scaling:
+        if run.reward_scaling:
             parts.append("scaled rewards")
-        if sac.curiosity:
+        if run.curiosity:
             parts.append("curiosity")
         sizes = ", ".join(f"{name} {n:,}" for name, n in self.learner.num_parameters().items() if n)
         return [
@@ -391,7 +392,7 @@ class OnPolicyAgent:
         ]
 
     def _memory_rows(self) -> Rows:
-        memory = self.config.sac_config.seq_encoder
+        memory = self.config.run.seq_encoder
         if memory is None:
             return []
         how = "recurrent" if memory == "RNN" else f"attention to the last {self._burn_in} steps"

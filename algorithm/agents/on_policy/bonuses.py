@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from algorithm.core.data import SequenceBatch
-from algorithm.core.errors import UsageError
+from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.extensions.base import Context, Extension, OwnSteps
 from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.encoding import States, make_encoding
@@ -105,7 +105,7 @@ def _check_serves(one: Extension) -> None:
     if beyond:
         raise UsageError(
             f"the extension {kind.__name__} is not for PPO and A2C",
-            where="sac_config.extensions",
+            where=f"{RUN_BLOCK}.extensions",
             why=f"it has {' and '.join(beyond)}, and they use reward_bonus and own_losses alone",
             fix="leave it out, or set algorithm: SAC",
         )
@@ -114,7 +114,7 @@ def _check_serves(one: Extension) -> None:
 def _no_critics(state: Tensor) -> Tensor:
     raise UsageError(
         "an extension asks for values of actions",
-        where="sac_config.extensions",
+        where=f"{RUN_BLOCK}.extensions",
         why="PPO and A2C have no critics of actions",
         fix="leave it out, or set algorithm: SAC",
     )

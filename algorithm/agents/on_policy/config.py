@@ -18,7 +18,7 @@ _MEANINGLESS = {
     "discrete_dqn_like": "there is no critic of actions",
     "use_add_with_td": "there are no priorities",
 }
-"""Keys of ``sac_config`` that must be off, and why."""
+"""Keys of a run that must be off, and why."""
 
 
 class OnPolicyConfig(Block):
@@ -176,7 +176,7 @@ SHARED = frozenset(
         "random_params",
     ]
 )
-"""Keys of ``sac_config`` that both families have."""
+"""Keys of a run that both families have."""
 
 
 _NETWORKS = {
@@ -219,23 +219,23 @@ def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
     warm_up: steps before the first update
     """
     name = BLOCKS[config.algorithm]
-    own, base, sac = getattr(config, name), config.base_config, config.sac_config
+    own, base, run = getattr(config, name), config.base_config, config.run
     if 0 < base.max_step < warm_up:
         yield (
             f"nothing will be learned: a rollout has {own.rollout_step * base.n_envs:,} steps "
             f"({name}.rollout_step times base_config.n_envs), the first update comes after {warm_up:,}, and "
             f"the training ends at {base.max_step:,}"
         )
-    if sac.seq_encoder is None and own.sequence_step != type(own).model_fields["sequence_step"].default:
+    if run.seq_encoder is None and own.sequence_step != type(own).model_fields["sequence_step"].default:
         yield f"{name}.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what cannot be with on-policy learning; all keys are dotted from the top level."""
-    sac, name = config.sac_config, BLOCKS[config.algorithm]
+    run, name = config.run, BLOCKS[config.algorithm]
     own = getattr(config, name)
     for key, why in _MEANINGLESS.items():
-        if getattr(sac, key):
+        if getattr(run, key):
             yield Contradiction(
                 (f"sac_config.{key}", "algorithm"), f"not with {config.algorithm}: {why}", f"leave {key} out"
             )
@@ -251,7 +251,7 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             f"not with {config.algorithm}: {_MEANINGLESS['action_noise']}",
             "leave noise_increasing_rate out",
         )
-    if sac.seq_encoder and not own.shared:
+    if run.seq_encoder and not own.shared:
         yield Contradiction(
             (f"{name}.shared", "sac_config.seq_encoder"),
             "the memory of a second encoder is not stored: only the policy's acts",
@@ -264,7 +264,7 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             f"{size} steps of a rollout cannot be split into {parts} parts of two or more",
             "lower num_minibatch, or raise rollout_step or n_envs",
         )
-    elif sac.seq_encoder and size // own.sequence < parts:
+    elif run.seq_encoder and size // own.sequence < parts:
         yield Contradiction(
             (f"{name}.num_minibatch", f"{name}.sequence_step"),
             f"with a memory {size} steps of a rollout are {size // own.sequence} sequences of "
@@ -274,7 +274,7 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
     falls = [
         key
         for key, schedule in (
-            ("sac_config.learning_rate_schedule", sac.learning_rate_schedule),
+            ("sac_config.learning_rate_schedule", run.learning_rate_schedule),
             (f"{name}.clip_schedule", own.clip_schedule),
         )
         if schedule == "linear"

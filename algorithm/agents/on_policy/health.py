@@ -6,9 +6,10 @@ that of its last rollout, and rollouts are noisy: what holds in every one of man
 
 from __future__ import annotations
 
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import WINDOW, History, Rule, rises
 from algorithm.agents.on_policy.config import BLOCKS, A2cConfig, PpoConfig, own_block
-from algorithm.agents.roles import BehaviourConfig
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.wording import short
 
 WATCHED = (
@@ -29,7 +30,7 @@ def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
     """Return the rules that can hold for this configuration, by name."""
     own, name = own_block(config), BLOCKS[config.algorithm]
     rules: dict[str, Rule] = {
-        "values": ValuesLearnNothing(own, name, scaled=config.sac_config.reward_scaling),
+        "values": ValuesLearnNothing(own, name, scaled=config.run.reward_scaling),
         "collapsed": CollapsedEntropy(own, name),
         "widening": WideningPolicy(own, name),
     }
@@ -93,7 +94,7 @@ class ValuesLearnNothing:
         keys = [f"{name}.value_coef ({own.value_coef:g})", f"{name}.learning_rate ({own.learning_rate:g})"]
         self._fix = f"raise {' or '.join(keys)}, or lower {name}.gae_lambda ({own.gae_lambda:g})"
         if not scaled:
-            self._fix += ", or set sac_config.reward_scaling to true"
+            self._fix += f", or set {RUN_BLOCK}.reward_scaling to true"
 
     def __call__(self, history: History) -> str | None:
         """Return the line, or None."""

@@ -11,10 +11,11 @@ from torch import nn
 from algorithm.actions.actor import Actor
 from algorithm.actions.noise import Noise, NoNoise, SpreadNoise
 from algorithm.actions.parts import make_parts
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.networks import extensions_of, make_networks
-from algorithm.agents.roles import Acting, BehaviourConfig
-from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.roles import Acting
+from algorithm.agents.sac.config import SacConfig, sac_keys
 from algorithm.agents.sac.model import NETWORKS
 from algorithm.agents.sac.values import make_values, with_values
 from algorithm.core.seeding import stream, stream_seed
@@ -84,7 +85,7 @@ def make_acting(
     device: torch.device,
 ) -> Acting:
     """Build the exploring policy of a remote actor, and the modules that its weights are loaded into."""
-    sac = config.sac_config
+    sac = sac_keys(config)
     networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, run_seed, behaviour)
     extensions = [one.to(device) for one in extensions_of(spec, config, networks, run_seed, behaviour)]
     make_q = partial(networks.make, "ModelQ")

@@ -12,20 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from algorithm.actions.actor import Actor
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
-from algorithm.agents.roles import (
-    BehaviourConfig,
-    DivergenceReport,
-    ExploringPolicy,
-    MakeReplay,
-    Tensors,
-)
+from algorithm.agents.roles import DivergenceReport, ExploringPolicy, MakeReplay, Tensors
 from algorithm.agents.sac.acting import acting_parts, new_actor
 from algorithm.agents.sac.compiled_update import reason_against
+from algorithm.agents.sac.config import sac_keys
 from algorithm.agents.sac.description import describe, encoder_work, notices, on_device_notices, update_cost
 from algorithm.agents.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.agents.sac.learner import Sac
@@ -65,7 +61,7 @@ class SacAgent:
     ) -> None:
         self.spec, self.config = spec, config
         self._reward_scale = np.float32(config.base_config.reward_scale)
-        sac = config.sac_config
+        sac = sac_keys(config)
         networks = make_networks(with_values(spec, sac), config, nn_file, NETWORKS, seed, behaviour)
         self._rep, self._sources, self._state_size = networks.rep, networks.sources, networks.state_size
         self._encoder_work = encoder_work(networks.rep, spec)
@@ -128,7 +124,7 @@ class SacAgent:
     @property
     def warm_up_steps(self) -> int:
         """Environment steps before the first update."""
-        return int(self.config.sac_config.start_step)
+        return int(sac_keys(self.config).start_step)
 
     @property
     def weights_version(self) -> int:
@@ -138,7 +134,7 @@ class SacAgent:
     @property
     def updates_per_step(self) -> float:
         """Gradient updates due for an environment step; without a replay every window is used once."""
-        sac = self.config.sac_config
+        sac = sac_keys(self.config)
         return float(sac.replay_ratio if sac.use_replay_buffer else 1 / sac.batch_size)
 
     def update_ratio(self, step: int) -> float:
@@ -151,7 +147,7 @@ class SacAgent:
 
     def acting_parts(self) -> Mapping[str, nn.Module]:
         """Return the modules that an exploring remote policy needs."""
-        return acting_parts(self.sac.model, self.sac.extensions, self.spec.action, self.config.sac_config)
+        return acting_parts(self.sac.model, self.sac.extensions, self.spec.action, sac_keys(self.config))
 
     def new_policy(self, purpose: str) -> Actor:
         """Return a policy without exploration, with random numbers of its own."""
@@ -185,7 +181,7 @@ class SacAgent:
     def rows(self) -> Rows:
         """Return lines for the start screen."""
         rows = describe(self.spec, self.config, self._sources, self.num_parameters(), self.replay)
-        model, sac = self.sac.model, self.config.sac_config
+        model, sac = self.sac.model, sac_keys(self.config)
         critic, encoder = model.q.members[0], self._encoder_work
         cost = update_cost(self.spec, sac, self._state_size, critic, model.policy, encoder=encoder)
         shown = self._demonstrations.rows() if self._demonstrations else []
@@ -194,7 +190,7 @@ class SacAgent:
 
     def _way(self) -> Rows:
         """Return a row on whether updates are compiled; none where that is off."""
-        if self.config.sac_config.compile == "off":
+        if sac_keys(self.config).compile == "off":
             return []
         why = self._not_compiled
         return [("updates", "compiled" if why is None else f"not compiled: {why}")]
@@ -203,7 +199,7 @@ class SacAgent:
         return new_actor(
             self.spec,
             self.sac.model,
-            self.config.sac_config,
+            sac_keys(self.config),
             device=self._device,
             exploring=exploring,
             seed=stream_seed(self._seed, purpose, self._behaviour),
@@ -236,7 +232,7 @@ class SacAgent:
         run_step: steps of all behaviours, for schedules over the run; by default ``step``
         """
         watch, run_step = watch or Stopwatch(), step if run_step is None else run_step
-        self.policy.warming_up = step < self.config.sac_config.start_step
+        self.policy.warming_up = step < sac_keys(self.config).start_step
         self._set_learning_rate(run_step)
         if self._anneals_until is not None:
             self.replay.anneal(run_step / self._anneals_until)
@@ -312,9 +308,9 @@ class SacAgent:
         """Lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self._rep.parameters())
         max_step = self.config.base_config.max_step
-        own = notices(self.spec, self.config.sac_config, has_encoder=has_encoder, max_step=max_step)
+        own = notices(self.spec, sac_keys(self.config), has_encoder=has_encoder, max_step=max_step)
         own += on_device_notices(self.spec, self.config.replay_config, self._device)
-        if self.config.sac_config.compile == "on" and self._not_compiled is not None:
+        if sac_keys(self.config).compile == "on" and self._not_compiled is not None:
             own.append(f"sac_config.compile has no effect: {self._not_compiled}")
         return [*own, *unused(self.config)]
 
@@ -351,7 +347,7 @@ def _make_replay(
     seed: int,
     device: torch.device,
 ) -> ReplayBuffer:
-    replay, sac = config.replay_config, config.sac_config
+    replay, sac = config.replay_config, sac_keys(config)
     return make(
         spec,
         capacity=replay.capacity,
@@ -379,7 +375,7 @@ def _reserve(
     config: BehaviourConfig,
     carry_shape: tuple[int, ...],
 ) -> None:
-    capacity, sac = config.replay_config.capacity, config.sac_config
+    capacity, sac = config.replay_config.capacity, sac_keys(config)
     prioritised = sac.use_priority and sac.use_replay_buffer
     memory.reserve(
         behaviour,
@@ -390,7 +386,7 @@ def _reserve(
 
 
 def _make_schedule(config: BehaviourConfig, replay: ReplayBuffer) -> UpdateSchedule:
-    sac = config.sac_config
+    sac = sac_keys(config)
     if sac.use_replay_buffer:
         return RatioUpdates(sac.replay_ratio, sac.start_step)
     return FifoUpdates(lambda: replay.ready, sac.batch_size, sac.start_step)

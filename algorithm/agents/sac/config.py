@@ -5,74 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, Strict
+from pydantic import Strict
 from typing_extensions import override
 
+from algorithm.agents.run_config import OTHER_NETWORKS, RunConfig
 from algorithm.agents.sac import rules
 from algorithm.core.fields import (
-    Block,
+    AnyConfig,
     Contradiction,
-    ExtensionEntry,
     Finite,
     Positive,
     Share,
     Whole,
     option,
-    to_whole,
 )
 
-MAX_SEED = 2**32 - 1
-"""Largest seed that every library in use accepts."""
-
-_OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
 _OTHER_REPLAY = "fixed: the replay keeps other numbers with its rows"
-_OTHER_ROUNDING = "free: sums may be rounded otherwise, so the run is not bit for bit what it would have been"
 
 
-def _switch(value: object) -> object:
-    """Return ``on`` and ``off`` for what YAML makes of them."""
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-
-
-class SacConfig(Block):
+class SacConfig(RunConfig):
     """Soft Actor-Critic (Haarnoja et al. 2018, arXiv 1812.05905) and all options of its update."""
-
-    nn: str | None = option(
-        "nn",
-        "File of the networks in the task's folder, without .py, or those of a package. null: the defaults.",
-        resume=_OTHER_NETWORKS,
-        shared=True,
-        names="networks",
-    )
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
-        None,
-        "Seed of everything random in a run. null: a fresh one is drawn, printed and saved.",
-        resume="fixed: every random number of the run follows from it",
-    )
-    network_seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
-        None,
-        "Seed of the first networks alone, with which runs of other seeds begin alike. null: the run's.",
-        resume="free: the networks have begun",
-    )
-    threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
-        1,
-        "Threads of torch. One is best on a machine that does anything else. auto: measured at the start.",
-        resume=_OTHER_ROUNDING,
-    )
-    matmul_precision: Literal["auto", "highest", "high", "medium"] = option(
-        "auto",
-        "torch.set_float32_matmul_precision. auto: medium for large networks where a CPU rounds alike then.",
-        resume=_OTHER_ROUNDING,
-    )
-    compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
-        "auto",
-        "on: updates are compiled if they can be, for up to a minute. auto: for 20,000 of them and more.",
-        resume=_OTHER_ROUNDING,
-    )
-    write_summary_per_step: Whole = option(1000, "Environment steps between two points of the curves.", ge=1)
-    save_model_per_step: Whole = option(
-        5000, "Environment steps between two checkpoints.", ge=1, distributed_default=100_000
-    )
 
     use_replay_buffer: bool = option(
         True,
@@ -91,12 +43,6 @@ class SacConfig(Block):
         gt=0,
         resume="free: for the steps from now on",
     )
-    start_step: Whole = option(
-        1000,
-        "Environment steps of uniformly random actions before learning begins. 0: it begins with a batch.",
-        ge=0,
-        resume="fixed: the updates that are owed are counted from it",
-    )
     start_repeat_c: Finite = option(
         16.0,
         "Mean number of steps, a geometric one, that a random continuous action of start_step is held. 1: a "
@@ -114,7 +60,7 @@ class SacConfig(Block):
     )
 
     ensemble_q_num: Whole = option(
-        2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, resume=_OTHER_NETWORKS, shared=True
+        2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, resume=OTHER_NETWORKS, shared=True
     )
     ensemble_q_sample: Whole = option(
         2, "Number of target critics, drawn anew for each update, whose minimum is the target's value.", ge=1
@@ -126,14 +72,6 @@ class SacConfig(Block):
         "discrete actions, whose values the minimum makes too low.",
     )
 
-    burn_in_step: Whole = option(
-        0,
-        "RNN: steps at a window's start that only rebuild what is remembered (R2D2); usual: 0 to 40. ATTN: "
-        "how many steps back attention sees, in training as while acting; as many as what matters lies back.",
-        ge=0,
-        shared=True,
-        resume=rules.new_context,
-    )
     learn_step: Whole = option(
         1, "Learned steps of a window, after the burn-in. With memory: 10 to 40.", ge=1, shared=True
     )
@@ -142,13 +80,6 @@ class SacConfig(Block):
         "Overwrite the stored states of a recurrent memory by those of the last update that saw them.",
     )
     n_step: Whole = option(3, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
-    seq_encoder: Literal["RNN", "ATTN"] | None = option(
-        None,
-        "Memory of the representation: recurrent, or attention, whose layers see the current observation and "
-        "the burn_in_step before it, with the actions between.",
-        resume=_OTHER_NETWORKS,
-        shared=True,
-    )
 
     batch_size: Whole = option(256, "Windows per gradient update.", ge=1)
 
@@ -218,23 +149,11 @@ class SacConfig(Block):
         "size stays what it is as weights would grow.",
         resume="free: running statistics are scaled along, so that outputs stay the same",
     )
-    learning_rate_schedule: Literal["constant", "linear"] = option(
-        "constant",
-        "linear: the step size falls to 0 at max_step.",
-        resume="free: as if it had been so from the start: linear falls from step 0 to max_step",
-    )
     max_grad_norm: Positive | None = option(
         None,
         "Gradients of networks longer than this are shortened to it; those of temperatures stay.",
     )
 
-    gamma: Finite = option(
-        0.99,
-        "Discount factor per step.",
-        ge=0,
-        le=1,
-        resume="free: the critics have to learn values of another horizon",
-    )
     v_lambda: Finite = option(1.0, "V-trace: factor on the trace coefficients c.", ge=0, le=1)
     v_rho: Finite = option(1.0, "V-trace: the ratio in front of a step's TD error is clipped to this.", gt=0)
     v_c: Finite = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
@@ -246,14 +165,14 @@ class SacConfig(Block):
         "scalar",
         "What a critic gives for a value: a number, quantiles of the return whose largest are dropped from "
         "targets (TQC), or a histogram of it (HL-Gauss).",
-        resume=_OTHER_NETWORKS,
+        resume=OTHER_NETWORKS,
         shared=True,
     )
-    quantile_num: Whole = option(25, "Quantiles of a value.", ge=1, resume=_OTHER_NETWORKS, shared=True)
+    quantile_num: Whole = option(25, "Quantiles of a value.", ge=1, resume=OTHER_NETWORKS, shared=True)
     quantile_drop: Whole = option(
         2, "Largest quantiles that a target leaves out, for each of its critics.", ge=0
     )
-    categorical_num: Whole = option(101, "Bins of a histogram.", ge=2, resume=_OTHER_NETWORKS, shared=True)
+    categorical_num: Whole = option(101, "Bins of a histogram.", ge=2, resume=OTHER_NETWORKS, shared=True)
     categorical_range: Finite = option(
         5.0,
         "Largest return, scaled by reward_scaling, that a histogram can hold; they reach from minus that on.",
@@ -287,68 +206,6 @@ class SacConfig(Block):
         True, "Correct n-step targets by V-trace. false: plain n-step sums. No difference at n_step = 1."
     )
 
-    siamese: Literal["ATC", "BYOL"] | None = option(
-        None,
-        "Train the representation on two augmented views of each window: ATC, which later observation "
-        "belongs to this one; BYOL, how the target network sees the same one.",
-        resume="fixed: its networks and their optimiser would be others than those that were trained",
-    )
-    siamese_use_q: bool = option(
-        False, "With siamese: critics must also say of augmented observations what their targets say without."
-    )
-    siamese_use_adaptive: bool = option(
-        False,
-        "With siamese: the encoder gets its gradient only where the cosine with the critics' is positive.",
-    )
-    use_prediction: bool = option(
-        False,
-        "Train a model of transitions, rewards and observations beside, whose gradient the encoder gets too.",
-        resume=_OTHER_NETWORKS,
-    )
-    transition_kl: Finite = option(
-        0.8, "Weight of the KL divergence of the transition model from a standard normal.", ge=0
-    )
-    use_extra_data: bool = option(
-        True,
-        "The transition model sees the observations too, also those that ModelRep leaves out. false: state "
-        "and action alone.",
-        resume=rules.new_inputs,
-    )
-    curiosity: Literal["FORWARD", "INVERSE"] | None = option(
-        None,
-        "A bonus reward for what a model predicts badly: the state that follows, or the action between two.",
-        resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
-    )
-    curiosity_strength: Finite = option(
-        1.0, "Factor on that bonus, which is in units of its own standard deviation.", ge=0
-    )
-    use_rnd: bool = option(
-        False,
-        "While training, take the most novel of several sampled actions.",
-        resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
-        shared=True,
-    )
-    rnd_n_sample: Whole = option(10, "How many actions use_rnd samples.", ge=1, shared=True)
-    extensions: Annotated[tuple[ExtensionEntry, ...], Strict(False)] = option(
-        (),
-        "Extensions of installed packages, by name, or module:make; alone or as {Name: {kwargs}}.",
-        resume=rules.new_extensions,
-        shared=True,
-        examples=[["name", "module:make", {"name": {"argument": "value"}}]],
-        names="extensions",
-    )
-    use_normalization: bool = option(
-        True,
-        "Normalise vector observations by running mean and variance, clipped to ±5.",
-        resume="fixed: the networks have learned on what is normalised, or not",
-        shared=True,
-    )
-    reward_scaling: bool = option(
-        True,
-        "Divide rewards by the running spread of the discounted returns, so that their unit does not matter. "
-        "Values are shown in the unit of the rewards; TD errors and temperatures are scaled.",
-        resume="fixed: the critics have learned values of the scaled rewards, or of those as they are",
-    )
     use_add_with_td: bool = option(
         False,
         "New rows enter the replay with the priority of their own TD error; else with the largest.",
@@ -368,3 +225,9 @@ class SacConfig(Block):
 
 
 contradictions, misplaced = rules.contradictions, rules.misplaced
+
+
+def sac_keys(config: AnyConfig) -> SacConfig:
+    """Return the keys of SAC in a behaviour's configuration."""
+    keys: SacConfig = config.sac_config
+    return keys

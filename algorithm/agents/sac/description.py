@@ -8,8 +8,8 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from algorithm.agents.roles import BehaviourConfig
-from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.sac.config import SacConfig, sac_keys
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.nn.augment import Augmentation
@@ -42,7 +42,7 @@ def describe(
     return [
         ("models", ", ".join(f"{name} {source}" for name, source in sources.items())),
         ("parameters", ", ".join(f"{name} {n:,}" for name, n in parameters.items() if n)),
-        *_memory(config.sac_config),
+        *_memory(sac_keys(config)),
         ("replay", memory),
         ("algorithm", _algorithm(config, spec)),
     ]
@@ -142,7 +142,7 @@ def _memory(sac: SacConfig) -> Rows:
 
 
 def _algorithm(config: BehaviourConfig, spec: AgentSpec) -> str:
-    sac = config.sac_config
+    sac = sac_keys(config)
     if sac.n_step == 1:
         target = "1-step"
     else:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import WINDOW, History, Rule, rises
-from algorithm.agents.roles import BehaviourConfig
-from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.config import SacConfig, sac_keys
 from algorithm.agents.sac.health_values import (
     ClampedTargets,
     HeldBackCritic,
@@ -50,7 +50,7 @@ WATCHED = (
 
 def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
     """Return the rules that can hold for this configuration, by name."""
-    sac = config.sac_config
+    sac = sac_keys(config)
     rules: dict[str, Rule] = {
         "diverging": DivergingCritics(sac),
         "values_of_entropy": ValuesOfEntropy(sac),

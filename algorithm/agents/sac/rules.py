@@ -17,29 +17,6 @@ def planned_updates(sac: AnyConfig, max_step: float) -> float:
     return float(each * (max_step if max_step >= 0 else math.inf))
 
 
-def new_context(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``burn_in_step``; attention was trained on a context of that length."""
-    steps = old.sac_config.burn_in_step
-    if new.sac_config.seq_encoder == "ATTN" and steps != new.sac_config.burn_in_step:
-        return f"fixed: attention was trained to see {steps} steps back, burn_in_step"
-    return "free"
-
-
-def new_inputs(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``use_extra_data``, which sets the inputs of a transition model."""
-    if new.sac_config.use_prediction:
-        return "fixed: the transition model would have other inputs than it was trained with"
-    return "free: without use_prediction it says nothing"
-
-
-def new_extensions(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of other ``extensions``; the same ones may have other arguments."""
-    before, now = ([name for entry in one.sac_config.extensions for name in entry] for one in (old, new))
-    if before != now:
-        return "fixed: their networks and their optimiser would be others than those that were trained"
-    return "free: they are made with these arguments; networks of another size do not fit the checkpoint"
-
-
 def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
     """Yield subsets that do not fit, V-trace without rho ≥ c (arXiv 1802.01561), empty intervals."""
     if sac.ensemble_q_sample > sac.ensemble_q_num:

@@ -12,7 +12,7 @@ import numpy as np
 from algorithm.app.check.check_process import CheckStarted
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Bool, Int
-from algorithm.core.errors import UserError, visible
+from algorithm.core.errors import RUN_BLOCK, UserError, visible
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Fault, OnFault, ResetResult, StepResult, VecEnv
@@ -225,7 +225,7 @@ class _Record:
             yield note(f"only {plural(len(rewards), 'reward')}: too few to judge")
         elif not rewards.any():
             yield note(
-                "all 0", why="with random actions; where the reward is rare, sac_config.use_rnd may help"
+                "all 0", why=f"with random actions; where the reward is rare, {RUN_BLOCK}.use_rnd may help"
             )
         else:
             yield ok(f"from {rewards.min():.4g} to {rewards.max():.4g}, mean {rewards.mean():.4g}")

@@ -88,7 +88,7 @@ class Plan:
     @classmethod
     def of(cls, config: Config, speed: Speed, time_limit: int | None) -> Plan | None:
         """Derive the plan of a whole run; None if no limit ends it."""
-        base, sac, every = config.base_config, config.sac_config, config.eval_config
+        base, run, every = config.base_config, config.run, config.eval_config
         limits = [limit for limit in (time_limit, base.max_step_each_iter) if limit and limit > 0]
         longest = min(limits, default=0)
         seen = speed.length or longest
@@ -105,7 +105,7 @@ class Plan:
             updates=int(speed.updates_per_step * max(0, steps - speed.warm_up)),
             evaluations=evaluations,
             evaluation_steps=(round(episodes * low), round(episodes * high)),
-            checkpoints=num_times(steps, sac.save_model_per_step),
+            checkpoints=num_times(steps, run.save_model_per_step),
             rows=steps + (round(steps / seen) if seen else 0) + base.n_envs,
         )
 
@@ -128,7 +128,7 @@ class Plan:
         if not with_replay:
             return number, number * sizes.checkpoint, 0
         replays = 1 + apart * (sizes.kept == "always")
-        since_oldest = min(newest, with_replay) * config.sac_config.save_model_per_step
+        since_oldest = min(newest, with_replay) * config.run.save_model_per_step
         rows = min(self.rows, replays * sizes.capacity + since_oldest)
         each = with_replay * min(self.rows, sizes.capacity) * sizes.row_each
         return number, number * sizes.checkpoint, round(rows * sizes.row + each)

@@ -22,7 +22,7 @@ from algorithm.app.console.output import open_console
 from algorithm.app.summaries import start_screen
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.errors import UsageError
+from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.system.memory import free_memory
 from algorithm.core.wording import Rows
 from algorithm.env.base import VecEnv
@@ -76,7 +76,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         stack.callback(close_env, eval_env, console.warn)
         check_eval_spaces(loaded, env.specs, eval_env.specs)
         # Compiling may take longer than all else.
-        as_written = decided(loaded, "sac_config", lambda _: {"compile": "off"})
+        as_written = decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"})
         agents = make_agents(
             as_written, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
         )
@@ -148,7 +148,7 @@ def cost_rows(
 
     models: folder of all runs
     """
-    compiled = config.sac_config.compile != "off"
+    compiled = config.run.compile != "off"
     rows = [("speed", _speed_text(speed) + ", uncompiled; compiled it takes less" * compiled)]
     if plan is None:
         rows.append(("time", "no limit is set (max_step, max_iter): it goes on until it is stopped"))

@@ -27,6 +27,7 @@ from algorithm.app.cli.flags import (
     leave,
     make_parser,
 )
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.env.rules import unsampled
 from algorithm.runs.names import MODELS, Ckpt
 
@@ -147,9 +148,9 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
         "base_config.unity_args.port": options.port,
         "base_config.unity_args.fixed_port": None if options.port is None else True,
         "base_config.unity_args.editor": options.editor or None,
-        "sac_config.nn": options.nn,
+        f"{RUN_BLOCK}.nn": options.nn,
         # Without sampling there is no density to correct with: its ratio is 1.
-        "sac_config.use_n_step_is": False if options.disable_sample else None,
+        f"{RUN_BLOCK}.use_n_step_is": False if options.disable_sample else None,
     }
     return {path: value for path, value in keys.items() if value is not None}
 

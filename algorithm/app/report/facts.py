@@ -113,7 +113,7 @@ class Facts:
         """Seed of the run."""
         seed = number(self.manifest, "seeds", "run")
         if seed is None and self.config:
-            seed = self.config.config.sac_config.seed
+            seed = self.config.config.run.seed
         return "unknown" if seed is None else f"{seed:.0f}"
 
     @property

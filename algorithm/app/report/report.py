@@ -17,6 +17,7 @@ from algorithm.app.report.page import render
 from algorithm.app.report.panels import diagnostics, learning_curve
 from algorithm.app.report.settings import differences, options_of, preset_of
 from algorithm.config.yaml_io import inline
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, duration, plus_minus, short
 from algorithm.evaluation.statistics import INTERVAL
@@ -31,7 +32,7 @@ _KEYS = {
     "agents": "base_config.n_envs",
     "max_iter": "base_config.max_iter",
     "max_step": "base_config.max_step",
-    "nn": "sac_config.nn",
+    "nn": f"{RUN_BLOCK}.nn",
     "env_args": "base_config.env_args",
 }
 """Flags that set a key."""
@@ -117,7 +118,7 @@ def _behaviour(facts: Facts, behaviour: str) -> dict[str, object]:
     ratio = None
     if facts.config is not None:
         config = facts.config.for_behaviour(behaviour)
-        sac, owes = config.sac_config, misplaced(config.algorithm, "sac_config", "replay_ratio") is None
+        sac, owes = config.sac_config, misplaced(config.algorithm, RUN_BLOCK, "replay_ratio") is None
         ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
     return {
         "suffix": "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}",

@@ -13,9 +13,10 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
 from algorithm.config.yaml_io import inline
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.fields import facts_of
 
-_OF_ONE_RUN = frozenset({"base_config.name", "sac_config.seed"})
+_OF_ONE_RUN = frozenset({"base_config.name", f"{RUN_BLOCK}.seed"})
 _REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(field).required)
 _MISSING = object()
 

@@ -195,7 +195,7 @@ def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
         file = nn_file(config, run.path)
         if isinstance(file, Path):  # those of a plug-in come with its package
             try:
-                found[f"{config.sac_config.nn}{CODE}"] = read_bytes(file)
+                found[f"{config.run.nn}{CODE}"] = read_bytes(file)
             except (OSError, ValueError) as error:
                 raise StorageError("the run's networks cannot be read", where=file, why=str(error)) from error
     return found

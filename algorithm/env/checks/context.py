@@ -50,8 +50,8 @@ class CheckConfig:
     seed_of:      episode -> seed of its reset, as in a training
     options:      passed to every reset
     n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
-    normalised:   ``sac_config.use_normalization``
-    rewards_scaled: ``sac_config.reward_scaling``
+    normalised:   observations are, ``use_normalization``
+    rewards_scaled: ``reward_scaling``
     reward_scale: ``base_config.reward_scale``
     vector_class: a training uses the environment's own vector class
     """

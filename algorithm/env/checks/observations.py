@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.env.checks.context import CheckContext, format_values
 from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
@@ -116,12 +117,12 @@ def check_scale(context: CheckContext) -> Iterator[Finding]:
                 f"{name} has mean {record.moments.mean[at]:.4g} and deviation {std[at]:.4g}",
                 where=f"{int(large.sum())} of {large.size} elements of {record.name} are beyond {LARGE:g}",
                 why="networks learn slowly, or not at all, from numbers far from 1",
-                fix="set sac_config.use_normalization: true",
+                fix=f"set {RUN_BLOCK}.use_normalization: true",
             )
     if not vectors:
         yield ok("no vector of numbers")
         return
-    yield ok("normalised by sac_config.use_normalization" if context.config.normalised else "around 1")
+    yield ok(f"normalised by {RUN_BLOCK}.use_normalization" if context.config.normalised else "around 1")
 
 
 def check_images(context: CheckContext) -> Iterator[Finding]:

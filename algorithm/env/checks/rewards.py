@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.env.checks.context import CheckContext
 from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
@@ -73,7 +74,7 @@ def check_scale(context: CheckContext) -> Iterator[Finding]:
     learned = largest * scale
     scaled = "" if scale == 1 else f" times base_config.reward_scale ({scale:g})"
     if context.config.rewards_scaled:
-        yield ok(f"at most {largest:.4g} a step, divided by the returns' spread (sac_config.reward_scaling)")
+        yield ok(f"at most {largest:.4g} a step, divided by the returns' spread ({RUN_BLOCK}.reward_scaling)")
         return
     if learned > LARGE:
         yield warning(

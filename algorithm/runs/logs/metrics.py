@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.agents import registry as families
-from algorithm.core.errors import StorageError
+from algorithm.core.errors import RUN_BLOCK, StorageError
 from algorithm.core.plugins import PLUGIN_METRICS
 from algorithm.core.reading import read_text
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
@@ -65,7 +65,7 @@ _OF_ALL: Mapping[str, str] = {
     "time/share_store": "share that went into storing transitions",
     "time/share_sample": "share that went into sampling batches",
     "time/share_update": "share that went into gradient updates and new priorities",
-    "time/share_compile": "share that went into compiling updates, `sac_config.compile`",
+    "time/share_compile": f"share that went into compiling updates, `{RUN_BLOCK}.compile`",
     "sys/rss_mb": "resident memory of the process",
     "ds/actors": "actors that are connected",
     "ds/lag": "mean versions that the weights of the last segments of each actor were behind",

@@ -1,0 +1,66 @@
+"""A behaviour's configuration, as agents see it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
+from algorithm.agents.run_config import RunConfig
+from algorithm.demos.config import DemoConfig
+from algorithm.replay.config import ReplayConfig
+
+
+class BaseKeys(Protocol):
+    """Length and size of a run."""
+
+    @property
+    def max_step(self) -> int:
+        """Steps of all agents; −1 for no end."""
+
+    @property
+    def n_envs(self) -> int:
+        """Environments side by side."""
+
+    @property
+    def reward_scale(self) -> float:
+        """Factor on the environment's rewards."""
+
+    @property
+    def update_sac_bak_per_step(self) -> int:
+        """Updates between two versions of the weights for actors."""
+
+
+class BehaviourConfig(Protocol):
+    """A behaviour's configuration, as far as a family reads it; a family has a block of its own besides."""
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the family."""
+
+    @property
+    def base_config(self) -> BaseKeys:
+        """Length and size of the run."""
+
+    @property
+    def run(self) -> RunConfig:
+        """Keys that every algorithm has."""
+
+    @property
+    def nn_config(self) -> NnConfig:
+        """Arguments of the networks."""
+
+    @property
+    def demonstrations(self) -> DemoConfig:
+        """Episodes to learn from."""
+
+    @property
+    def reward_signals(self) -> RewardSignals:
+        """What is rewarded."""
+
+    @property
+    def behavioral_cloning(self) -> BehavioralCloning:
+        """Cloning of demonstrated actions."""
+
+    @property
+    def replay_config(self) -> ReplayConfig:
+        """The replay buffer."""
