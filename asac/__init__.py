@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from algorithm.app.api import Run, check, load, make_env, train
-    from algorithm.app.api import TrainedPolicy as Policy
+    from algorithm.app.policy import TrainedPolicy as Policy
     from algorithm.config.errors import ConfigError
     from algorithm.core.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
     from algorithm.env.single import SpaceMismatchError
@@ -26,7 +26,7 @@ _PLACES = {
     "train": "app.api:train",
     "Run": "app.api:Run",
     "load": "app.api:load",
-    "Policy": "app.api:TrainedPolicy",
+    "Policy": "app.policy:TrainedPolicy",
     "make_env": "app.api:make_env",
     "check": "app.api:check",
     "Callback": "train.callbacks:Callback",

@@ -29,12 +29,11 @@ from algorithm.core.errors import EnvError, StorageError, UsageError, UserError
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.experience.collector import Iteration, LocalCollector
-from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
-from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.nn.process import set_matmul_precision, set_up_process
-from algorithm.train.assembly import check_behaviours, close_env, make_env, nn_file
+from algorithm.train.assembly import Assembly, check_behaviours
 from algorithm.train.signals import StoppedError, StopRequest
+from algorithm.train.user_code import nn_file
 from ds.acting import actor_seed, with_noise
 from ds.client import Client
 from ds.compatibility import agreed, digest
@@ -162,8 +161,16 @@ class _Work:
         base = self.loaded.config.base_config
         seed = actor_seed(self.welcome.seed, self.welcome.number)
         faults = Faults(console, go_on=self.stop.check_start)
-        env = self._env(faults, folder, seed)
-        acting = self._acting(env, seed)
+        assembly = Assembly(
+            loaded=self.loaded,
+            device=pick_device(self.options.train.device),
+            faults=faults,
+            stack=self.stack,
+            files=folder,
+            seed=seed,
+        )
+        env = assembly.env("train", base.n_envs, workers=base.workers)
+        acting = self._acting(env, assembly)
         loader = WeightLoader({name: one.parts for name, one in acting.items()})
         channels = 1 if self.welcome.synchronous else base.episode_sender_process_num
         writer = TrajectoryWriter(max_length=self._max_length(env), channels=channels)
@@ -178,7 +185,7 @@ class _Work:
             {name: writer.recorder(name) for name in env.specs},
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
-            on_non_finite=self._on_non_finite(faults, folder),
+            on_non_finite=assembly.on_non_finite(self.options.train.env),
         )
         self._loop(rollout, acting, loader, writer, send_queue, _Lines(console), faults)
         for rest in writer.finish(episodes=(), version=loader.version):
@@ -228,23 +235,10 @@ class _Work:
             lines.add(rollout.steps, [episode.total for episode in episodes])
             lines.show_if_due(loader.version, send_queue)
 
-    def _env(self, faults: Faults, folder: Path, seed: int) -> VecEnv:
-        base = self.loaded.config.base_config
-        env = make_env(
-            self.loaded,
-            "train",
-            base.n_envs,
-            faults=faults,
-            workers=base.workers,
-            log=folder / ("players" if base.env_type == "UNITY" else "workers"),
-            seed=seed,
-        )
-        self.stack.callback(close_env, env, self.screen.warn)
-        return env
-
-    def _acting(self, env: VecEnv, seed: int) -> dict[str, Acting]:
+    def _acting(self, env: VecEnv, assembly: Assembly) -> dict[str, Acting]:
         check_behaviours(self.loaded, env.specs)
-        device = pick_device(self.options.train.device)
+        device, seed = assembly.device, assembly.seed
+        assert seed is not None, "an actor has a seed of its own"
         made = {}
         for name, spec in env.specs.items():
             config = self.loaded.for_behaviour(name)
@@ -295,13 +289,6 @@ class _Work:
                 why=str(error),
                 fix="see that both sides have the same version of the program and the same networks",
             ) from error
-
-    def _on_non_finite(self, faults: Faults, folder: Path) -> OnNonFinite:
-        config = self.loaded.config
-        env, task = self.options.train.env, self.loaded.env_dir
-        dumps = FailureDumps(folder / "faults", config, env=env, task=task)
-        drops = config.base_config.on_non_finite == "drop"
-        return Drop(dumps, faults, most=math.inf) if drops else Stop(dumps)
 
 
 def _folder(welcome: Welcome, models: Path) -> Path:

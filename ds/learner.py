@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from typing_extensions import override
 
 from algorithm.agents.registry import family
 from algorithm.agents.roles import Agent, Collector, MakeReplay, RemoteLimits
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.play import play
 from algorithm.app.resume import resume
+from algorithm.app.training import train
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.errors import UsageError
-from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
-from algorithm.experience.faults import Faults
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.files import write_json
-from algorithm.train.assembly import nn_file
-from algorithm.train.session import Session, train
+from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import Assembly
+from algorithm.train.runtime import EnvInfo, Runtime
+from algorithm.train.user_code import nn_file
 from ds.actor_command import actor_command
 from ds.collector import RemoteCollector
 from ds.compatibility import agreed
@@ -58,7 +62,9 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
     if own.plays:
         return play(own, folder)
     if own.resume:
-        return resume(own, folder, arguments, wire=Remote, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS)
+        return resume(
+            own, folder, arguments, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS
+        )
     loaded = load_config(
         own.env,
         own.config,
@@ -68,26 +74,22 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
         defaults=DISTRIBUTED_DEFAULTS,
         require_runnable=True,
     )
-    return train(own, loaded, arguments, wire=Remote).exit_code
+    return train(own, loaded, arguments, runtime=RemoteRuntime).exit_code
 
 
-@dataclass(frozen=True)
-class RemoteEnvInfo:
-    """Environments of the actors: a :class:`~algorithm.train.runtime.EnvInfo`."""
-
-    specs: Mapping[str, AgentSpec]
-    time_limit: int | None
-    arrangement: str
-
-
-class Remote:
-    """Training whose transitions come over sockets. A :class:`~algorithm.train.runtime.Runtime`.
+class RemoteRuntime(Runtime):
+    """Runtime whose transitions come over sockets.
 
     Raises UsageError, before anything is written, for a port that is taken, secrets that are missing, and a
     Unity Editor instead of a player for evaluations.
     """
 
-    def __init__(self, session: Session, eval_env: VecEnv | None, faults: Faults) -> None:
+    remote = True
+
+    @override
+    def __init__(
+        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
+    ) -> None:
         if eval_env is None:
             raise UsageError(
                 "a learner needs a player of its own",
@@ -95,23 +97,23 @@ class Remote:
                 why="it evaluates, and the Unity Editor is one player only",
                 fix="set build_path, and give --editor to an actor",
             )
-        self._session, config = session, session.loaded.config
-        self._faults = faults
-        self._base, self._net = config.base_config, config.net_config
+        self._loaded, self._run, self._networks = assembly.loaded, run, networks
+        self._faults, self._stack = assembly.faults, assembly.stack
+        self._base, self._net = self._loaded.config.base_config, self._loaded.config.net_config
         self._host = self._net.learner_host or LOOPBACK
         self._refuse_what_cannot_work()
         self._security = learner_security(self._net, self._host)
         refuse_if_taken(self._host, self._net.learner_port)
-        self.scene = RemoteEnvInfo(eval_env.specs, eval_env.time_limit, "stepped by actors")
-        self.make_replay: MakeReplay = self._replays()
+        self.env = EnvInfo(eval_env.specs, eval_env.time_limit, "stepped by actors")
+        self.make_replay = self._replays()
 
+    @override
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
-        """Return the source of transitions: the remote actors of ``agents``."""
-        base, net, session = self._base, self._net, self._session
+        base, net = self._base, self._net
         self._agents = agents
         self._actors = ActorRegistry(
-            run=f"{session.loaded.env_label}/{session.run.name}",
-            seed=session.loaded.seed,
+            run=f"{self._loaded.env_label}/{self._run.name}",
+            seed=self._loaded.seed,
             limit=base.max_actors_each_learner,
             synchronous=net.synchronous,
             heartbeat=net.heartbeat,
@@ -121,7 +123,7 @@ class Remote:
         carries = {name: agent.policy.stored_carry_shape for name, agent in agents.items()}
         self._max_message = message_limit(specs, carries, base.max_episode_length)
         self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._max_message))
-        session.stack.callback(self._queue.close)
+        self._stack.callback(self._queue.close)
         self._parameters = ParameterStore({name: agent.policy.warming_up for name, agent in agents.items()})
         self._publisher = WeightPublisher(self._parameters, agents, always=net.synchronous)
         return RemoteCollector(
@@ -144,12 +146,13 @@ class Remote:
         return min([own, *(limit for limit in limits if limit is not None)])
 
     def _limits(self, behaviour: str) -> RemoteLimits:
-        config = self._session.loaded.for_behaviour(behaviour)
+        config = self._loaded.for_behaviour(behaviour)
         return family(config).remote_limits(config)
 
+    @override
     def begin(self) -> None:
         """Listen. The newest weights are published before the first actor joins."""
-        session = self._session
+        console, run = self._faults.console, self._run
         self._publisher.publish_if_due()
         terms = self._terms()
         self._server = Server(
@@ -161,36 +164,36 @@ class Remote:
             on_fault=self._actors.count_fault,
         )
         port = self._server.start()
-        session.stack.callback(self._server.close, _GRACE_S)
-        write_json(session.run.endpoint, {"host": self._host, "port": port, "pid": os.getpid()})
+        self._stack.callback(self._server.close, _GRACE_S)
+        write_json(run.endpoint, {"host": self._host, "port": port, "pid": os.getpid()})
         if self._security.banner:
-            session.console.warn(self._security.banner)
-        session.console.message(f"listening on {address(self._host, port)}")
-        run = session.run
-        command = actor_command(session.loaded, run.argument, port, run.models)
-        session.console.command("an actor", command)
+            console.warn(self._security.banner)
+        console.message(f"listening on {address(self._host, port)}")
+        command = actor_command(self._loaded, run.argument, port, run.models)
+        console.command("an actor", command)
 
-    def end(self, *, stopped: bool) -> None:
+    @override
+    def end(self, stopped: Callable[[], bool]) -> None:
         """End the actors of a complete training; after a signal they wait for the learner to return."""
-        if stopped:
+        if stopped():
             return
         self._parameters.finish()
         self._queue.close()
         until = time.monotonic() + 3 * self._net.heartbeat
-        while self._actors.metrics()["ds/actors"] and time.monotonic() < until and not self._session.stop:
+        while self._actors.metrics()["ds/actors"] and time.monotonic() < until and not stopped():
             self._actors.expire()
             time.sleep(0.05)
 
     def _refuse_what_cannot_work(self) -> None:
         """Raise UsageError unless actors can act for each family, and a segment fits into each replay."""
-        loaded, length = self._session.loaded, 1 if self._net.synchronous else self._base.max_episode_length
+        loaded, length = self._loaded, 1 if self._net.synchronous else self._base.max_episode_length
         for config in (loaded.config, *loaded.behaviours.values()):
             if family(config).make_acting is None:
                 raise UsageError(
                     f"{config.algorithm} has no actors in other processes",
                     where="algorithm",
                     why="what it learns from must come from its present networks",
-                    fix=f"train in one process, with n_envs and workers: {self._session.run.command()}",
+                    fix=f"train in one process, with n_envs and workers: {self._run.command()}",
                 )
             limited = family(config).remote_limits(config).max_length is not None
             if not limited and config.replay_config.capacity <= length:
@@ -204,17 +207,14 @@ class Remote:
     def _before_step(self) -> None:
         self._publisher.publish_if_due()
         for line in self._actors.news():
-            self._session.console.message(line)
+            self._faults.console.message(line)
         self._faults.of_actors(*self._actors.take_faults())
 
     def _terms(self) -> Terms:
-        loaded = self._session.loaded
-        folder = loaded.env_dir
-        if self._session.run.config.exists() and not self._session.options.use_env_nn:
-            folder = self._session.run.path
+        loaded = self._loaded
         carries = {name: agent.policy.stored_carry_shape for name, agent in self._agents.items()}
         specs = {name: agent.spec for name, agent in self._agents.items()}
-        files = {name: nn_file(loaded.for_behaviour(name), folder) for name in specs}
+        files = {name: nn_file(loaded.for_behaviour(name), self._networks) for name in specs}
         return Terms(
             agreed=agreed(loaded, specs, files),
             specs=specs,
@@ -232,5 +232,5 @@ class Remote:
         base = self._base
         threads = max(1, min(base.batch_generator_process_num, (os.cpu_count() or 2) - 1))
         replays = Prefetching(threads=threads, ahead=base.batch_queue_size)
-        self._session.stack.callback(replays.stop)
+        self._stack.callback(replays.stop)
         return replays

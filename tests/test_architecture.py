@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_rules import ORDER, Module, defined_types, imports, unsafe, violations
+from tests.import_rules import ORDER, Module, circles, defined_types, imports, unsafe, violations
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 400
@@ -68,6 +68,17 @@ def exists(name: str) -> bool:
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_imports_run_one_way(module: Module) -> None:
     assert violations(module.name, imports(module, KNOWN)) == []
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """Functions and TYPE_CHECKING included: what only types hide is a circle all the same."""
+    graph = {module.name: imports(module, KNOWN) & KNOWN for module in MODULES}
+    assert circles(graph) == []
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": ["d"], "e": ["a", "f"], "f": ["e"]}
+    assert circles(graph) == [{"b", "c"}, {"e", "f"}]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,14 @@ from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, ins
 from algorithm.core.reading import read_json
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.registry import _ADAPTERS, make_vec_env
+from algorithm.experience.faults import Faults
 from algorithm.extensions import make_extensions
 from algorithm.extensions.options import Build
 from algorithm.nn.loader import load_networks
-from algorithm.replay.budget import MemoryBudget
 from algorithm.runs.listing import listing
 from algorithm.runs.provenance import made_with
-from algorithm.train.assembly import make_agents, nn_file, plugins_of
+from algorithm.train.assembly import Assembly
+from algorithm.train.user_code import nn_file, plugins_of
 from main import main
 from tests.run.sessions import weights_hash
 from tests.test_docs import blocks_of
@@ -484,7 +486,8 @@ def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_a
         "sac_config.extensions=['own_ext:choosing']",
     ]
     loaded = load_config("./task", None, own, seed=1)
-    (agent,) = make_agents(loaded, {"default": SPEC}, there / "task", CPU, memory=MemoryBudget()).values()
+    assembly = Assembly(loaded=loaded, device=CPU, faults=Faults(None), stack=ExitStack())
+    (agent,) = assembly.agents({"default": SPEC}, there / "task").values()
     acting = make_acting(
         SPEC, loaded.config, nn_file=None, behaviour="default", run_seed=1, own_seed=1, device=CPU
     )

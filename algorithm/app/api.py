@@ -5,51 +5,43 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from algorithm.agents.networks import pick_device
-from algorithm.agents.roles import Agent
 from algorithm.app.cli.flag_types import HUB, is_export
-from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.app.console.output import open_console
 from algorithm.app.play import LIMITS
-from algorithm.app.resume import resume
+from algorithm.app.policy import TrainedPolicy
+from algorithm.app.resume import go_on
 from algorithm.app.sharing.export import build, upload, write
 from algorithm.app.sharing.opening import Found, open_export
+from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
-from algorithm.config.yaml_io import inline
-from algorithm.core.data import Float
 from algorithm.core.errors import UsageError, visible
 from algorithm.core.program import as_typed
-from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.adapter import Adapter
 from algorithm.env.observations import frame_stack
 from algorithm.env.registry import find_recipe
-from algorithm.evaluation.evaluate import EvalPolicy, Performance
+from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
+from algorithm.evaluation.evaluator import eval_policies
 from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.faults import Faults
-from algorithm.nn.process import set_up_process
-from algorithm.replay.budget import MemoryBudget
-from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.names import MODELS
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import close_env, load_networks_into, make_agents
-from algorithm.train.assembly import make_env as make_vec_env
+from algorithm.train.assembly import Assembly
+from algorithm.train.build import RunInputs
 from algorithm.train.callbacks import Callback, OnStep, Training
-from algorithm.train.session import train as train_run
 
 Which = Literal["best", "latest"] | int
 """Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""
@@ -82,23 +74,18 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     Raises ConfigError with every fault of the configuration, UsageError, EnvError, StorageError and
     NumericalError as the command does, CallbackError for whatever a callback raises.
     """
-    options = TrainOptions(
-        env=task,
-        config=config,
-        overrides=tuple(f"{key}={inline(value)}" for key, value in (overrides or {}).items()),
-        preset=preset,
-        name=name,
-        max_step=max_step,
-        seed=seed,
-        device=device,
-        directory=Path(directory),
-        quiet=quiet,
-    )
-    loaded = load_config(
-        task, config, options.overrides, config_flags(options), seed=seed, require_runnable=True
-    )
-    trained = train_run(options, loaded, ["python", task], callbacks=_all(callbacks, on_step))
-    return Run(trained.run.path)
+    flags = _given({"base_config.preset": preset, "base_config.name": name, "base_config.max_step": max_step})
+    loaded = load_config(task, config, overrides or {}, flags, seed, require_runnable=True)
+    with new_run(loaded, models=Path(directory), argument=task) as run:
+        inputs = RunInputs(
+            loaded=loaded,
+            run=run,
+            device=pick_device(device),
+            arguments=("python", task),
+            callbacks=_all(callbacks, on_step),
+        )
+        run_training(inputs, screen=Screen(quiet=quiet))
+    return Run(run.path)
 
 
 class Run:
@@ -113,20 +100,9 @@ class Run:
 
     def __init__(self, folder: str | Path, *, trust: bool = False) -> None:
         self._export = open_export(str(folder), trust=trust) if is_export(str(folder)) else None
-        if self._export is not None:
-            self._dir, self.folder = self._export.run, self._export.run.path
-            return
-        self.folder = Path(folder).resolve()
-        config = self.folder / "config.yaml"
-        if not config.is_file():
-            raise UsageError(
-                f"{folder} is no run",
-                where=self.folder,
-                why="it has no config.yaml",
-                fix="give the folder of a run, such as models/CartPole-v1/NAME",
-            )
-        label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
-        self._dir = RunDir(label, self.folder.name, self.folder, label)
+        self._dir = self._export.run if self._export else _run_dir(Path(folder))
+        self._found = Found(self._dir, self._dir, self._export)
+        self.folder = self._dir.path
 
     @override
     def __repr__(self) -> str:
@@ -140,18 +116,26 @@ class Run:
     @property
     def metrics(self) -> dict[str, list[float]]:
         """Table of all logged metrics: name → values, ``step`` among them; nan where a row has none."""
-        self._refuse_export("metrics")
-        return read_metrics(self._dir.metrics_jsonl)
+        return read_metrics(self._of_this_machine("metrics").metrics_jsonl)
 
     @property
     def report(self) -> Path:
         """The page on this run."""
-        self._refuse_export("report")
-        return self.folder / "report.html"
+        return self._of_this_machine("report").report
 
     def policy(self, checkpoint: Which = "best", *, device: str = "cpu") -> TrainedPolicy:
         """Return the policy of a checkpoint; see :func:`load`."""
-        return load(self, checkpoint, device=device)
+        loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
+        env = _make(loaded, "evaluate")
+        try:
+            adapter = Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))
+            with self._assembly(loaded, device) as assembly:
+                specs = {DEFAULT_BEHAVIOUR: adapter.spec}
+                with self._found.fitting(specs):
+                    agents = assembly.players(specs, self.folder, saved)
+            return TrainedPolicy(env, agents[DEFAULT_BEHAVIOUR], adapter, saved.step)
+        finally:
+            env.close()
 
     def make_env(self) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
         """Return the run's environment in its wrappers, as evaluations step it."""
@@ -162,8 +146,7 @@ class Run:
 
         Raises UsageError if there is a file of that name, unless ``replace``; StorageError.
         """
-        self._refuse_export("export")
-        write(self._dir, checkpoint, Path(file), replace=replace, warn=_warn)
+        write(self._of_this_machine("export"), checkpoint, Path(file), replace=replace, warn=_warn)
         return Path(file)
 
     def push(self, repository: str, checkpoint: Which = "best", *, private: bool = False) -> str:
@@ -171,26 +154,22 @@ class Run:
 
         repository: ``OWNER/NAME``
         """
-        self._refuse_export("push")
-        built = build(self._dir, checkpoint, source=f"{HUB}{repository}", warn=_warn)
+        run = self._of_this_machine("push")
+        built = build(run, checkpoint, source=f"{HUB}{repository}", warn=_warn)
         return upload(built, repository, private=private)
 
     def evaluate(self, episodes: int = 10, checkpoint: Which = "best", *, device: str = "cpu") -> Performance:
         """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths."""
         loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
-        with ExitStack() as stack:
-            console = stack.enter_context(open_console(quiet=True))
-            env = make_vec_env(loaded, "evaluate", 1, faults=Faults(console))
-            stack.callback(close_env, env, console.warn)
-            agents = self._acting_agents(loaded, env.specs, saved, device)
-            players = {
-                name: EvalPolicy(agent.new_policy("playing"), greedy=True) for name, agent in agents.items()
-            }
+        with self._assembly(loaded, device) as assembly:
+            env = assembly.env("evaluate")
+            with self._found.fitting(env.specs):
+                agents = assembly.players(env.specs, self.folder, saved)
             limit = episode_limit(loaded.config, env.time_limit)
-            found = play_episodes(env, players, episodes, length_limit=limit)
+            found = play_episodes(env, eval_policies(agents, "playing"), episodes, length_limit=limit)
             assert found is not None, "nothing stops it"
             if line := cut_off_line(found.values(), loaded.config, env.time_limit):
-                console.warn(line)
+                assembly.faults.console.warn(line)
         return next(iter(found.values()))
 
     def resume(
@@ -204,24 +183,23 @@ class Run:
         quiet: bool = False,
     ) -> Run:
         """Go on with the training from its newest checkpoint, as ``--resume`` does; return the run."""
-        self._refuse_export("resume")
-        options = TrainOptions(
-            env=self._dir.env,
-            name=self.folder.name,
-            overrides=tuple(f"{key}={inline(value)}" for key, value in (overrides or {}).items()),
-            max_step=max_step,
-            device=device,
-            directory=self._dir.models,
-            resume=True,
-            quiet=quiet,
+        run, folder = self._of_this_machine("resume"), self._task_folder()
+        flags = _given({"base_config.max_step": max_step})
+        own = load_config_file(run.config, env=folder, require_runnable=True)
+        loaded = load_config_file(run.config, overrides or {}, flags, env=folder, require_runnable=True)
+        inputs = RunInputs(
+            loaded=loaded,
+            run=run,
+            device=pick_device(device),
+            arguments=("python", run.env),
+            flags=flags,
+            callbacks=_all(callbacks, on_step),
         )
-        folder = self._task_folder()
-        resume(options, folder, ["python", self._dir.env], callbacks=_all(callbacks, on_step))
+        go_on(inputs, own, screen=Screen(quiet=quiet))
         return self
 
     def _loaded(self) -> LoadedConfig:
-        folder = self._task_folder()
-        return load_config_file(self._dir.config, LIMITS, env=folder, require_runnable=True)
+        return load_config_file(self._dir.config, LIMITS, env=self._task_folder(), require_runnable=True)
 
     def _task_folder(self) -> EnvFolder:
         """Return the task's folder; of a task that is not here the run's own, of an export the current one.
@@ -234,25 +212,16 @@ class Run:
             folder = EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
         return self._found.task(folder)
 
-    @property
-    def _found(self) -> Found:
-        return Found(self._dir, self._dir, self._export)
+    @contextmanager
+    def _assembly(self, loaded: LoadedConfig, device: str) -> Iterator[Assembly]:
+        with ExitStack() as stack:
+            console = stack.enter_context(open_console(quiet=True))
+            yield Assembly(loaded=loaded, device=pick_device(device), faults=Faults(console), stack=stack)
 
-    def _acting_agents(
-        self, loaded: LoadedConfig, specs: Mapping[str, AgentSpec], saved: Checkpoint, device: str
-    ) -> Mapping[str, Agent]:
-        set_up_process(loaded.threads)
-        memory = MemoryBudget(free=sys.maxsize)  # nothing is stored
-        with self._found.fitting(specs):
-            agents = make_agents(
-                loaded, specs, self.folder, pick_device(device), memory=memory, learning=False
-            )
-            load_networks_into(agents, saved)
-        return agents
-
-    def _refuse_export(self, wanted: str) -> None:
+    def _of_this_machine(self, wanted: str) -> RunDir:
+        """Return the folder, with all that a training writes. Raises UsageError for an export."""
         if self._export is None:
-            return
+            return self._dir
         raise UsageError(
             f"an export has no {wanted}",
             where=self._export.source,
@@ -261,75 +230,19 @@ class Run:
         )
 
 
-@dataclass(frozen=True)
-class PolicyState:
-    """Memory of a policy of N agents between two steps."""
-
-    prev_action: Float  # [N, A]
-    carry: Float  # [N, *C]
-
-    def replaced(self, other: PolicyState, rows: NDArray[np.bool_]) -> PolicyState:
-        """Return it with some rows, [N], of another one."""
-        wide = rows.reshape(-1, *[1] * (self.carry.ndim - 1))
-        actions = np.where(rows[:, None], other.prev_action, self.prev_action)
-        return PolicyState(actions, np.where(wide, other.carry, self.carry))
-
-
-class TrainedPolicy:
-    """A trained policy that acts in the spaces of its own environment.
-
-    observation_space, action_space: of the environment in its wrappers · step: of the checkpoint
-    """
-
-    def __init__(self, env: gym.Env[Any, Any], agent: Agent, adapter: Adapter, step: int) -> None:
-        self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.step = step
-        self._policy, self._adapter = agent.new_policy("playing"), adapter
-        self._spec = adapter.spec
-        name, shape = self._spec.obs.names[0], self._spec.obs.shapes[0]
-        self._first, self._dims = name, len(shape)
-
-    @override
-    def __repr__(self) -> str:
-        return f"Policy(step={self.step}, {self.observation_space} -> {self.action_space})"
-
-    def act(
-        self,
-        obs: Any,  # noqa: ANN401 - a space may hold anything
-        state: PolicyState | None = None,
-        deterministic: bool = True,
-        info: Mapping[str, Any] | None = None,
-        episode_start: Sequence[bool] | NDArray[np.bool_] | None = None,
-    ) -> tuple[Any, PolicyState]:
-        """Return the action for an observation and what is to be handed in with the next one.
-
-        obs:   as the environment returns it; or of N environments, each leaf [N, ...], as vector classes do
-        state: of the step before; None at the start of an episode
-        info:  of the environment, where that holds the ``action_mask``
-        episode_start: [N] whose episodes begin with this observation, so that their state does not count
-        The action is the environment's: one, or leaf by leaf [N, ...]. Raises SpaceMismatchError for an
-        observation of other shapes.
-        """
-        first = self._adapter.observations.read(obs)[self._first]
-        single = np.ndim(first) == self._dims
-        if single:
-            read = self._adapter.observations.read_each([obs])
-            mask = self._adapter.masks.read(obs, info or {}, over=False)
-            allowed = self._spec.action.all_allowed(1) if mask is None else mask[None]
-        else:
-            n = len(first)
-            read = self._adapter.observations.read_batch(obs, n)
-            masks = self._adapter.masks.read_batch(obs, info or {}, np.zeros(n, np.bool_))
-            allowed = self._spec.action.all_allowed(n) if masks is None else masks
-        n = len(allowed)
-        fresh = PolicyState(self._spec.action.padding(n), self._policy.initial_carry(n))
-        if state is None:
-            state = fresh
-        elif episode_start is not None:
-            state = state.replaced(fresh, np.asarray(episode_start, np.bool_))
-        found = self._policy.act(read, state.prev_action, state.carry, allowed, greedy=deterministic)
-        action = self._adapter.actions.to_env(found.action[0] if single else found.action)
-        return action, PolicyState(found.action, found.carry)
+def _run_dir(folder: Path) -> RunDir:
+    """Return the run in a folder. Raises UsageError if there is none."""
+    path = folder.resolve()
+    config = path / "config.yaml"
+    if not config.is_file():
+        raise UsageError(
+            f"{folder} is no run",
+            where=path,
+            why="it has no config.yaml",
+            fix="give the folder of a run, such as models/CartPole-v1/NAME",
+        )
+    label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
+    return RunDir(label, path.name, path, label)
 
 
 def load(
@@ -342,21 +255,12 @@ def load(
     for a folder that is no run and for a Unity player, StorageError if there is no such checkpoint.
     """
     run = run if isinstance(run, Run) else Run(run, trust=trust)
-    loaded, saved = run._loaded(), run._found.checkpoint(checkpoint, warn=_warn)
-    env = _make(loaded, "evaluate")
-    try:
-        adapter = Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))
-        specs = {DEFAULT_BEHAVIOUR: adapter.spec}
-        agents = run._acting_agents(loaded, specs, saved, device)
-        return TrainedPolicy(env, agents[DEFAULT_BEHAVIOUR], adapter, saved.step)
-    finally:
-        env.close()
+    return run.policy(checkpoint, device=device)
 
 
 def make_env(task: str, *, config: str | None = None, overrides: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
     """Return the environment of a task in its wrappers, as a training would step it."""
-    words = tuple(f"{key}={inline(value)}" for key, value in (overrides or {}).items())
-    return _make(load_config(task, config, words, seed=0, require_runnable=True), "train")
+    return _make(load_config(task, config, overrides or {}, seed=0, require_runnable=True), "train")
 
 
 def check(task: str, *, config: str | None = None, quiet: bool = False) -> bool:
@@ -369,6 +273,10 @@ def check(task: str, *, config: str | None = None, quiet: bool = False) -> bool:
     words += ["--quiet"] * quiet
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.run(words, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}).returncode == 0
+
+
+def _given(flags: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in flags.items() if value is not None}
 
 
 def _all(callbacks: Sequence[Callback], on_step: Callable[[Training], object] | None) -> list[Callback]:

@@ -6,18 +6,16 @@ for an export goes into a folder of its name, beside the runs of the task.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from algorithm.agents.networks import pick_device
 from algorithm.agents.roles import Agent, Episode
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import open_console
+from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table
 from algorithm.app.sharing.opening import found
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
@@ -28,20 +26,18 @@ from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
-from algorithm.evaluation.evaluate import EvalPolicy, Performance, eval_loop, evaluate
+from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
+from algorithm.evaluation.evaluate import eval_loop, evaluate
+from algorithm.evaluation.evaluator import eval_policies
 from algorithm.evaluation.length import cut_off_line, episode_limit
-from algorithm.evaluation.logged import Logged
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
-from algorithm.nn.process import set_up_process
-from algorithm.replay.budget import MemoryBudget
-from algorithm.runs.files import finite_or_null, write_json
+from algorithm.runs.files import write_json
 from algorithm.runs.offers import can_be_watched
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import close_env, load_networks_into, make_agents, make_env
+from algorithm.train.assembly import Assembly
 from algorithm.train.signals import StopRequest
 
 # Replace those of the training; the command line comes after them. max_step must be a number, since a
@@ -66,17 +62,15 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     _refuse_contradictions(options)
     with ExitStack() as stack:
         played = stack.enter_context(found(options, folder))
-        run, output = played.run, played.output
         loaded = load_config_file(
-            run.config,
+            played.run.config,
             (*LIMITS, *options.overrides),
             config_flags(options),
             options.seed,
             env=played.task(folder),
             require_runnable=True,
         )
-        _refuse_other_algorithm(run, loaded, folder)
-        set_up_process(loaded.threads)
+        _refuse_other_algorithm(played.run, loaded, folder)
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
         for text in notices(options, loaded.config):
@@ -85,37 +79,35 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             films = "" if loaded.config.base_config.env_type == "UNITY" else ", --video films instead"
             console.warn(f"there is no display: no window can be seen{films}")
         saved = played.checkpoint(options.ckpt, warn=console.warn)
-        n_envs = loaded.config.base_config.n_envs
-        env = make_env(
-            loaded,
+        faults = Faults(console, go_on=stop.check_start)
+        assembly = Assembly(loaded=loaded, device=pick_device(options.device), faults=faults, stack=stack)
+        env = assembly.env(
             "evaluate",
-            n_envs,
-            faults=Faults(console, go_on=stop.check_start),
+            loaded.config.base_config.n_envs,
             render=options.render,
             film=options.video,
             watched=options.run,
         )
-        stack.callback(close_env, env, console.warn)
-        nn_folder = folder.path if options.use_env_nn else run.path
-        # Nothing is stored, so no page of the replays is touched and their size does not matter.
-        memory = MemoryBudget(free=sys.maxsize)
-        device = pick_device(options.device)
         with played.fitting(env.specs):
-            agents = make_agents(loaded, env.specs, nn_folder, device, memory=memory, learning=False)
-            load_networks_into(agents, saved)
-        step = saved.step
-        acting = "sampled" if options.run and not options.disable_sample else "deterministic"
+            networks = folder.path if options.use_env_nn else played.run.path
+            agents = assembly.players(env.specs, networks, saved)
+        sampled = options.run and not options.disable_sample
+        acting = "sampled" if sampled else "deterministic"
         console.message(f"playing {played.shown(saved)}, {acting} actions; Ctrl-C ends")
-        files = _Outputs.of(options, output, env, step, console)
+        playing = _Playing(
+            loaded=loaded,
+            agents=agents,
+            env=env,
+            stop=stop,
+            console=console,
+            files=_Outputs.of(options, played.output, env, saved.step, console),
+            step=saved.step,
+            acting=acting,
+        )
         if options.run:
-            episodes = list(_shown(console, _play(loaded, agents, env, stop, options, files.callback)))
-            _finish_run(console, output, scores_of(episodes), step, acting)
-            for name, text in files.rows:
-                console.message(f"{name}: {text}")
+            playing.run_on()
         else:
-            episodes = _evaluate(console, loaded, agents, env, stop, options.eval or 1, files.callback)
-            scores = scores_of(episodes)
-            _finish_eval(console, output, loaded, options, scores, step, stop, files.rows, env.render_modes)
+            playing.measure(options.eval)
     return stop.exit_code
 
 
@@ -179,57 +171,109 @@ class _Outputs:
         return rows
 
 
-def _play(
-    loaded: LoadedConfig,
-    agents: dict[str, Agent],
-    env: VecEnv,
-    stop: StopRequest,
-    options: TrainOptions,
-    callback: EvalCallback = NULL_CALLBACK,
-) -> Iterator[Episode]:
-    base = loaded.config.base_config
-    policies, limit = _policies(agents, greedy=options.disable_sample), base.max_step_each_iter
-    with (
-        _editor_as_signal(stop),
-        eval_loop(env, policies, callback, num_envs=base.n_envs, length_limit=limit) as loop,
-    ):
-        rollout = loop.rollout
-        iteration, iterations = Iteration(rollout), 0
-        while not stop and not 0 < base.max_step <= rollout.steps and iterations != base.max_iter:
-            episodes = loop.step()
-            yield from episodes
-            iterations += iteration.ends(episodes)
+@dataclass(frozen=True, kw_only=True)
+class _Playing:
+    """Episodes that agents play, and what is shown and written of them.
 
+    step: of the checkpoint; acting: ``sampled`` or ``deterministic``
+    """
 
-def _evaluate(
-    console: Console,
-    loaded: LoadedConfig,
-    agents: dict[str, Agent],
-    env: VecEnv,
-    stop: StopRequest,
-    num_episodes: int,
-    callback: EvalCallback,
-) -> list[Episode]:
-    """Return the episodes that count, as many as were finished before a signal."""
-    episodes: list[Episode] = []
+    loaded: LoadedConfig
+    agents: Mapping[str, Agent]
+    env: VecEnv
+    stop: StopRequest
+    console: Console
+    files: _Outputs
+    step: int
+    acting: str
 
-    def on_episode(episode: Episode) -> None:
-        episodes.append(episode)
-        console.message(_line(len(episodes), episode))
+    def run_on(self) -> None:
+        """Play until a limit or a signal."""
+        episodes = []
+        for number, episode in enumerate(self._endless(), start=1):
+            episodes.append(episode)
+            self.console.message(_line(number, episode))
+        scores = scores_of(episodes)
+        for behaviour, performance in scores.items():
+            self.console.message(
+                f"{behaviour}: mean return {performance.interval.text}, {len(performance.returns)} episodes"
+            )
+        if not scores:
+            self.console.message("no episode was finished")
+        written = self._write(scores) if scores else ()
+        for name, text in [*written, *self.files.rows]:
+            self.console.message(f"{name}: {text}")
 
-    with _editor_as_signal(stop):
-        evaluate(
-            env,
-            _policies(agents, greedy=True),
-            num_episodes,
-            length_limit=episode_limit(loaded.config, env.time_limit),
-            stop=lambda: bool(stop),
-            on_episode=on_episode,
-            callback=CallbackList(callback, ProgressLines(console.message)),
+    def _endless(self) -> Iterator[Episode]:
+        base = self.loaded.config.base_config
+        policies = eval_policies(self.agents, "playing", greedy=self.acting == "deterministic")
+        limit, num_envs = base.max_step_each_iter, base.n_envs
+        with (
+            _editor_as_signal(self.stop),
+            eval_loop(self.env, policies, self.files.callback, num_envs=num_envs, length_limit=limit) as loop,
+        ):
+            iteration, iterations = Iteration(loop.rollout), 0
+            while not (self.stop or 0 < base.max_step <= loop.rollout.steps or iterations == base.max_iter):
+                episodes = loop.step()
+                yield from episodes
+                iterations += iteration.ends(episodes)
+
+    def measure(self, wanted: int | None) -> None:
+        """Play as many episodes of each behaviour; None: one, which is only filmed and measures nothing."""
+        config, console, run = self.loaded.config, self.console, self.files.run
+        episodes = self._first(wanted or 1)
+        scores = scores_of(episodes)
+        if line := cut_off_line(scores.values(), config, self.env.time_limit):
+            console.warn(line)
+        logged = Logged(
+            run=run,
+            step=self.step,
+            episodes=config.eval_config.episodes,
+            num_envs=config.base_config.n_envs,
+            repeats=config.base_config.env_type != "UNITY",
         )
-    if line := cut_off_line(scores_of(episodes).values(), loaded.config, env.time_limit):
-        console.warn(line)
-    return episodes
+        rows = [("checkpoint", f"step {self.step:,}"), *table(scores, logged), *self.files.rows]
+        if self.stop.signal is not None:
+            rows.append(("ended by", f"{self.stop.reason}, before all episodes were finished"))
+        if scores and wanted is not None:  # a film alone does not replace an evaluation
+            rows += self._write(scores)
+        commands = []
+        if can_be_watched(self.env.render_modes, display=has_display()):
+            watch = run.command("-n", run.name, "--watch", f"--ckpt={self.step}")  # acting as it was measured
+            commands.append(("watch", watch))
+        console.finish(rows, commands)
+
+    def _first(self, wanted: int) -> list[Episode]:
+        """Return the first episodes of each behaviour, as many as were finished before a signal."""
+        episodes: list[Episode] = []
+
+        def on_episode(episode: Episode) -> None:
+            episodes.append(episode)
+            self.console.message(_line(len(episodes), episode))
+
+        with _editor_as_signal(self.stop):
+            evaluate(
+                self.env,
+                eval_policies(self.agents, "playing", greedy=True),
+                wanted,
+                length_limit=episode_limit(self.loaded.config, self.env.time_limit),
+                stop=lambda: bool(self.stop),
+                on_episode=on_episode,
+                callback=CallbackList(self.files.callback, ProgressLines(self.console.message)),
+            )
+        return episodes
+
+    def _write(self, scores: Scores) -> Rows:
+        """Write ``evaluation.json`` and return its row; a warning and none where it cannot be written."""
+        run = self.files.run
+        path = run.path / "evaluation.json"
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
+            write_json(path, {"step": self.step, "acting": self.acting, "behaviours": scores_json(scores)})
+        except (OSError, StorageError) as error:
+            self.console.warn(f"the result stands here alone · {getattr(error, 'line', error)}")
+            return ()
+        return (("file", run.shown(path)),)
 
 
 @contextmanager
@@ -241,117 +285,7 @@ def _editor_as_signal(stop: StopRequest) -> Iterator[None]:
         stop.set(end.what, interrupted=True)
 
 
-def _policies(agents: dict[str, Agent], *, greedy: bool) -> dict[str, EvalPolicy]:
-    return {name: EvalPolicy(agent.new_policy("playing"), greedy=greedy) for name, agent in agents.items()}
-
-
-def _shown(console: Console, episodes: Iterator[Episode]) -> Iterator[Episode]:
-    for number, episode in enumerate(episodes, start=1):
-        console.message(_line(number, episode))
-        yield episode
-
-
 def _line(number: int, episode: Episode) -> str:
     who = "" if episode.behaviour == DEFAULT_BEHAVIOUR else f"{episode.behaviour} "
     outcome = f"return {episode.total:>10.2f}  length {episode.length}"
     return f"episode {number:>4}  {who}agent {episode.agent}  {outcome}"
-
-
-def _finish_run(console: Console, run: RunDir, scores: Scores, step: int, acting: str) -> None:
-    for behaviour, performance in scores.items():
-        console.message(
-            f"{behaviour}: mean return {performance.interval.text}, {len(performance.returns)} episodes"
-        )
-    if not scores:
-        console.message("no episode was finished")
-        return
-    for name, path in _write(console, run, scores, step, acting):
-        console.message(f"{name}: {path}")
-
-
-def _finish_eval(
-    console: Console,
-    run: RunDir,
-    loaded: LoadedConfig,
-    options: TrainOptions,
-    scores: Scores,
-    step: int,
-    stop: StopRequest,
-    files: Rows,
-    render_modes: Sequence[str],
-) -> None:
-    config = loaded.config
-    logged = Logged(
-        run=run,
-        step=step,
-        episodes=config.eval_config.episodes,
-        num_envs=config.base_config.n_envs,
-        repeats=config.base_config.env_type != "UNITY",
-    )
-    rows = [("checkpoint", f"step {step:,}"), *table(scores, logged), *files]
-    if stop.signal is not None:
-        rows.append(("ended by", f"{stop.reason}, before all episodes were finished"))
-    if scores and options.eval is not None:  # a film alone does not replace an evaluation
-        rows += _write(console, run, scores, step, "deterministic")
-    commands = []
-    if can_be_watched(render_modes, display=has_display()):
-        watch = run.command("-n", run.name, "--watch", f"--ckpt={step}")  # acting as it was measured
-        commands.append(("watch", watch))
-    console.finish(rows, commands)
-
-
-def _write(console: Console, run: RunDir, scores: Scores, step: int, acting: str) -> Rows:
-    """Write ``evaluation.json`` and return its row; a warning and none where it cannot be written."""
-    path = run.path / "evaluation.json"
-    try:
-        run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
-        write_json(path, {"step": step, "acting": acting, "behaviours": scores_json(scores)})
-    except (OSError, StorageError) as error:
-        console.warn(f"the result stands here alone · {getattr(error, 'line', error)}")
-        return ()
-    return (("file", run.shown(path)),)
-
-
-Scores = dict[str, Performance]
-"""Performances by behaviour, in the order in which they first finished an episode."""
-
-
-def scores_of(episodes: Sequence[Episode]) -> Scores:
-    """Group episodes by behaviour; a behaviour without any is left out."""
-    scores = {}
-    for behaviour in dict.fromkeys(episode.behaviour for episode in episodes):
-        own = [episode for episode in episodes if episode.behaviour == behaviour]
-        scores[behaviour] = Performance(tuple(e.total for e in own), tuple(e.length for e in own))
-    return scores
-
-
-def scores_json(scores: Scores) -> object:
-    """Return the content of ``evaluation.json``."""
-    return finite_or_null(
-        {
-            behaviour: {
-                "mean": performance.interval.mean,
-                "ci95": performance.interval.half_width,
-                "returns": performance.returns,
-                "lengths": performance.lengths,
-            }
-            for behaviour, performance in scores.items()
-        }
-    )
-
-
-def table(scores: Scores, logged: Logged | None) -> Rows:
-    """Format rows for the console, several per behaviour; compare with ``logged`` if given."""
-    rows = []
-    for behaviour, performance in scores.items():
-        own = [
-            ("episodes", f"{len(performance.returns)}"),
-            ("mean return", performance.interval.text),
-            ("min and max", f"{min(performance.returns):.1f} and {max(performance.returns):.1f}"),
-            ("length", f"{float(np.mean(performance.lengths)):.1f} steps"),
-        ]
-        if logged is not None and (verdict := logged.verdict(behaviour, performance)):
-            own.append(("logged", verdict))
-        who = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}: "
-        rows += [(f"{who}{name}", value) for name, value in own]
-    return rows

@@ -8,10 +8,10 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.summary import repeat_rows, repeat_summary
+from algorithm.app.training import Trained, train
 from algorithm.config.loader import LoadedConfig
 from algorithm.runs.files import write_json
 from algorithm.runs.rundir import RunDir
-from algorithm.train.session import Trained, train
 
 
 def train_repeatedly(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.training import Screen, Trained, inputs_of, run_training
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.resume_rules import changes, refuse
@@ -16,11 +17,11 @@ from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.logs.wandb_sink import require_wandb
+from algorithm.runs.names import Ckpt
 from algorithm.runs.rundir import RunDir
-from algorithm.train.callbacks import Callback
+from algorithm.train.build import RunInputs
 from algorithm.train.counters import Counters
-from algorithm.train.runtime import OneProcess, Wire
-from algorithm.train.session import run_training
+from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start, fitting
 
 
@@ -29,23 +30,38 @@ def resume(
     folder: EnvFolder,
     arguments: Sequence[str],
     *,
-    wire: Wire = OneProcess,
+    runtime: type[Runtime] = LocalRuntime,
     flags: Mapping[str, object] | None = None,
     defaults: Mapping[str, object] = MappingProxyType({}),
-    callbacks: Sequence[Callback] = (),
 ) -> int:
     """Continue the newest run of the environment, or that of ``--name``; returns the exit code.
 
-    wire, callbacks: see :func:`~algorithm.train.session.run_training`; flags, defaults: see
-    :func:`~algorithm.config.loader.load_config`, by default the flags of ``options``
+    flags, defaults: see :func:`~algorithm.config.loader.load_config`, by default the flags of ``options``
 
     The run's own configuration counts, with the command line's changes; with ``--config`` the task's does.
-    Raises UsageError for changes that do not fit the learned state, and where nothing is left to do.
     """
     run = find_run(options, folder)
-    _refuse_other_kind(run, is_learner=wire is not OneProcess)
     own = load_config_file(run.config, env=folder, require_runnable=True)
     wanted = _wanted(options, folder, run, own, config_flags(options) if flags is None else flags, defaults)
+    inputs = inputs_of(options, wanted, run, arguments)
+    screen = Screen.of(options, wanted)
+    return go_on(inputs, own, ckpt=options.ckpt, runtime=runtime, screen=screen).exit_code
+
+
+def go_on(
+    inputs: RunInputs,
+    own: LoadedConfig,
+    *,
+    ckpt: Ckpt | None = None,
+    runtime: type[Runtime] = LocalRuntime,
+    screen: Screen,
+) -> Trained:
+    """Continue the run of ``inputs``, whose configuration was ``own`` until now; ckpt: the newest intact one.
+
+    Raises UsageError for changes that do not fit the learned state, and where nothing is left to do.
+    """
+    run, wanted = inputs.run, inputs.loaded
+    _refuse_other_kind(run, is_learner=runtime.remote)
     changed = changes(own, wanted)
     refuse(changed)
     require_wandb(wanted.config.wandb_config)
@@ -53,16 +69,15 @@ def resume(
     def start(console: Console) -> Start:
         if not checkpoint_steps(run.checkpoints):
             raise _never_saved(run)
-        if options.ckpt is not None:
-            saved, older = find_checkpoint(run.checkpoints, options.ckpt, warn=console.warn), None
+        if ckpt is not None:
+            saved, older = find_checkpoint(run.checkpoints, ckpt, warn=console.warn), None
         else:
             older = intact_checkpoints(run.checkpoints, warn=console.warn)
             saved = next(older)
-        _refuse_if_done(saved, wanted, run, options.evaluations)
+        _refuse_if_done(saved, wanted, run, inputs.evaluations)
         return Start(saved, changed, older)
 
-    trained = run_training(options, wanted, arguments, run, start=start, wire=wire, callbacks=callbacks)
-    return trained.exit_code
+    return run_training(inputs, start=start, runtime=runtime, screen=screen)
 
 
 def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
@@ -113,7 +128,7 @@ def _wanted(
 def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:
     counted = Counters(())
     with fitting(saved.path):
-        counted.load_state(State(meta=saved.state["run"]["tally"]))
+        counted.load_state(State(meta=saved.state["run"]["counters"]))
     ends = counted.ends(wanted.config.base_config, evaluations)
     if not _has_ended(run, saved.step):
         ends = {by: end for by, end in ends.items() if by == "evaluations"}

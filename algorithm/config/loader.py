@@ -113,10 +113,14 @@ class LoadedConfig:
         return found
 
 
+Overrides = Sequence[str] | Mapping[str, object]
+"""Changes of a configuration: texts ``a.b=value`` of a command line, or dotted path → value of a program."""
+
+
 def load_config(
     env: str,
     config: str | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     flags: Mapping[str, object] = _NO_FLAGS,
     seed: int | None = None,
     *,
@@ -127,7 +131,7 @@ def load_config(
 
     env: a folder below ``envs/``, the path of any folder with a config.yaml, or the name of an environment.
     config: section, file or ``FILE:SECTION``; None is the section ``default``.
-    overrides: ``a.b=value`` each, the value spelt as in YAML. They win over the file.
+    overrides: ``a.b=value`` each, the value spelt as in YAML; or a mapping. They win over the file.
     flags: dotted path → value of the command line's own flags. They win over ``overrides``.
     seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
     defaults: dotted path → value where the file is silent, instead of the schema's own.
@@ -163,7 +167,7 @@ def load_config(
         source.file,
         source.section,
         *result[:2],
-        tuple(overrides),
+        _as_texts(overrides),
         *result[2:5],
         distributions=result[5],
         shipped=shipped_below(source),
@@ -173,7 +177,7 @@ def load_config(
 
 def load_config_file(
     path: Path,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     flags: Mapping[str, object] = _NO_FLAGS,
     seed: int | None = None,
     *,
@@ -199,7 +203,7 @@ def load_config_file(
         path,
         "",
         *result[:2],
-        tuple(overrides),
+        _as_texts(overrides),
         *result[2:5],
         distributions=result[5],
     )
@@ -258,9 +262,17 @@ def _holds_text(path: tuple[str, ...]) -> bool:
     return field is not None and field.annotation in (str, str | None)
 
 
+def _as_texts(overrides: Overrides) -> tuple[str, ...]:
+    if isinstance(overrides, Mapping):
+        return tuple(f"{key}={inline(value)}" for key, value in overrides.items())
+    return tuple(overrides)
+
+
 def _overridden(
-    tree: MappingNode, overrides: Sequence[str], flags: Mapping[str, object], problems: list[Problem]
+    tree: MappingNode, overrides: Overrides, flags: Mapping[str, object], problems: list[Problem]
 ) -> MappingNode:
+    if isinstance(overrides, Mapping):
+        return _with_values(_with_values(tree, overrides, "overrides"), flags, "command line")
     for text in overrides:
         where = f"-o {text}"
         try:

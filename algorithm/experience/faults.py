@@ -22,7 +22,7 @@ class Faults:
     """
 
     def __init__(self, console: Console, *, go_on: Callable[[], None] = lambda: None) -> None:
-        self._console, self._go_on = console, go_on
+        self.console, self._go_on = console, go_on
         self._told_at = time.monotonic()
         self._reported: set[str] = set()  # by the environments of training and of evaluation
         self.env_restarts = self.non_finite = self.rollbacks = 0
@@ -33,10 +33,10 @@ class Faults:
         if fault.fix:
             if fault.what not in self._reported:
                 self._reported.add(fault.what)
-                self._console.warn(f"{fault.line} · {fault.fix}")
+                self.console.warn(f"{fault.line} · {fault.fix}")
             return
         self.env_restarts += 1
-        self._console.warn(f"{fault.line} · started anew")
+        self.console.warn(f"{fault.line} · started anew")
         if fault.trace:
             _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
 
@@ -45,7 +45,7 @@ class Faults:
         self._go_on()
         if (now := time.monotonic()) - self._told_at >= _SILENCE_S:
             self._told_at = now
-            self._console.message(text)
+            self.console.message(text)
 
     def hangs(self, error: EnvError) -> None:
         """Save what can be saved: an environment hangs in this process, which is about to end."""
@@ -58,7 +58,7 @@ class Faults:
     def dropped(self, line: str, *, warn: bool) -> None:
         """Count an episode that ended for a number that is not finite. warn: show it, else log it."""
         self.non_finite += 1
-        log = self._console.warn if warn else _LOGGER.info
+        log = self.console.warn if warn else _LOGGER.info
         log(line)
 
     def of_actors(self, env_restarts: int, non_finite: int) -> None:
@@ -68,16 +68,16 @@ class Faults:
 
     def skipped(self, line: str) -> None:
         """Warn of skipped optimiser steps; the metric ``optim/skipped`` counts them."""
-        self._console.warn(line)
+        self.console.warn(line)
 
     def rolled_back(self, line: str) -> None:
         """Count a roll back and warn of it."""
         self.rollbacks += 1
-        self._console.warn(line)
+        self.console.warn(line)
 
     def told(self, line: str) -> None:
         """Show what is no fault."""
-        self._console.message(line)
+        self.console.message(line)
 
     @property
     def counts(self) -> dict[str, int]:

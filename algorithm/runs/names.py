@@ -52,6 +52,11 @@ def behaviour_level(behaviour: str) -> str:
     return level
 
 
+def behaviour_file(behaviour: str, file: str) -> str:
+    """Return the name of a behaviour's file or store in a checkpoint: below the behaviour's level."""
+    return "/".join(part for part in (behaviour_level(behaviour), file) if part)
+
+
 def expand_name(template: str, parent: Path) -> str:
     """Replace ``{time}`` and ``{hostname}``; with ``{time}`` the result is not yet taken in ``parent``.
 

@@ -1,98 +1,209 @@
-"""Environments, agents and metrics of a run, made from its configuration."""
+"""Environments and agents, made from a configuration by whoever trains, plays, measures or acts elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from functools import partial
+import math
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from algorithm.agents.registry import family
 from algorithm.agents.roles import Agent, MakeReplay
-from algorithm.config.loader import LoadedConfig, plain_config
+from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.console import Console
-from algorithm.core.errors import RUN_BLOCK, EnvError, ModelError, StorageError, UsageError
-from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
+from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
-from algorithm.env.env_id import extend_path, resolve_env_id, source_file, use_folder
+from algorithm.env.env_id import extend_path, resolve_env_id, use_folder
 from algorithm.env.gym import reward_threshold
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.seat import UnityOptions
 from algorithm.env.wrappers import resolve_wrappers
-from algorithm.evaluation.video import video_path
+from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
-from algorithm.nn.loader import NnFile
+from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.nn.process import fastest, measure_threads, set_matmul_precision, set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
-from algorithm.runs.logs.metrics import MetricsLogger
-from algorithm.runs.logs.wandb_sink import WandbSink
-from algorithm.runs.names import behaviour_level
-from algorithm.runs.rundir import RunDir
+from algorithm.runs.names import behaviour_file
+from algorithm.train.user_code import nn_file
+
+Purpose = Literal["train", "evaluate"]
 
 
-def make_env(
-    loaded: LoadedConfig,
-    purpose: Literal["train", "evaluate"],
-    n: int,
-    *,
-    faults: Faults,
-    render: bool = False,
-    workers: int = 0,
-    log: Path | None = None,
-    film: bool = False,
-    watched: bool = False,
-    seed: int | None = None,
-    since: int = 0,
-) -> VecEnv:
-    """Return the environments of a run for one purpose, seeded for it.
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """Maker of the environments and agents of a configuration.
 
-    workers: processes for them, 0 for none but this one; log: folder for what those print
-    film: the first of them can record pictures
-    watched: a person watches a Unity player, in real time
-    seed: instead of the run's own; since: step that a run goes on from, for other seeds of Unity's players
+    device: of the networks
+    faults: receiver of the failures that environments survive
+    stack:  closes what is opened here
+    files:  folder for what workers and players print, and for failure dumps; None: nothing is kept
+    seed:   of the environments, instead of the run's own
+    since:  step that a run goes on from, for other seeds of Unity's players
     """
-    config = loaded.config
-    base = config.base_config
-    seed = loaded.seed if seed is None else seed
-    return make_vec_env(
-        base.env_type,
-        base.env_name,
-        folder=loaded.env_dir,
-        env_args=base.env_args,
-        n=n,
-        seed_of=episode_seeds(seed, purpose),
-        options=config.reset_config,
-        render=render,
-        video=film,
-        wrappers=config.wrappers_for(purpose),
-        pool=PoolOptions(
-            workers=workers,
-            timeout=base.env_timeout,
-            restarts=base.env_restarts,
-            on_fault=faults,
-            on_hang=faults.hangs,
-            waiting=faults.waiting,
-            log=log,
-            unity=UnityOptions(
-                args=base.unity_args,
-                behaviours=tuple(loaded.behaviours),
-                purpose=purpose,
-                watched=watched,
-                since=since,
+
+    loaded: LoadedConfig
+    device: torch.device
+    faults: Faults
+    stack: ExitStack
+    files: Path | None = None
+    seed: int | None = None
+    since: int = 0
+
+    def env(
+        self,
+        purpose: Purpose,
+        n: int = 1,
+        *,
+        render: bool = False,
+        workers: int = 0,
+        film: bool = False,
+        watched: bool = False,
+    ) -> VecEnv:
+        """Return n environments for one purpose, seeded for it.
+
+        workers: processes for them, 0 for none but this one
+        film: the first of them can record pictures; watched: a person watches a Unity player, in real time
+        """
+        config, base = self.loaded.config, self.loaded.config.base_config
+        printed = "players" if base.env_type == "UNITY" else "workers"
+        env = make_vec_env(
+            base.env_type,
+            base.env_name,
+            folder=self.loaded.env_dir,
+            env_args=base.env_args,
+            n=n,
+            seed_of=episode_seeds(self.loaded.seed if self.seed is None else self.seed, purpose),
+            options=config.reset_config,
+            render=render,
+            video=film,
+            wrappers=config.wrappers_for(purpose),
+            pool=PoolOptions(
+                workers=workers,
+                timeout=base.env_timeout,
+                restarts=base.env_restarts,
+                on_fault=self.faults,
+                on_hang=self.faults.hangs,
+                waiting=self.faults.waiting,
+                log=self.files / printed if self.files else None,
+                unity=UnityOptions(
+                    args=base.unity_args,
+                    behaviours=tuple(self.loaded.behaviours),
+                    purpose=purpose,
+                    watched=watched,
+                    since=self.since,
+                ),
             ),
-        ),
-    )
+        )
+        self.stack.callback(self._close, env)
+        return env
+
+    def _close(self, env: VecEnv) -> None:
+        """Release simulators; a failure is only warned of, since the work with them is done."""
+        try:
+            env.close()
+        except EnvError as error:
+            self.faults.console.warn(error.line)
+
+    def on_non_finite(self, task: str, purpose: Purpose = "train", *, most: float = math.inf) -> OnNonFinite:
+        """Return the treatment of episodes with such numbers; ``most`` of them may be dropped.
+
+        task: as the command line names it
+        """
+        assert self.files is not None, "dumps need a folder"
+        config = self.loaded.config
+        dumps = FailureDumps(
+            self.files / "faults", config, env=task, task=self.loaded.env_dir, purpose=purpose
+        )
+        drops = config.base_config.on_non_finite == "drop"
+        return Drop(dumps, self.faults, most=most) if drops else Stop(dumps)
+
+    def agents(
+        self,
+        specs: Mapping[str, AgentSpec],
+        networks: Path,
+        *,
+        memory: MemoryBudget | None = None,
+        greedy: bool = False,
+        make_replay: MakeReplay = ReplayBuffer,
+        learning: bool = True,
+    ) -> dict[str, Agent]:
+        """Return one agent per behaviour of the environment, each from its own merged configuration.
+
+        networks: folder of ``nn.py``; memory: by default that of the machine
+        learning: read the demonstrations, which an agent that only plays does not need
+        Raises UsageError for a behaviour that does not exist, for demonstrations that cannot be used, and for
+        replays that do not fit into ``memory``.
+        """
+        loaded, memory = self.loaded, memory or MemoryBudget()
+        check_behaviours(loaded, specs)
+        agents: dict[str, Agent] = {}
+        for name, spec in specs.items():
+            config = loaded.for_behaviour(name)
+            file = nn_file(config, networks)
+            demos = (
+                load_demonstrations(config.demonstrations, spec, name, loaded.env_dir) if learning else None
+            )
+            if isinstance(file, Path):  # a learner may have made no environment
+                extend_path(loaded.env_dir)
+            use_folder(loaded.env_dir, *(word for entry in config.run.extensions for word in entry))
+            agents[name] = family(config).make_agent(
+                spec,
+                config,
+                nn_file=file,
+                behaviour=name,
+                seed=loaded.seed,
+                device=self.device,
+                memory=memory,
+                greedy=greedy,
+                make_replay=make_replay,
+                demonstrations=demos,
+            )
+        modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
+        set_matmul_precision(loaded.config.run.matmul_precision, modules, self.device)
+        return agents
+
+    def players(self, specs: Mapping[str, AgentSpec], networks: Path, saved: Checkpoint) -> dict[str, Agent]:
+        """Return agents with the networks of a checkpoint, which act and learn nothing.
+
+        Raises StorageError if it was made by other networks.
+        """
+        set_up_process(self.loaded.threads)
+        # Nothing is stored, so no page of the replays is touched and their size does not matter.
+        agents = self.agents(specs, networks, memory=MemoryBudget(free=sys.maxsize), learning=False)
+        for name, agent in agents.items():
+            try:
+                agent.load_model(saved.tensors[behaviour_file(name, "model")])
+            except (KeyError, ValueError) as error:
+                raise StorageError(
+                    "the checkpoint does not fit this agent",
+                    where=saved.path,
+                    why=str(error) if isinstance(error, ValueError) else f"it has no networks for {name!r}",
+                    fix="use the networks and the configuration it was trained with",
+                ) from error
+        return agents
+
+
+def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
+    """Raise UsageError if ``ma_config`` names a behaviour that the environment does not have."""
+    unknown = sorted(set(loaded.behaviours).difference(specs, map(without_team, specs)))
+    if unknown:
+        raise UsageError(
+            f"ma_config names {', '.join(map(repr, unknown))}, which the environment does not have",
+            where=loaded.file or loaded.source,
+            why=f"its behaviours are {', '.join(map(repr, specs))}",
+            fix="rename or remove that part of ma_config",
+        )
 
 
 def check_eval_spaces(
@@ -127,14 +238,6 @@ def check_evaluations(loaded: LoadedConfig) -> None:
             why="they are switched off",
             fix="-o eval_config.per_step=2000, or leave --evaluations out",
         )
-
-
-def close_env(env: VecEnv, warn: Callable[[str], None]) -> None:
-    """Release simulators; a failure is only warned of, since the work with them is done."""
-    try:
-        env.close()
-    except EnvError as error:
-        warn(error.line)
 
 
 def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
@@ -185,168 +288,3 @@ def decided(
     behaviours = {name: changed(config) for name, config in loaded.behaviours.items()}
     names = loaded.decided | {f"{block}.{key}" for key in decide(loaded.config)}
     return replace(loaded, config=changed(loaded.config), behaviours=behaviours, decided=names)
-
-
-def make_agents(
-    loaded: LoadedConfig,
-    specs: Mapping[str, AgentSpec],
-    nn_folder: Path,
-    device: torch.device,
-    *,
-    memory: MemoryBudget,
-    greedy: bool = False,
-    make_replay: MakeReplay = ReplayBuffer,
-    learning: bool = True,
-) -> dict[str, Agent]:
-    """Return one agent per behaviour of the environment, each from its own merged configuration.
-
-    learning: read the demonstrations, which an agent that only plays does not need
-    Raises UsageError for a behaviour that does not exist, for demonstrations that cannot be used, and for
-    replays that do not fit into ``memory``.
-    """
-    check_behaviours(loaded, specs)
-    agents: dict[str, Agent] = {}
-    for name, spec in specs.items():
-        config = loaded.for_behaviour(name)
-        networks = nn_file(config, nn_folder)
-        demos = load_demonstrations(config.demonstrations, spec, name, loaded.env_dir) if learning else None
-        if isinstance(networks, Path):  # a learner may have made no environment
-            extend_path(loaded.env_dir)
-        use_folder(loaded.env_dir, *(word for entry in config.run.extensions for word in entry))
-        agents[name] = family(config).make_agent(
-            spec,
-            config,
-            nn_file=networks,
-            behaviour=name,
-            seed=loaded.seed,
-            device=device,
-            memory=memory,
-            greedy=greedy,
-            make_replay=make_replay,
-            demonstrations=demos,
-        )
-    modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
-    set_matmul_precision(loaded.config.run.matmul_precision, modules, device)
-    return agents
-
-
-def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
-    """Raise UsageError if ``ma_config`` names a behaviour that the environment does not have."""
-    unknown = sorted(set(loaded.behaviours).difference(specs, map(without_team, specs)))
-    if unknown:
-        raise UsageError(
-            f"ma_config names {', '.join(map(repr, unknown))}, which the environment does not have",
-            where=loaded.file or loaded.source,
-            why=f"its behaviours are {', '.join(map(repr, specs))}",
-            fix="rename or remove that part of ma_config",
-        )
-
-
-def make_metrics(
-    loaded: LoadedConfig, run: RunDir, console: Console, state: Mapping[str, Any] | None
-) -> MetricsLogger:
-    """Return the log of a run's metrics, which goes to W&B as well if the configuration names a project.
-
-    state: of the log that it goes on from. Raises StorageError as `MetricsLogger`.
-    """
-    config, upload = loaded.config.wandb_config, None
-    if config.project is not None:
-        settings = {key: value for key, value in plain_config(loaded).items() if key != "net_config"}
-        upload = WandbSink(
-            config,
-            folder=run.wandb,
-            name=run.name,
-            settings=settings,  # addresses are nothing for others
-            film=partial(video_path, run.videos),
-            plots=run.plots,
-            say=console.message,
-            warn=console.warn,
-        )
-    return MetricsLogger(
-        run.log, run.metrics_csv, run.metrics_jsonl, warn=console.warn, state=state, upload=upload
-    )
-
-
-def env_file(loaded: LoadedConfig) -> Path | None:
-    """Return the file of the task's own environment; None for one imported by its module or id."""
-    if loaded.config.base_config.env_type == "UNITY":
-        return None
-    return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
-
-
-def nn_file(config: Config, folder: Path) -> NnFile | None:
-    """Return the task's networks; None for ``nn: null``, or if the default name has no file.
-
-    None, too, for a family without networks: nothing of the file would be used.
-
-    A file of that name in ``folder``, that of the task or of the run, goes before a plug-in. It must lie
-    there also after resolving symbolic links: ModelError for any other, since it will be executed. UsageError
-    for a name that neither has, and for a plug-in that cannot be used.
-    """
-    if not family(config).networks:
-        return None
-    name = config.run.nn
-    if name is None:
-        return None
-    file = folder / f"{name}.py"
-    try:
-        inside = file.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # a circle of links, a zero byte in the name
-        inside = False
-    if not inside:
-        raise ModelError(
-            "networks are taken only from the task's folder, or the run's own",
-            where=f"{RUN_BLOCK}.nn: {name!r}",
-            why=f"that is a file outside of {folder}, and it would be executed",
-            fix="put a file there and name it; it may import what it needs from an installed package",
-        )
-    return file if file.exists() else _nn_of_plugin(name, folder)
-
-
-def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
-    if name not in (*NETWORKS.own, *installed(NETWORKS)):
-        files = [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.glob("*.py"))]
-        raise unknown(
-            NETWORKS,
-            name,
-            files=files,
-            why=f"there is no {name}.py in {folder}, and no installed package has networks of that name",
-        )
-    plugin = find(NETWORKS, name)
-    module = plugin.load() if plugin else None
-    if plugin and not isinstance(module, ModuleType):
-        fix = "its entry point has to name a module, such as my_package.nn"
-        raise plugin.error("is no module", f"{plugin.value} is {module!r}", fix)
-    return module
-
-
-def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> list[Plugin]:
-    """Return the plug-ins that a run uses, once each.
-
-    names: of its behaviours; folder: with its networks
-    """
-    found = [find(ENVS, loaded.config.base_config.env_type)]
-    for config in map(loaded.for_behaviour, names):
-        found += [find(EXTENSIONS, name) for entry in config.run.extensions for name in entry]
-        if isinstance(nn_file(config, folder), ModuleType):
-            found.append(find(NETWORKS, str(config.run.nn)))
-    return list(dict.fromkeys(one for one in found if one is not None))
-
-
-def load_networks_into(agents: Mapping[str, Agent], saved: Checkpoint) -> None:
-    """Load the networks of a checkpoint into agents.
-
-    Raises StorageError if it was made by other networks.
-    """
-    for name, agent in agents.items():
-        level = behaviour_level(name)
-        prefix = f"{level}/" if level else ""
-        try:
-            agent.load_model(saved.tensors[f"{prefix}model"])
-        except (KeyError, ValueError) as error:
-            raise StorageError(
-                "the checkpoint does not fit this agent",
-                where=saved.path,
-                why=str(error) if isinstance(error, ValueError) else f"it has no networks for {name!r}",
-                fix="use the networks and the configuration it was trained with",
-            ) from error

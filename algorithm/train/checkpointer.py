@@ -14,7 +14,7 @@ from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
 from algorithm.runs.checkpoints.manager import CheckpointManager, Replays, SaveCost
-from algorithm.runs.names import behaviour_level
+from algorithm.runs.names import behaviour_file
 from algorithm.train.state import TrainState
 
 FAILURES = 3
@@ -90,11 +90,9 @@ class Checkpointer:
         """Return a behaviour's tensors at the last checkpoint; None if there is none."""
         if self._manager.latest is None or self._manager.has(self._since):
             return None
-        level = behaviour_level(behaviour)
-        prefix = f"{level}/" if level else ""
         saved = load_checkpoint(self._manager.latest).tensors
         files = self._training.agents[behaviour].tensors()
-        return {file: saved[f"{prefix}{file}"] for file in files}
+        return {file: saved[behaviour_file(behaviour, file)] for file in files}
 
     def _write(self, metrics: Mapping[str, object]) -> None:
         self._check()

@@ -57,6 +57,8 @@ class Counters:
 
     def evaluated(self, found: Mapping[str, Performance]) -> bool:
         """Record an evaluation at this step; return whether it is the best so far, over all behaviours."""
+        self.evaluations += 1
+        self.owes_evaluation = False
         self.last_eval = {name: (self.step, performance) for name, performance in found.items()}
         is_best = not self.best_eval or mean_return(self.last_eval) > mean_return(self.best_eval)
         if is_best:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+from typing_extensions import override
 
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
@@ -28,23 +29,23 @@ class NoProfile:
     """No measurement."""
 
     def step(self, updates: int) -> None:
-        """Do nothing."""
+        """Begin or end a measurement after a step, if that is due; ``updates``: of the run so far."""
 
     def interrupt(self) -> None:
-        """Do nothing."""
+        """End what is measured now: what follows is no training, such as an evaluation."""
 
     def finish(self, shares: str) -> None:
-        """Do nothing."""
+        """End what runs and write the file; ``shares``: of the parts. A full disk is a warning."""
 
 
-class TrainingProfile:
+class TrainingProfile(NoProfile):
     """Two tables, each over some seconds of a training that makes updates.
 
     A profiler slows down what it measures. So each runs by itself and for a short time, and the shares of
     the parts come from the whole training.
 
     file:    destination
-    console: is told where it is
+    console: shows where it is
     seconds: of each table
     """
 
@@ -71,8 +72,8 @@ class TrainingProfile:
         self._name, self._since = "", 0.0
         self._took: dict[str, float] = {}
 
+    @override
     def step(self, updates: int) -> None:
-        """Begin or end a measurement after a step, if that is due; ``updates``: of the run so far."""
         if self._skipped:
             self._skipped -= self._updates not in (-1, updates)
             self._updates = updates
@@ -82,15 +83,15 @@ class TrainingProfile:
             self.interrupt()
             self._begin()
 
+    @override
     def interrupt(self) -> None:
-        """End what is measured now: what follows is no training, such as an evaluation."""
         if self._stop is not None:
             self._stop()
             self._took[self._name] = self._clock() - self._since
             self._stop = None
 
+    @override
     def finish(self, shares: str) -> None:
-        """End what runs and write the file; ``shares``: of the parts. A full disk is a warning."""
         self.interrupt()
         try:
             write_text(self._file, f"Shares of the training's time\n{shares}\n\n{self._tables()}")

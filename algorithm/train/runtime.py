@@ -1,9 +1,14 @@
-"""The source of a session's transitions, the only difference between one process and many."""
+"""The source of a training's transitions, the only difference between one process and many."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from typing_extensions import override
 
 from algorithm.agents.roles import Agent, Collector, MakeReplay
 from algorithm.config.schema import BaseConfig
@@ -11,57 +16,92 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
 from algorithm.experience.collector import LocalCollector
-from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import OnNonFinite
 from algorithm.replay.buffer import ReplayBuffer
-
-if TYPE_CHECKING:
-    from algorithm.train.session import Session
-
-
-class EnvInfo(Protocol):
-    """Facts on the environments for the makers of agents and for the start screen."""
-
-    @property
-    def specs(self) -> Mapping[str, AgentSpec]:
-        """Observations and actions of each behaviour."""
-        ...
-
-    @property
-    def time_limit(self) -> int | None:
-        """Steps of an episode before the environment truncates it; None if unknown."""
-        ...
-
-    @property
-    def arrangement(self) -> str:
-        """Arrangement of the environments, for a person."""
-        ...
+from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import Assembly
 
 
-class Runtime(Protocol):
-    """The source of transitions, made before the agents, with hooks for the loop's begin and end."""
+@dataclass(frozen=True)
+class EnvInfo:
+    """Facts on the environments of a training.
 
-    @property
-    def scene(self) -> EnvInfo:
-        """Environments that the agents are made for."""
-        ...
+    specs:       observations and actions of each behaviour
+    time_limit:  steps of an episode before the environment truncates it; None if unknown
+    arrangement: of the environments, for a person
+    """
 
-    @property
-    def make_replay(self) -> MakeReplay:
-        """Constructor of the agents' replays."""
-        ...
+    specs: Mapping[str, AgentSpec]
+    time_limit: int | None
+    arrangement: str
 
+    @classmethod
+    def of(cls, env: VecEnv) -> EnvInfo:
+        """Return those of environments in this process."""
+        return cls(env.specs, env.time_limit, env.arrangement)
+
+
+class Runtime(ABC):
+    """The source of transitions, made before the agents, with hooks for the loop's begin and end.
+
+    remote:      the agents act in other processes
+    env:         environments that the agents are made for
+    make_replay: constructor of the agents' replays
+    """
+
+    remote: ClassVar[bool]
+    env: EnvInfo
+    make_replay: MakeReplay
+
+    @abstractmethod
+    def __init__(
+        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
+    ) -> None:
+        """Make it.
+
+        eval_env: environment of evaluations, if there is one
+        networks: folder of ``nn.py``; render: show the training environments, where they are here
+        """
+
+    @abstractmethod
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         """Return the source of the agents' transitions."""
-        ...
 
+    @abstractmethod
     def begin(self) -> None:
         """Start collecting: agents and collector are complete, restored if there was a checkpoint."""
-        ...
 
-    def end(self, *, stopped: bool) -> None:
-        """Stop collecting. stopped: by a signal, and not because the training is complete."""
-        ...
+    @abstractmethod
+    def end(self, stopped: Callable[[], bool]) -> None:
+        """Stop collecting. stopped: returns whether the training was ended before it was complete."""
+
+
+class LocalRuntime(Runtime):
+    """Runtime in which the agents act in this process, and the training's loop collects."""
+
+    remote = False
+
+    @override
+    def __init__(
+        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
+    ) -> None:
+        self._base = assembly.loaded.config.base_config
+        self._on_non_finite = assembly.on_non_finite(run.argument)
+        self._env = assembly.env("train", self._base.n_envs, render=render, workers=self._base.workers)
+        self.env = EnvInfo.of(self._env)
+        self.make_replay = ReplayBuffer
+
+    @override
+    def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
+        return local_collector(self._env, self._base, self._on_non_finite, agents, watch)
+
+    @override
+    def begin(self) -> None:
+        pass
+
+    @override
+    def end(self, stopped: Callable[[], bool]) -> None:
+        pass
 
 
 def local_collector(
@@ -81,29 +121,3 @@ def local_collector(
         watch=watch,
         on_non_finite=on_non_finite,
     )
-
-
-Wire = Callable[["Session", VecEnv | None, Faults], Runtime]
-"""(session, its evaluation environment if it has one, receiver of failures) -> runtime."""
-
-
-class OneProcess:
-    """Runtime in which the agents act in this process."""
-
-    def __init__(self, session: Session, eval_env: VecEnv | None, faults: Faults) -> None:
-        self._base = base = session.loaded.config.base_config
-        self._on_non_finite = session.on_non_finite(faults)
-        self.make_replay: MakeReplay = ReplayBuffer
-        self.scene = session.env(
-            "train", base.n_envs, faults, render=session.options.render, workers=base.workers
-        )
-
-    def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
-        """Return a collector of steps in the training environments."""
-        return local_collector(self.scene, self._base, self._on_non_finite, agents, watch)
-
-    def begin(self) -> None:
-        """Do nothing: the loop itself collects."""
-
-    def end(self, *, stopped: bool) -> None:
-        """Do nothing: the loop itself collects."""

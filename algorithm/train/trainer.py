@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,17 +19,14 @@ from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.timing import Part
-from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
-from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
-from algorithm.evaluation.length import cut_off_line, episode_limit
-from algorithm.experience.non_finite import OnNonFinite
+from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.evaluator import Evaluator
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
 from algorithm.train.callbacks import Callbacks
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.counters import Ends, Evaluations, mean_return, overall
-from algorithm.train.profile import NoProfile, TrainingProfile, shares
+from algorithm.train.profile import NoProfile, shares
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
 
@@ -64,55 +61,49 @@ class Outcome:
 class Trainer:
     """Owner of the loop and the clock.
 
-    training: agents, collector and counts, new or restored
-    eval_env: the one environment that evaluations run on; None where there is no second one
-    config:   limits and intervals
-    saver:    writes the checkpoints
-    film:     returns the callback of an evaluation at a step, which may record a video
-    on_non_finite: treatment of episodes with such numbers in evaluations
-    stop:     becomes true at the signal to end the run
+    training:    agents, collector and counts, new or restored
+    config:      limits and intervals
+    evaluator:   None where there is no second environment
+    saver:       writes the checkpoints
+    stop:        becomes true at the signal to end the run
+    callbacks:   a user's own code
     evaluations: number of them, of the run in all, after which it ends; None for no such end
-    profile:  measures where the time goes
+    profile:     measures where the time goes
     """
 
     def __init__(
         self,
         training: TrainState,
-        *,
-        eval_env: VecEnv | None,
         config: Config,
+        *,
+        evaluator: Evaluator | None,
         saver: Checkpointer,
         console: Console,
         metrics: MetricsLogger,
         stop: StopRequest,
-        film: Callable[[int], EvalCallback],
-        on_non_finite: OnNonFinite,
+        callbacks: Callbacks,
         evaluations: int | None = None,
-        profile: NoProfile | TrainingProfile | None = None,
+        profile: NoProfile | None = None,
     ) -> None:
-        self._training, self._eval_env, self._config = training, eval_env, config
-        self._agents, self._counters, self._watch = training.agents, training.counters, training.watch
-        self._saver, self._console, self._metrics, self._stop = saver, console, metrics, stop
-        self._film, self._on_non_finite, self._evaluations = film, on_non_finite, evaluations
-        base = config.base_config
-        self._max_step, self._max_iter = base.max_step, base.max_iter
-        assert base.stop_at_return != "auto", "it has not been decided"
+        assert config.base_config.stop_at_return != "auto", "it has not been decided"
+        self._training = training
+        self._agents = training.agents
+        self._counters = training.counters
+        self._watch = training.watch
+        self._config = config
+        self._evaluator = evaluator
+        self._saver = saver
+        self._console = console
+        self._metrics = metrics
+        self._stop = stop
+        self._callbacks = callbacks
+        self._evaluations = evaluations
         self._profile = profile or NoProfile()
-        self._callbacks, self._saved_at = Callbacks(), -1
-        self._told_cut_off = False
+        self._saved_at = -1
         self._latest_metrics: dict[str, float] = {}
         self._process = psutil.Process()
         self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
-
-    def attach(self, callbacks: Callbacks) -> None:
-        """Have a user's own code called."""
-        self._callbacks = callbacks
-
-    @property
-    def render_modes(self) -> Sequence[str]:
-        """Ways in which the environment can be shown."""
-        return self._eval_env.render_modes if self._eval_env else ()
 
     def train(self) -> Outcome:
         """Run until a limit, success or a signal; save, and evaluate unless a signal ended it."""
@@ -213,34 +204,15 @@ class Trainer:
         self._callbacks.call("on_step")
 
     def _evaluate(self) -> None:
-        if self._eval_env is None:
+        if self._evaluator is None:
             return
         self._watch.lap("other")
         self._profile.interrupt()
-        step, agents = self._counters.step, self._agents
-        # New ones each time: what acts holds attributes of the networks, which a callback may have changed.
-        policies = {
-            name: EvalPolicy(agent.new_policy("evaluation"), greedy=True) for name, agent in agents.items()
-        }
         self._counters.owes_evaluation = True  # also for who saves while it goes on
-        time_limit = self._eval_env.time_limit
-        found = evaluate(
-            self._eval_env,
-            policies,
-            self._config.eval_config.episodes,
-            length_limit=episode_limit(self._config, time_limit),
-            stop=lambda: bool(self._stop),
-            callback=CallbackList(self._film(step), ProgressLines(self._console.message)),
-            on_non_finite=self._on_non_finite,
-        )
+        found = self._evaluator.evaluate(self._agents, self._counters.step, lambda: bool(self._stop))
         self._watch.skip()
-        self._counters.owes_evaluation = found is None
         if found is None:
             return
-        self._counters.evaluations += 1
-        if not self._told_cut_off and (line := cut_off_line(found.values(), self._config, time_limit)):
-            self._told_cut_off = True
-            self._console.warn(line)
         is_best = self._counters.evaluated(found)
         for name, performance in found.items():
             self._report(name, performance, is_best=is_best)
@@ -286,18 +258,19 @@ class Trainer:
         }
 
     def _progress(self) -> Progress:
-        counters, updates = self._counters, self._training.updates
+        counters, updates, base = self._counters, self._training.updates, self._config.base_config
+        max_step = base.max_step if base.max_step > 0 else None
         compiling = self._watch.seconds["compile"]
         if compiling != self._compiling:  # it takes long, and what was before says nothing of the rest
             self._compiling = compiling
             self._step_rate, self._update_rate = (Rate(clock=lambda: self._watch.total) for _ in range(2))
         rate = self._step_rate.update(counters.step)
-        left = (self._max_step - counters.step) / rate if self._max_step > 0 and rate > 0 else None
+        left = (max_step - counters.step) / rate if max_step and rate > 0 else None
         return Progress(
             step=counters.step,
-            max_step=self._max_step if self._max_step > 0 else None,
+            max_step=max_step,
             iteration=counters.iteration,
-            max_iter=self._max_iter if self._max_iter > 0 else None,
+            max_iter=base.max_iter if base.max_iter > 0 else None,
             updates=updates,
             episodes=counters.episodes,
             seconds=time.monotonic() - self._started,

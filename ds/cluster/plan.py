@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from algorithm.app.cli.ds import DistributedOptions
-from algorithm.app.cli.train import TrainOptions
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
@@ -194,7 +193,7 @@ def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
 
 
 def _switches(options: DistributedOptions) -> tuple[str, ...]:
-    train: TrainOptions = options.train
+    train = options.train
     given = {
         "--insecure": options.insecure,
         "--use_env_nn": train.use_env_nn,

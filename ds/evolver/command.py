@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 
 from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
-from algorithm.app.cli.train import TrainOptions
 from algorithm.app.command import show_notices
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
@@ -84,7 +83,7 @@ def evolve(options: DistributedOptions) -> int:
     if isinstance(plan.loaded.config.base_config.stop_at_return, float):
         say("warning: base_config.stop_at_return has no effect: members end with their generations")
     if cluster.ray is None:
-        _check_memory(plan, options.train)
+        _check_memory(plan, options.train.device)
     with ExitStack() as stack:
         made = _make(plan, options) if not plan.resumed else PopulationDir.open(plan.path)
         stack.enter_context(RunLock(made.lock, notice=say))
@@ -133,7 +132,7 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     train, cluster = options.train, options.cluster
     assert cluster is not None
     parent = train.directory.absolute() / folder.label
-    made = PopulationDir.open(parent / (train.name or _newest(parent, train)))
+    made = PopulationDir.open(parent / (train.name or _newest(parent, train.env, train.directory)))
     seed = int(made.facts()["seed"])
     if train.seed not in (None, seed):
         raise UsageError(
@@ -219,13 +218,13 @@ def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -
         )
 
 
-def _newest(parent: Path, train: TrainOptions) -> str:
+def _newest(parent: Path, argument: str, models: Path) -> str:
     """Return the name of the population that was begun last."""
     begun = sorted(
         parent.glob(f"*/{POPULATION}"), key=lambda file: (file.stat().st_mtime_ns, file.parent.name)
     )
     if not begun:
-        alone = shlex.join([*program(), train.env, *directory_flags(train.directory)])
+        alone = shlex.join([*program(), argument, *directory_flags(models)])
         raise UsageError(
             "there is no population yet",
             where=parent,
@@ -276,7 +275,7 @@ def _check(loaded: LoadedConfig) -> None:
         )
 
 
-def _check_memory(plan: PopulationPlan, options: TrainOptions) -> None:
+def _check_memory(plan: PopulationPlan, device: str) -> None:
     """Raise UsageError if the replays of all members do not fit into this machine together.
 
     Builds one environment and one agent, so that networks that cannot be built are an error of this command.
@@ -286,16 +285,18 @@ def _check_memory(plan: PopulationPlan, options: TrainOptions) -> None:
     from algorithm.core.system.memory import free_memory
     from algorithm.experience.faults import Faults
     from algorithm.replay.budget import MemoryBudget
-    from algorithm.train.assembly import close_env, make_agents, make_env
+    from algorithm.train.assembly import Assembly
 
     if plan.loaded.config.base_config.env_type == "UNITY":  # a player would be started for it
         return
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=True))
-        env = make_env(plan.loaded, "evaluate", 1, faults=Faults(console))
-        stack.callback(close_env, env, say)
+        assembly = Assembly(
+            loaded=plan.loaded, device=pick_device(device), faults=Faults(console), stack=stack
+        )
+        env = assembly.env("evaluate")
         budget = MemoryBudget(free_memory() // len(plan.generation.starts))
-        make_agents(plan.loaded, env.specs, plan.loaded.env_dir, pick_device(options.device), memory=budget)
+        assembly.agents(env.specs, plan.loaded.env_dir, memory=budget)
 
 
 def _make(plan: PopulationPlan, options: DistributedOptions) -> PopulationDir:

@@ -157,4 +157,4 @@ def saved_evaluations(run: Path) -> int:
     if step < 0:
         return 0
     state = read_json(checkpoint_of(run / "checkpoints", step) / STATE)
-    return int(state["run"]["tally"]["evaluations"])
+    return int(state["run"]["counters"]["evaluations"])

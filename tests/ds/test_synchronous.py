@@ -34,7 +34,7 @@ def what_agrees(run):
     state = found["state"]["run"]
     metrics = {k: v for k, v in json.loads(found["metrics"]).items() if not k.startswith("ds/")}
     own = {name: chunk["own"] for name, chunk in state["agents"].items()}
-    return weights, found["replay"], state["tally"], state["health"], own, metrics
+    return weights, found["replay"], state["counters"], state["health"], own, metrics
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Trace, VecEnv
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults
-from algorithm.train.assembly import make_env
+from algorithm.train.assembly import Assembly
 from main import main
 
 TASK = """\
@@ -95,7 +95,8 @@ def test_a_dump_of_an_evaluation_is_replayed_in_its_wrappers(tmp_path, monkeypat
 
 
 def breakout(purpose: Literal["train", "evaluate"]) -> VecEnv:
-    return make_env(load_config("atari/breakout", seed=1), purpose, 1, faults=Faults(None))
+    loaded = load_config("atari/breakout", seed=1)
+    return Assembly(loaded=loaded, device=None, faults=Faults(None), stack=ExitStack()).env(purpose)
 
 
 def test_breakout_learns_from_lives_and_is_judged_by_games():

@@ -15,10 +15,9 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from algorithm.app.play import table
+from algorithm.app.scores import Logged, table
 from algorithm.core.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
-from algorithm.evaluation.logged import Logged
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from tests.preflight.test_check import LIMITS

@@ -13,6 +13,7 @@ import pytest
 from algorithm.agents.roles import Episode
 from algorithm.app import play
 from algorithm.app.cli.train import parse_args
+from algorithm.app.training import train
 from algorithm.config.loader import load_config
 from algorithm.core.data import ActorOutput, Segment, StepBatch
 from algorithm.core.errors import EnvError, NumericalError
@@ -22,7 +23,7 @@ from algorithm.experience import collector
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.train import session
+from algorithm.train.assembly import Assembly
 from tests.toys_agents import SPEC, START, Attentive, Both, Guests, carried, chosen, random_script, see, tale
 
 K, T, N = 3, 2, 2  # burn-in, learned and bootstrapped steps of the windows
@@ -395,11 +396,11 @@ def test_training_counts_iterations_of_those_who_are_there(tmp_path, monkeypatch
     """Agent 1 keeps the iteration open until it vanishes, and no episode ends with that step."""
     houses = [Patient(["..", "T.", "..", ".v", "..", "T.", "T."], {0, 1}), Patient(["t", ".", "a", "T"], {0})]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "make_env", lambda config, purpose, *_, **__: houses[purpose == "evaluate"])
+    monkeypatch.setattr(Assembly, "env", lambda _, purpose, *__, **___: houses[purpose == "evaluate"])
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
-    session.train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
     result = json.loads((tmp_path / "models" / "task" / "a" / "result.json").read_text())
     assert result["steps"] == 3 * 2 + 1 + 2 and result["updates"] > 0
     assert result["last_eval"]["mean"] == 1.0

@@ -7,20 +7,24 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 
 from algorithm.app import resume
 from algorithm.app.cli.train import parse_args
+from algorithm.app.training import train
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.core.data import State
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
+from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.train import assembly, session
+from algorithm.train.assembly import Assembly, set_up
 from tests.run.killing import what_must_agree
 
+CPU = torch.device("cpu")
 CONFIG = """\
 default:
   base_config: {env_type: GYM, env_name: two_kinds, max_step: 60, reset_on_iteration: false}
@@ -95,11 +99,11 @@ class TwoKinds:
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "make_env", lambda *args, **options: TwoKinds())
+    monkeypatch.setattr(Assembly, "env", lambda *args, **options: TwoKinds())
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
-    session.train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
     return tmp_path / "models" / "task" / "a", loaded
 
 
@@ -128,12 +132,9 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
     path = folder / "checkpoints" / "step_000000060"
     saved = load_checkpoint(path)
     assert {"walker/model", "runner/model"} <= set(saved.tensors)
-    env = TwoKinds()
     with ExitStack() as stack:
-        stack.callback(env.close)
-        device = session.pick_device("cpu")
-        agents = assembly.make_agents(loaded, env.specs, folder, device, memory=session.MemoryBudget())
-        assembly.load_networks_into(agents, saved)
+        assembly = Assembly(loaded=set_up(loaded)[0], device=CPU, faults=Faults(None), stack=stack)
+        agents = assembly.players(TwoKinds().specs, folder, saved)
     for name, agent in agents.items():
         for key, value in agent.sac.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
@@ -147,5 +148,5 @@ def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):
     longer = ["./task", "--device=cpu", "--quiet", "-o", "base_config.max_step=100"]
     assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task"), ["main.py"]) == 0
     flags = {"base_config.name": "b", "base_config.max_step": 100}
-    session.train(parse_args(longer), load_config("./task", flags=flags, seed=1), ["main.py"])
+    train(parse_args(longer), load_config("./task", flags=flags, seed=1), ["main.py"])
     assert what_must_agree(folder) == what_must_agree(folder.parent / "b")

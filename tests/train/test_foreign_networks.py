@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from algorithm.agents.sac.learner import Sac
+from algorithm.evaluation import evaluator
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, PREV, TRUNCATED
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
-from algorithm.train import trainer
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
 from tests.runs.malice import flip_a_byte
@@ -34,7 +34,7 @@ def newest(folder):
 
 def counted(folder: Path) -> int:
     """The evaluations that the newest checkpoint counts."""
-    return json.loads((newest(folder) / "state.json").read_text())["run"]["tally"]["evaluations"]
+    return json.loads((newest(folder) / "state.json").read_text())["run"]["counters"]["evaluations"]
 
 
 def test_a_run_ends_with_its_nth_evaluation_of_all(task, capsys):
@@ -164,16 +164,16 @@ def test_runs_of_different_seeds_begin_with_the_same_networks(task, begun):
 
 def test_an_evaluation_that_a_resumed_run_makes_up_for_is_saved(task, monkeypatch):
     """A signal came in the middle of the last one, so the checkpoint of that step is without it."""
-    whole = trainer.evaluate
+    whole = evaluator.evaluate
 
     def interrupted(*args, **kwargs):
         signal.raise_signal(signal.SIGINT)
         return whole(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "evaluate", interrupted)
+    monkeypatch.setattr(evaluator, "evaluate", interrupted)
     assert run("--seed=1", "-n", "a", "--quiet", "--evaluations=1", *EVALUATED) == 130
     assert counted(task / "a") == 0 and evaluated(task / "a") == []
-    monkeypatch.setattr(trainer, "evaluate", whole)
+    monkeypatch.setattr(evaluator, "evaluate", whole)
     again = ("-n", "a", "--resume", "--quiet")
     assert run(*again, "--evaluations=1") == 0
     assert counted(task / "a") == 1 and evaluated(task / "a") == [50]

@@ -21,7 +21,7 @@ from algorithm.runs import provenance
 from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train.checkpointer import Checkpointer
-from algorithm.train.runtime import OneProcess
+from algorithm.train.runtime import LocalRuntime
 from algorithm.train.trainer import Trainer
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
@@ -196,14 +196,14 @@ def test_a_checkpoint_that_somebody_forged_ends_with_a_message(stopped, capsys):
         assert run("--resume", "--quiet", "--max_step=210") == 6
         return capsys.readouterr().err
 
-    assert "and its state.json of step 190" in forged(lambda state: state["run"]["tally"].update(step=190))
+    assert "and its state.json of step 190" in forged(lambda state: state["run"]["counters"].update(step=190))
     for change in (
         lambda state: state.clear(),
-        lambda state: state["run"]["tally"].update(iteration=[]),
+        lambda state: state["run"]["counters"].update(iteration=[]),
         lambda state: state.update(metrics=3),
         lambda state: state.update(seconds=None),
         lambda state: state["run"].update(random={"numpy": 3}),
-        lambda state: state["run"].update(feed=[]),
+        lambda state: state["run"].update(collector=[]),
     ):
         assert "the checkpoint does not fit this run" in forged(change)
 
@@ -272,7 +272,7 @@ SOLVED = ("--seed=1", "-n", "s", "-o", "base_config.stop_at_return=-5000", "-o",
 
 def test_a_run_that_success_has_ended_goes_on_where_that_is_asked_for(task, monkeypatch, capsys):
     told = []
-    monkeypatch.setattr(OneProcess, "end", lambda self, *, stopped: told.append(stopped))
+    monkeypatch.setattr(LocalRuntime, "end", lambda self, stopped: told.append(stopped()))
     assert run(*SOLVED) == 0 and told == [False], "actors of a learner would end, too"
     said = capsys.readouterr().out
     assert "at 260 steps or an evaluation of -5,000 (base_config.stop_at_return)" in said

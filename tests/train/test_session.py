@@ -16,6 +16,7 @@ from algorithm.agents.sac.learner import Sac
 from algorithm.app.console.base import LineConsole
 from algorithm.config import load_config_file
 from algorithm.core.timing import Stopwatch
+from algorithm.evaluation import evaluator
 from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train import state as training
@@ -220,13 +221,13 @@ def test_summary_save_and_final_evaluation_may_meet_in_the_last_step(task):
 
 def test_evaluation_is_not_training_time(task, monkeypatch):
     """By a clock that only evaluations move."""
-    now, evaluate = [0.0], trainer.evaluate
+    now, evaluate = [0.0], evaluator.evaluate
 
     def slow(*args, **options):
         now[0] += 1000.0
         return evaluate(*args, **options)
 
-    monkeypatch.setattr(trainer, "evaluate", slow)
+    monkeypatch.setattr(evaluator, "evaluate", slow)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
     assert run("-n", "a", "--quiet") == 0
     assert now[0] == 2000.0 and result(task / "a")["seconds"] == 0.0

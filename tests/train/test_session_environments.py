@@ -8,7 +8,7 @@ import pytest
 
 from algorithm.core.errors import EnvError
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.train import session
+from algorithm.train.assembly import Assembly
 from tests.run.sessions import result, run, weights_hash
 
 
@@ -76,13 +76,13 @@ def test_worker_processes_learn_the_same(task, capsys):
 
 
 def test_the_environment_of_evaluations_is_made_at_the_start(task, monkeypatch):
-    make = session.make_env
+    make = Assembly.env
 
-    def broken(config, purpose, *args, **options):
+    def broken(assembly, purpose, *args, **options):
         if purpose == "evaluate":
             raise EnvError("no second display")
-        return make(config, purpose, *args, **options)
+        return make(assembly, purpose, *args, **options)
 
-    monkeypatch.setattr(session, "make_env", broken)
+    monkeypatch.setattr(Assembly, "env", broken)
     assert run("-n", "a", "--quiet") == 4
     assert not (task / "a").exists()

@@ -28,14 +28,14 @@ from algorithm.core.wording import Rows
 from algorithm.env.base import VecEnv
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
-from algorithm.replay.budget import MemoryBudget, format_bytes
+from algorithm.replay.budget import format_bytes
 from algorithm.runs.files import json_text
 from algorithm.runs.names import MODELS, expand_name
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import check_eval_spaces, close_env, decided, make_agents, make_env, set_up
+from algorithm.train.assembly import Assembly, check_eval_spaces, decided, set_up
 from algorithm.train.checkpointer import kept_replays
 from algorithm.train.randomness import seed_globally
-from algorithm.train.runtime import local_collector
+from algorithm.train.runtime import EnvInfo, local_collector
 from algorithm.train.state import TrainState
 
 SECONDS = 1.0
@@ -68,19 +68,16 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
         console = stack.enter_context(open_console(quiet=options.quiet))
         for line in measured:
             console.message(line)
-        budget, faults = MemoryBudget(), Faults(console)
         seed_globally(loaded.seed)
-        env = make_env(loaded, "train", base.n_envs, faults=faults, workers=base.workers)
-        stack.callback(close_env, env, console.warn)
-        eval_env = make_env(loaded, "evaluate", 1, faults=faults)
-        stack.callback(close_env, eval_env, console.warn)
-        check_eval_spaces(loaded, env.specs, eval_env.specs)
         # Compiling may take longer than all else.
         as_written = decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"})
-        agents = make_agents(
-            as_written, env.specs, loaded.env_dir, device, memory=budget, greedy=options.disable_sample
-        )
-        console.start(start_screen(loaded, _folder(options, loaded), env, agents, device))
+        faults = Faults(console)
+        assembly = Assembly(loaded=as_written, device=device, faults=faults, stack=stack)
+        env = assembly.env("train", base.n_envs, workers=base.workers)
+        eval_env = assembly.env("evaluate")
+        check_eval_spaces(loaded, env.specs, eval_env.specs)
+        agents = assembly.agents(env.specs, loaded.env_dir, greedy=options.disable_sample)
+        console.start(start_screen(loaded, _folder(options, loaded), EnvInfo.of(env), agents, device))
         for notice in (
             *notices(options, config),
             *(text for agent in agents.values() for text in agent.notices),

@@ -39,7 +39,7 @@ from algorithm.runs.config import WandbConfig
 from algorithm.runs.files import json_text, write_bytes
 from algorithm.runs.names import Ckpt
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import nn_file
+from algorithm.train.user_code import nn_file
 
 
 @dataclass(frozen=True)

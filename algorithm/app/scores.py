@@ -1,14 +1,64 @@
-"""Evaluations that a run has logged, to compare another one with."""
+"""Returns of episodes that were played: their table, their file, and what the training had logged."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from algorithm.agents.roles import Episode
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.wording import Rows
 from algorithm.evaluation.evaluate import Performance
+from algorithm.runs.files import finite_or_null
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
+
+Scores = dict[str, Performance]
+"""Performances by behaviour, in the order in which they first finished an episode."""
+
+
+def scores_of(episodes: Sequence[Episode]) -> Scores:
+    """Group episodes by behaviour; a behaviour without any is left out."""
+    scores = {}
+    for behaviour in dict.fromkeys(episode.behaviour for episode in episodes):
+        own = [episode for episode in episodes if episode.behaviour == behaviour]
+        scores[behaviour] = Performance(tuple(e.total for e in own), tuple(e.length for e in own))
+    return scores
+
+
+def scores_json(scores: Scores) -> object:
+    """Return the content of ``evaluation.json``."""
+    return finite_or_null(
+        {
+            behaviour: {
+                "mean": performance.interval.mean,
+                "ci95": performance.interval.half_width,
+                "returns": performance.returns,
+                "lengths": performance.lengths,
+            }
+            for behaviour, performance in scores.items()
+        }
+    )
+
+
+def table(scores: Scores, logged: Logged | None) -> Rows:
+    """Format rows for the console, several per behaviour; compare with ``logged`` if given."""
+    rows = []
+    for behaviour, performance in scores.items():
+        own = [
+            ("episodes", f"{len(performance.returns)}"),
+            ("mean return", performance.interval.text),
+            ("min and max", f"{min(performance.returns):.1f} and {max(performance.returns):.1f}"),
+            ("length", f"{float(np.mean(performance.lengths)):.1f} steps"),
+        ]
+        if logged is not None and (verdict := logged.verdict(behaviour, performance)):
+            own.append(("logged", verdict))
+        who = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}: "
+        rows += [(f"{who}{name}", value) for name, value in own]
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)

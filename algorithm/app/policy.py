@@ -1,0 +1,87 @@
+"""A trained policy outside of any run: it acts in the spaces of its own environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from algorithm.agents.roles import Agent
+from algorithm.core.data import Float
+from algorithm.env.adapter import Adapter
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """Memory of a policy of N agents between two steps."""
+
+    prev_action: Float  # [N, A]
+    carry: Float  # [N, *C]
+
+    def replaced(self, other: PolicyState, rows: NDArray[np.bool_]) -> PolicyState:
+        """Return it with some rows, [N], of another one."""
+        wide = rows.reshape(-1, *[1] * (self.carry.ndim - 1))
+        actions = np.where(rows[:, None], other.prev_action, self.prev_action)
+        return PolicyState(actions, np.where(wide, other.carry, self.carry))
+
+
+class TrainedPolicy:
+    """A trained policy that acts in the spaces of its own environment.
+
+    observation_space, action_space: of the environment in its wrappers · step: of the checkpoint
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], agent: Agent, adapter: Adapter, step: int) -> None:
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.step = step
+        self._policy, self._adapter = agent.new_policy("playing"), adapter
+        self._spec = adapter.spec
+        name, shape = self._spec.obs.names[0], self._spec.obs.shapes[0]
+        self._first, self._dims = name, len(shape)
+
+    @override
+    def __repr__(self) -> str:
+        return f"Policy(step={self.step}, {self.observation_space} -> {self.action_space})"
+
+    def act(
+        self,
+        obs: Any,  # noqa: ANN401 - a space may hold anything
+        state: PolicyState | None = None,
+        deterministic: bool = True,
+        info: Mapping[str, Any] | None = None,
+        episode_start: Sequence[bool] | NDArray[np.bool_] | None = None,
+    ) -> tuple[Any, PolicyState]:
+        """Return the action for an observation and what is to be handed in with the next one.
+
+        obs:   as the environment returns it; or of N environments, each leaf [N, ...], as vector classes do
+        state: of the step before; None at the start of an episode
+        info:  of the environment, where that holds the ``action_mask``
+        episode_start: [N] whose episodes begin with this observation, so that their state does not count
+        The action is the environment's: one, or leaf by leaf [N, ...]. Raises SpaceMismatchError for an
+        observation of other shapes.
+        """
+        first = self._adapter.observations.read(obs)[self._first]
+        single = np.ndim(first) == self._dims
+        if single:
+            read = self._adapter.observations.read_each([obs])
+            mask = self._adapter.masks.read(obs, info or {}, over=False)
+            allowed = self._spec.action.all_allowed(1) if mask is None else mask[None]
+        else:
+            n = len(first)
+            read = self._adapter.observations.read_batch(obs, n)
+            masks = self._adapter.masks.read_batch(obs, info or {}, np.zeros(n, np.bool_))
+            allowed = self._spec.action.all_allowed(n) if masks is None else masks
+        n = len(allowed)
+        fresh = PolicyState(self._spec.action.padding(n), self._policy.initial_carry(n))
+        if state is None:
+            state = fresh
+        elif episode_start is not None:
+            state = state.replaced(fresh, np.asarray(episode_start, np.bool_))
+        found = self._policy.act(read, state.prev_action, state.carry, allowed, greedy=deterministic)
+        action = self._adapter.actions.to_env(found.action[0] if single else found.action)
+        return action, PolicyState(found.action, found.carry)

@@ -1,0 +1,189 @@
+"""A training as a person meets it: command line, lock, console and log, its result and its page."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from algorithm.agents.networks import pick_device
+from algorithm.app.cli.train import TrainOptions, config_flags, notices
+from algorithm.app.console.output import close_logging, open_console, setup_logging
+from algorithm.app.summaries import result_json, show_finish, start_screen, write_outcome, write_page
+from algorithm.config.loader import LoadedConfig
+from algorithm.core.console import Console
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.env.pool.monitor_process import monitor_process
+from algorithm.runs.lock import RunLock
+from algorithm.runs.logs.wandb_sink import require_wandb
+from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import check_evaluations, set_up
+from algorithm.train.build import RunInputs, RunParts, build
+from algorithm.train.run import run as train_parts
+from algorithm.train.runtime import LocalRuntime, Runtime
+from algorithm.train.state import Start
+
+_LOGGER = logging.getLogger("algorithm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """What a training shows besides its progress.
+
+    quiet:     warnings and the result alone
+    debug_log: debug lines in ``train.log``
+    notices:   warnings about flags without effect
+    """
+
+    quiet: bool = False
+    debug_log: bool = False
+    notices: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, options: TrainOptions, loaded: LoadedConfig) -> Screen:
+        """Return what a command line asks for."""
+        texts = notices(options, loaded.config)
+        return cls(quiet=options.quiet, debug_log=options.logger_in_file, notices=texts)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Result of a training run."""
+
+    run: RunDir
+    result: Mapping[str, object]
+    exit_code: int
+
+
+def inputs_of(
+    options: TrainOptions, loaded: LoadedConfig, run: RunDir, arguments: Sequence[str]
+) -> RunInputs:
+    """Return the inputs of a training that a command line asks for. arguments: its words."""
+    return RunInputs(
+        loaded=loaded,
+        run=run,
+        device=pick_device(options.device),
+        arguments=arguments,
+        flags=config_flags(options),
+        evaluations=options.evaluations,
+        networks=None if options.networks is None else Path(options.networks),
+        task_nn=options.use_env_nn,
+        greedy=options.disable_sample,
+        render=options.render,
+        profile=options.profile,
+    )
+
+
+def train(
+    options: TrainOptions,
+    loaded: LoadedConfig,
+    arguments: Sequence[str],
+    *,
+    name: str | None = None,
+    runtime: type[Runtime] = LocalRuntime,
+) -> Trained:
+    """Train one new run to its end. name: of the run, instead of ``base_config.name``."""
+    if options.ckpt is not None:
+        raise UsageError(
+            "--ckpt chooses what to go on from, or what to play with",
+            why="a new training starts from nothing",
+            fix="add --resume, --run or --eval N, or leave --ckpt out",
+        )
+    with new_run(loaded, name=name, models=options.directory, argument=options.env) as run:
+        inputs = inputs_of(options, loaded, run, arguments)
+        return run_training(inputs, runtime=runtime, screen=Screen.of(options, loaded))
+
+
+@contextmanager
+def new_run(
+    loaded: LoadedConfig, *, name: str | None = None, models: Path, argument: str
+) -> Iterator[RunDir]:
+    """Make the folder of a new run; its name stays free where nothing is trained in the block.
+
+    name: instead of ``base_config.name``; models: folder of all runs; argument: the task, as it was named
+    """
+    require_wandb(loaded.config.wandb_config)
+    run = RunDir.create(
+        loaded.env_label, name or loaded.config.base_config.name, models=models, argument=argument
+    )
+    try:
+        yield run
+    except BaseException:
+        run.take_back()
+        raise
+
+
+def run_training(
+    inputs: RunInputs,
+    *,
+    start: Callable[[Console], Start] | None = None,
+    runtime: type[Runtime] = LocalRuntime,
+    screen: Screen,
+) -> Trained:
+    """Train in the folder of the run, whose lock is held meanwhile, and write result and page.
+
+    start: reads the checkpoint to go on from, once the folder is locked; None begins from nothing
+    """
+    if inputs.evaluations is not None:
+        check_evaluations(inputs.loaded)
+    run, stop = inputs.run, inputs.stop
+    loaded, measured = set_up(inputs.loaded)
+    inputs = replace(inputs, loaded=loaded)
+    with ExitStack() as stack:
+        logger = setup_logging(run.train_log, debug=screen.debug_log)
+        stack.callback(close_logging)
+        console = stack.enter_context(open_console(quiet=screen.quiet, logger=logger))
+        for line in measured:
+            console.message(line)
+        for text in screen.notices:
+            console.warn(text)
+        lock = stack.enter_context(RunLock(run.lock, notice=console.message))
+        monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
+        stack.callback(monitor_process().run_finished)
+        stack.enter_context(stop)
+        begun = start(console) if start else None
+
+        def end_of_hang(error: EnvError) -> None:
+            _record_failure(run, console, error)
+            lock.release()
+
+        try:
+            parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=stack)
+            _show_start(inputs, parts, console)
+            outcome = train_parts(parts, end_of_hang)
+        except Exception as error:
+            _record_failure(run, console, error)
+            raise
+        result = result_json(run, outcome, loaded.seed)
+        write_outcome(loaded, run, outcome, result, console)
+        show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
+    return Trained(run, result, stop.exit_code)
+
+
+def _record_failure(run: RunDir, console: Console, error: Exception) -> None:
+    """Log the error with its traceback, and write the page of what there is."""
+    _LOGGER.error("the run failed", exc_info=error)
+    write_page(run, console)
+
+
+def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
+    """Show what is about to be trained, and whether it goes on exactly."""
+    agents, resumed = parts.training.agents, parts.resumed
+    rows = resumed.rows if resumed else []
+    console.start(
+        start_screen(inputs.loaded, inputs.run, parts.runtime.env, agents, inputs.device, resumed=rows)
+    )
+    for agent in agents.values():
+        for text in agent.notices:
+            console.warn(text)
+    if inputs.greedy:
+        console.warn("--disable_sample while training: no exploration, and no importance sampling")
+    for text in parts.notices:
+        if resumed:
+            console.warn(f"resumed, not bit-exact: {text}")
+        else:
+            console.message(text)
+    if resumed and not parts.notices:
+        console.message("resumed exactly: everything goes on as if it had never stopped")

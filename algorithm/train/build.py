@@ -1,0 +1,310 @@
+"""Construction of a training from its inputs: all that can fail before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from algorithm.agents.roles import Agent
+from algorithm.config.loader import LoadedConfig, dump_config, overlaid, plain_config
+from algorithm.core.console import Console
+from algorithm.core.spec import AgentSpec
+from algorithm.env.pool.resume_check import spec_as_json
+from algorithm.evaluation.evaluator import Evaluator
+from algorithm.evaluation.video import VideoRecorders, no_video, video_path
+from algorithm.experience.faults import Faults
+from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
+from algorithm.runs.checkpoints.manifest import DamagedError
+from algorithm.runs.lock import RunLock
+from algorithm.runs.logs.metrics import MetricsLogger
+from algorithm.runs.logs.wandb_sink import WandbSink
+from algorithm.runs.provenance import made_with
+from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import Assembly, check_eval_spaces
+from algorithm.train.callbacks import Callback, Callbacks, Training, load_callbacks
+from algorithm.train.checkpointer import Checkpointer, kept_replays
+from algorithm.train.foreign import ForeignNetworks, begin_with_networks, load_foreign_replays, load_replays
+from algorithm.train.profile import TrainingProfile
+from algorithm.train.randomness import seed_globally
+from algorithm.train.runtime import LocalRuntime, Runtime
+from algorithm.train.signals import StopRequest
+from algorithm.train.state import Start, TrainState, fitting
+from algorithm.train.trainer import Trainer
+from algorithm.train.user_code import env_file, nn_file, plugins_of
+
+_DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInputs:
+    """Everything that decides a training, as values.
+
+    run:         its folder
+    device:      of the networks
+    arguments:   the command line, for the manifest
+    flags:       dotted path → value of the changes to a resumed run that are no overrides
+    callbacks:   called behind those of the configuration
+    evaluations: of the run in all, after which it ends; None for no such end
+    networks:    folder of a checkpoint with the networks to begin with
+    task_nn:     a resumed run takes ``nn.py`` of its task, and not the copy in its folder
+    greedy:      agents act without sampling
+    render:      show the environment
+    profile:     write where the time goes
+    stop:        becomes true when the training is to end
+    """
+
+    loaded: LoadedConfig
+    run: RunDir
+    device: torch.device
+    arguments: Sequence[str] = ()
+    flags: Mapping[str, object] = field(default_factory=dict)
+    callbacks: Sequence[Callback] = ()
+    evaluations: int | None = None
+    networks: Path | None = None
+    task_nn: bool = False
+    greedy: bool = False
+    render: bool = False
+    profile: bool = False
+    stop: StopRequest = field(default_factory=StopRequest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """A training that is about to begin, and its lines for a person.
+
+    resumed: the checkpoint that it goes on from; None for a new run
+    notices: what does not go on exactly; of a new run, what it begins with
+    """
+
+    trainer: Trainer
+    training: TrainState
+    runtime: Runtime
+    saver: Checkpointer
+    faults: Faults
+    stop: StopRequest
+    render_modes: Sequence[str]
+    resumed: Start | None
+    notices: Sequence[str]
+
+
+def build(
+    inputs: RunInputs,
+    start: Start | None,
+    *,
+    runtime: type[Runtime] = LocalRuntime,
+    console: Console,
+    lock: RunLock,
+    stack: ExitStack,
+) -> RunParts:
+    """Build all that can fail before the first step; nothing of an older state is cut back before.
+
+    start:   checkpoint to go on from
+    runtime: source of the transitions
+    lock:    of the run's folder; stack: closes what is opened here
+    """
+    loaded, run = inputs.loaded, inputs.run
+    callbacks = load_callbacks(loaded.config.base_config.callbacks, loaded.env_dir)
+    called = Callbacks([*callbacks, *inputs.callbacks])
+    faults = Faults(console, go_on=inputs.stop.check_start)
+    seed_globally(loaded.seed)
+    assembly = Assembly(
+        loaded=loaded,
+        device=inputs.device,
+        faults=faults,
+        stack=stack,
+        files=run.path,
+        since=start.saved.step if start else 0,
+    )
+    networks = run.path if start and not inputs.task_nn else loaded.env_dir
+    source, evaluator = _environments(inputs, assembly, runtime, networks)
+    agents, start, notices = _agents(inputs, assembly, source, networks, start)
+    training = TrainState(source.make_collector, agents, faults, _made_with(loaded, agents, networks))
+    notices += _restored(inputs, training, start)
+    render_modes = evaluator.env.render_modes if evaluator else ()
+    _write_down(inputs, source.env.specs, networks, start, render_modes)
+    saver = _checkpointer(inputs, training, start, console, lock)
+    trainer = Trainer(
+        training,
+        loaded.config,
+        evaluator=evaluator,
+        saver=saver,
+        console=console,
+        metrics=_metrics(inputs, start, console, stack),
+        stop=inputs.stop,
+        callbacks=called,
+        evaluations=inputs.evaluations,
+        profile=TrainingProfile(run.path / "profile.txt", console) if inputs.profile else None,
+    )
+    called.attach(Training(run.path, loaded.config, agents, training.counters, inputs.stop))
+    return RunParts(
+        trainer=trainer,
+        training=training,
+        runtime=source,
+        saver=saver,
+        faults=faults,
+        stop=inputs.stop,
+        render_modes=render_modes,
+        resumed=start,
+        notices=notices,
+    )
+
+
+def _environments(
+    inputs: RunInputs, assembly: Assembly, runtime: type[Runtime], networks: Path
+) -> tuple[Runtime, Evaluator | None]:
+    """Return the source of transitions, and evaluations where there can be a second environment."""
+    loaded, run, console = inputs.loaded, inputs.run, assembly.faults.console
+    base, film = loaded.config.base_config, loaded.config.eval_config.video
+    eval_env = None
+    if not (base.env_type == "UNITY" and base.unity_args.editor):
+        # A learner shows its evaluations, since nothing else happens there.
+        eval_env = assembly.env("evaluate", render=inputs.render and runtime.remote, film=film)
+    source = runtime(assembly, run, eval_env, networks=networks, render=inputs.render)
+    if eval_env is None:
+        return source, None
+    check_eval_spaces(loaded, source.env.specs, eval_env.specs)
+    on_non_finite = assembly.on_non_finite(run.argument, "evaluate", most=_DROPPED_IN_EVALUATIONS)
+    films = VideoRecorders(eval_env, run.videos, warn=console.warn) if film else no_video
+    return source, Evaluator(eval_env, loaded.config, console, film=films, on_non_finite=on_non_finite)
+
+
+def _foreign(inputs: RunInputs) -> ForeignNetworks | None:
+    keep = inputs.loaded.config.base_config.evolver_keep
+    return None if inputs.networks is None else ForeignNetworks(inputs.networks, keep)
+
+
+def _agents(
+    inputs: RunInputs, assembly: Assembly, source: Runtime, networks: Path, start: Start | None
+) -> tuple[dict[str, Agent], Start | None, list[str]]:
+    """Return agents with a checkpoint's replays, that checkpoint, and a line for each missing replay.
+
+    Damage of a replay shows only while it is loaded. The checkpoint before then begins with new agents.
+    """
+    foreign, replays = _foreign(inputs), inputs.run.replay
+    while True:
+        agents = assembly.agents(
+            source.env.specs, networks, greedy=inputs.greedy, make_replay=source.make_replay
+        )
+        if start is None:
+            return agents, None, []
+        try:
+            if foreign is not None:
+                return agents, start, load_foreign_replays(agents, foreign, start.saved, replays)
+            return agents, start, load_replays(agents, start.saved, replays)
+        except DamagedError as error:
+            if start.older is None or (foreign is not None and foreign.replay is not None):
+                raise  # an older checkpoint would change nothing about a replay from elsewhere
+            assembly.faults.console.warn(passed_over(error))
+            start = replace(start, saved=next(start.older))
+
+
+def _made_with(loaded: LoadedConfig, agents: Mapping[str, Agent], networks: Path) -> Mapping[str, object]:
+    """Return versions and code, without the run's own networks and the environment's own file."""
+    own_env = env_file(loaded)
+    apart = {f"{loaded.for_behaviour(name).run.nn}.py" for name in agents}
+    apart |= {own_env.name} if own_env else set()
+    return made_with(loaded.env_dir, apart, plugins_of(loaded, agents, networks))
+
+
+def _restored(inputs: RunInputs, training: TrainState, start: Start | None) -> list[str]:
+    """Restore the checkpoint, take over networks from elsewhere; return a line on each thing of note."""
+    foreign, own_env = _foreign(inputs), env_file(inputs.loaded)
+    saved = start.saved if start else None
+    notices = training.restore(saved) if saved else []
+    if foreign is not None:
+        notices += begin_with_networks(training.agents, foreign, saved)
+    if saved and own_env is not None and inputs.run.has_other(own_env):
+        notices.append(f"the environment's file {own_env.name} has been changed since")
+    return notices
+
+
+def _write_down(
+    inputs: RunInputs,
+    specs: Mapping[str, AgentSpec],
+    networks: Path,
+    start: Start | None,
+    render_modes: Sequence[str],
+) -> None:
+    """Write the inputs of the run; its configuration last, which makes the folder a run."""
+    run, loaded = inputs.run, inputs.loaded
+    own_env, plugins = env_file(loaded), plugins_of(loaded, specs, networks)
+    for config in map(loaded.for_behaviour, specs):
+        file = nn_file(config, networks)
+        if isinstance(file, Path) and networks != run.path:  # not those of a plug-in
+            run.copy_nn(file, f"{config.run.nn}.py")
+    if start:
+        run.note_resumed(
+            arguments=inputs.arguments,
+            step=start.saved.step,
+            overrides=overlaid(loaded.overrides, inputs.flags),
+            env_file=own_env,
+            plugins=plugins,
+        )
+    else:
+        run.write_overrides(loaded.overrides)
+        run.write_manifest(
+            arguments=inputs.arguments,
+            seeds={"run": loaded.seed},
+            render_modes=render_modes,
+            spaces={name: spec_as_json(spec) for name, spec in specs.items()},
+            env_file=own_env,
+            plugins=plugins,
+        )
+    if not start or start.changes:
+        run.write_config(dump_config(loaded))
+
+
+def _checkpointer(
+    inputs: RunInputs, training: TrainState, start: Start | None, console: Console, lock: RunLock
+) -> Checkpointer:
+    """Return the writer of checkpoints, from which agents that diverge go back to the last one."""
+    run, kept = inputs.run, inputs.loaded.config.checkpoint_config
+    manager = CheckpointManager(
+        run.checkpoints,
+        run.replay,
+        keep=kept.keep,
+        best=kept.best,
+        milestones=kept.milestones,
+        replay=kept_replays(training.agents, kept.replay),
+        warn=console.warn,
+    )
+    if start:
+        manager.resume(start.saved.step)
+    # Networks from elsewhere are in no checkpoint of this run yet.
+    since = start.saved.step if start and inputs.networks else -1
+    saver = Checkpointer(manager, training, console, lock.check, since=since)
+    for name, agent in training.agents.items():
+        agent.attach(restore=partial(saver.networks, name), report=training.faults)
+    return saver
+
+
+def _metrics(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> MetricsLogger:
+    """Return the log of the run's metrics, which goes to W&B as well if the configuration names a project.
+
+    Raises StorageError as :class:`~algorithm.runs.logs.metrics.MetricsLogger`.
+    """
+    run, config, upload = inputs.run, inputs.loaded.config.wandb_config, None
+    if config.project is not None:
+        settings = {key: value for key, value in plain_config(inputs.loaded).items() if key != "net_config"}
+        upload = WandbSink(
+            config,
+            folder=run.wandb,
+            name=run.name,
+            settings=settings,  # addresses are nothing for others
+            film=partial(video_path, run.videos),
+            plots=run.plots,
+            say=console.message,
+            warn=console.warn,
+        )
+    with fitting(start.saved.path if start else run.path):
+        state = start.saved.state["metrics"] if start else None
+        metrics = MetricsLogger(
+            run.log, run.metrics_csv, run.metrics_jsonl, warn=console.warn, state=state, upload=upload
+        )
+    stack.callback(metrics.close)
+    return metrics

@@ -1,0 +1,81 @@
+"""Code of a user's own that a run executes: the file of its environment, its networks, plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from types import ModuleType
+
+from algorithm.agents.registry import family
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.core.errors import RUN_BLOCK, ModelError
+from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
+from algorithm.env.env_id import resolve_env_id, source_file
+from algorithm.nn.loader import NnFile
+
+
+def env_file(loaded: LoadedConfig) -> Path | None:
+    """Return the file of the task's own environment; None for one imported by its module or id."""
+    if loaded.config.base_config.env_type == "UNITY":
+        return None
+    return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
+
+
+def nn_file(config: Config, folder: Path) -> NnFile | None:
+    """Return the task's networks; None for ``nn: null``, or if the default name has no file.
+
+    None, too, for a family without networks: nothing of the file would be used.
+
+    A file of that name in ``folder``, that of the task or of the run, goes before a plug-in. It must lie
+    there also after resolving symbolic links: ModelError for any other, since it will be executed. UsageError
+    for a name that neither has, and for a plug-in that cannot be used.
+    """
+    if not family(config).networks:
+        return None
+    name = config.run.nn
+    if name is None:
+        return None
+    file = folder / f"{name}.py"
+    try:
+        inside = file.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a circle of links, a zero byte in the name
+        inside = False
+    if not inside:
+        raise ModelError(
+            "networks are taken only from the task's folder, or the run's own",
+            where=f"{RUN_BLOCK}.nn: {name!r}",
+            why=f"that is a file outside of {folder}, and it would be executed",
+            fix="put a file there and name it; it may import what it needs from an installed package",
+        )
+    return file if file.exists() else _nn_of_plugin(name, folder)
+
+
+def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
+    if name not in (*NETWORKS.own, *installed(NETWORKS)):
+        files = [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.glob("*.py"))]
+        raise unknown(
+            NETWORKS,
+            name,
+            files=files,
+            why=f"there is no {name}.py in {folder}, and no installed package has networks of that name",
+        )
+    plugin = find(NETWORKS, name)
+    module = plugin.load() if plugin else None
+    if plugin and not isinstance(module, ModuleType):
+        fix = "its entry point has to name a module, such as my_package.nn"
+        raise plugin.error("is no module", f"{plugin.value} is {module!r}", fix)
+    return module
+
+
+def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> list[Plugin]:
+    """Return the plug-ins that a run uses, once each.
+
+    names: of its behaviours; folder: with its networks
+    """
+    found = [find(ENVS, loaded.config.base_config.env_type)]
+    for config in map(loaded.for_behaviour, names):
+        found += [find(EXTENSIONS, name) for entry in config.run.extensions for name in entry]
+        if isinstance(nn_file(config, folder), ModuleType):
+            found.append(find(NETWORKS, str(config.run.nn)))
+    return list(dict.fromkeys(one for one in found if one is not None))
