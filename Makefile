@@ -30,13 +30,14 @@ train: venv ## train a task: make train ENV=gym/pendulum ARGS="--seed 1"
 test: venv ## run the test suite: make test ARGS="-k replay" JOBS=2
 	@$(THREADS) $(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-lint: venv ## ruff, mypy, and whether the generated files are up to date
+lint: venv ## ruff, mypy, generated files and the budget of statements
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) -m mypy --platform win32 --cache-dir .mypy_cache/win32 $(PORTED)
 	@$(PY) -m algorithm.config.reference --check
 	@$(PY) scripts/pages.py --check
+	@$(PY) scripts/shape.py --check
 
 format: venv ## let ruff format the code and make its safe corrections
 	@$(PY) -m ruff check --fix .
