@@ -15,7 +15,7 @@ PEERS := benchmarks/.peers
 PORTED := algorithm asac ds main.py main_ds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test lint format check docs bench bench-peers constraints clean distclean
+.PHONY: help venv train test lint format check mutations docs bench bench-peers constraints clean distclean
 
 help: ## this list
 	@echo "make <target> [NAME=value …]"
@@ -44,6 +44,9 @@ format: venv ## let ruff format the code and make its safe corrections
 	@$(PY) -m ruff format .
 
 check: lint test ## everything a change has to pass
+
+mutations: venv ## plant mistakes, see whether a test notices each: make mutations ARGS="replay ds" JOBS=2
+	@$(PY) scripts/mutations.py --jobs $(JOBS) $(ARGS)
 
 # Said while the Makefile is read, before any target installs something.
 ifneq (,$(and $(filter bench,$(MAKECMDGOALS)),$(filter-out $(BENCHES),$(ONLY))))

@@ -1,7 +1,7 @@
 """Break the source in one place at a time, and see whether a test goes red.
 
-The mutations stand in ``mutations.yaml`` beside this file. A mutation is known by its snippet alone, so the file
-may move. A mutation is caught by a test that fails with it and passes without.
+The mutations stand in ``mutations.yaml`` beside this file. A mutation is known by its snippet alone, so the
+file may move. A mutation is caught by a test that fails with it and passes without.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TABLE = Path(__file__).with_suffix(".yaml")
 SOURCE = ("algorithm", "ds")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.M)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::[^\[\s]+(?:\[.*?\])?)(?= - |$)", re.M)
 _NO_TESTS = (4, 5)  # pytest's exit codes: a path that is not there, and nothing collected
 
 State = Literal["caught", "SURVIVED", "timed out", "not applicable"]
@@ -185,20 +185,25 @@ def examine(
         trees.put(tree)
     failed = _FAILED.search(output)
     if code is None:
-        return Outcome(mutation, "caught" if mutation.hangs else "timed out", f"hangs: {mutation.tests}")
+        return Outcome(mutation, "caught" if mutation.hangs else "timed out", "a test does not end")
     if code in _NO_TESTS:
         return Outcome(mutation, "not applicable", f"no such tests: {mutation.tests}")
     if code == 0:
         return Outcome(mutation, "SURVIVED", mutation.tests)
-    if failed is None or "::" not in failed[1]:  # nothing could be imported: no test has said anything
+    if failed is None:  # nothing could be imported, so no test has said anything
         return Outcome(mutation, "not applicable", f"pytest ended with {code}: {output[-300:]!r}")
     return Outcome(mutation, "caught", failed[1])
 
 
 def without_false_alarms(outcomes: Sequence[Outcome], tree: Path) -> Iterator[Outcome]:
-    """Yield the outcomes; a test that fails on the untouched tree as well has caught nothing."""
+    """Yield the outcomes; a test that fails on the untouched tree as well has caught nothing.
+
+    Raises RuntimeError if the tests cannot be run there.
+    """
     tests = sorted({one.by for one in outcomes if one.good and "::" in one.by})
-    _, output = run_tests(tree, tests, limit=3600.0) if tests else (0, "")
+    code, output = run_tests(tree, tests, limit=3600.0) if tests else (0, "")
+    if code not in (0, 1):
+        raise RuntimeError(f"without mutations pytest ended with {code}: {output[-300:]}")
     fails = set(_FAILED.findall(output))
     for one in outcomes:
         alarm = one.good and one.by in fails
@@ -235,9 +240,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcomes = try_all(mutations, Path(folder), jobs=options.jobs, limit=options.limit)
     caught = sum(one.good for one in outcomes)
     print(f"{caught} of {len(outcomes)} mutations caught")
-    for one in outcomes:
-        if not one.good:
-            print(one.line)
+    for outcome in outcomes:
+        if not outcome.good:
+            print(outcome.line)
     return 0 if caught == len(outcomes) else 1
 
 

@@ -28,7 +28,7 @@ def test_every_mutation_fits_the_source(root: Path):
 
 def test_a_snippet_must_stand_in_the_source_once():
     both = Mutation(area="", name="", old="x = 1", new="x = 2", tests="")
-    with pytest.raises(LookupError, match="2 times in b.py"):
+    with pytest.raises(LookupError, match=r"2 times in b\.py"):
         locate(both, {Path("a.py"): "y = 1", Path("b.py"): "x = 1\nx = 1"})
     with pytest.raises(LookupError, match="it is not there"):
         locate(both, {Path("a.py"): "y = 1"})
