@@ -20,6 +20,7 @@ SOURCE = ("algorithm", "ds", "asac")
 BUDGETS = {"statements": SOURCE, "tests": ("tests",)}
 """Keys of ``[tool.shape]`` in pyproject.toml, and the folders whose statements they limit."""
 
+ADVICE = "Whoever raises the number says in the commit what went instead, or why nothing could."
 ROW = "{:24}{:>6}{:>8}{:>12}{:>8}{:>15}{:>15}"
 
 
@@ -100,12 +101,9 @@ def check(root: Path) -> bool:
         statements = sum(shape.statements for shape in measure(root, folders).values())
         if statements > budgets[key]:
             kept = False
-            print(
-                f"{' '.join(folders)}: {statements:,} statements, the budget is {budgets[key]:,} "
-                f"([tool.shape] {key} in pyproject.toml). Take something out. Whoever raises the number says "
-                "in the commit what went instead, or why nothing could.",
-                file=sys.stderr,
-            )
+            place = f"[tool.shape] {key} in pyproject.toml"
+            text = f"{' '.join(folders)}: {statements:,} statements, the budget is {budgets[key]:,} ({place})"
+            print(f"{text}. {ADVICE}", file=sys.stderr)
     return kept
 
 
@@ -116,7 +114,7 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--check", action="store_true", help="compare with [tool.shape] of pyproject.toml")
     options = parser.parse_args(argv)
     if options.check:
-        return 0 if check(root) else 1
+        return int(not check(root))
     print_table(measure(root, options.folders))
     return 0
 
