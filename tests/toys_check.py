@@ -378,6 +378,34 @@ class Remembering(Sound):
         return taken
 
 
+class Individual(Sound):
+    """Repeats itself, and no other instance does."""
+
+    _made = 0
+
+    def __init__(self) -> None:
+        Individual._made += 1
+        self._own = np.float32(Individual._made / 1000)
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        self._state[2] += self._own
+        return self._seen(), info
+
+
+class Imprinted(Sound):
+    """The first episode of an instance leaves its mark on all that follow."""
+
+    _mark: np.float32 | None = None
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        if self._mark is None:
+            self._mark = self._state[2] / 10
+        self._state[2] += self._mark
+        return self._seen(), info
+
+
 class Alike(Sound):
     def reset(self, **kwargs: Any) -> Any:
         _, info = super().reset(**kwargs)

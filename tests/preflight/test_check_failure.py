@@ -42,6 +42,7 @@ def test_the_same_number_is_met_again(tmp_path, event):
     assert replay_failure(dump, lines.append)
     (line,) = lines
     assert line.startswith(f"step {step}, after action ") and line.endswith(f"is {number}")
+    assert not replay_failure(dump.model_copy(update={"value": "1e39"}), lines.append)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")

@@ -10,6 +10,7 @@ from algorithm.app.report.compare import comparison, file_stem, matching_names, 
 from algorithm.app.report.curves import Series
 from algorithm.app.report.experiments import Experiment, first_step_at, grouped, level_of, mean_over
 from algorithm.app.report.facts import Facts
+from algorithm.app.report.settings import differences
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError
 from main import main
@@ -141,6 +142,12 @@ def test_runs_without_evaluations_have_a_page_without_picture():
 def test_equal_configurations_are_said_to_be_equal():
     page = read(comparison(grouped(facts_of("a", "b"))))
     assert "All runs have the same configuration, but for their seeds." in page.shown
+
+
+def test_settings_that_nobody_has_set_are_no_differences():
+    found = {one.key: one.values for one in differences([one.config for one in facts_of("a", "b")])}
+    assert found["sac_config.tau"] == ("0.02", "0.02", "0.01")
+    assert "sac_config.gamma" not in found
 
 
 def test_runs_that_never_meet_are_compared_as_far_as_they_can_be():

@@ -99,11 +99,10 @@ def test_the_spread_follows_the_steps():
         assert target.spread.shape == (2 * (5 - 1), 4, 1)
         torch.testing.assert_close(target.spread.mean(0), torch.zeros(4, 1), atol=1e-6, rtol=0)
         assert widths[2] == 0 and (widths[[0, 1, 3]] > 0).all()
-        if n == 3:  # the same bootstrap states with γ = 1
-            whole = small_sac(n_step=n, use_n_step_is=False, gamma=1.0, **HEADS["quantile"])
-            other = learning_target(whole, batch)
-            ratio = target.spread[:, [0, 1], 0] / other.spread[:, [0, 1], 0]
-            torch.testing.assert_close(ratio, torch.tensor([0.9, 0.9**3]).expand_as(ratio))
+        whole = small_sac(n_step=n, use_n_step_is=is_used, gamma=1.0, **HEADS["quantile"])
+        other = learning_target(whole, batch)  # the same bootstrap states with γ = 1
+        ratio = target.spread[:, [0, 1], 0] / other.spread[:, [0, 1], 0]
+        torch.testing.assert_close(ratio, torch.tensor([0.9, 0.9**n]).expand_as(ratio))
 
 
 def test_v_trace_has_the_spread_of_one_step():

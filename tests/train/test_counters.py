@@ -7,6 +7,7 @@ import json
 import pytest
 
 from algorithm.agents.roles import Episode
+from algorithm.config.schema import BaseConfig
 from algorithm.core.data import State
 from algorithm.evaluation.evaluate import Performance
 from algorithm.train.counters import MAX_EPISODES, SHOWN_RETURNS, Counters, overall
@@ -31,6 +32,12 @@ def test_episodes_are_kept_until_the_next_summary_and_their_returns_a_while_long
     )
     counters.add([Episode("a", 0, float(i), 1) for i in range(30)])
     assert list(counters.returns) == [float(i) for i in range(30 - SHOWN_RETURNS, 30)]
+
+
+def test_a_run_ends_at_its_limit_and_not_before():
+    counters = some()  # at step 60 and iteration 3
+    assert not counters.ends(BaseConfig(max_step=61, max_iter=4), None)
+    assert list(counters.ends(BaseConfig(max_step=60, max_iter=3), None)) == ["max_step", "max_iter"]
 
 
 def test_the_best_evaluation_is_the_first_of_the_highest():

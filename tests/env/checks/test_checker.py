@@ -93,6 +93,8 @@ FAULTS = [
     (toys.Brief, "episodes length", NOTE, "lasts 2 steps"),
     (toys.Unseeded, "seeds repeat", WARNING, "a resumed run is not exact"),
     (toys.Remembering, "seeds repeat", WARNING, "a resumed run is not exact"),
+    (toys.Individual, "seeds repeat", WARNING, "a resumed run is not exact"),
+    (toys.Imprinted, "seeds repeat", WARNING, "a resumed run is not exact"),
     (toys.Borrowing, "seeds generator", WARNING, "the random numbers of the whole process: random"),
     (toys.Leaky, "cost growth", WARNING, "memory grows: 1,0"),
     (toys.Opening, "cost growth", WARNING, "11 open files more"),

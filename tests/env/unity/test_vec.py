@@ -17,7 +17,7 @@ from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
 from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.unity.player import PlayerEnd, PlayerError
-from algorithm.env.unity.seat import UnityOptions
+from algorithm.env.unity.seat import AgentNumbers, UnityOptions
 from algorithm.env.unity.vec import UnityVecEnv
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDumps
@@ -319,6 +319,14 @@ def test_several_teams_keep_their_numbers(stage: Stage) -> None:
     start = {name: ([(k, 1, 0)], ()) for k, name in enumerate(teams)}
     stage.add(start, specs=[behaviour(name) for name in teams])
     assert list(Env(behaviours=("Ball",)).specs) == teams
+
+
+def test_an_agent_has_its_number_again_unless_that_is_taken_or_excluded() -> None:
+    numbers, (one, other) = AgentNumbers(), ((0, BALL, 7), (0, BALL, 8))
+    assert [numbers.take(one), numbers.take(other)] == [0, 1]
+    numbers.release([0, 1])
+    assert numbers.take(other) == 1
+    assert numbers.take(one, but=[0]) == 2, "a saved run knows another agent by the number 0"
 
 
 def test_a_resumed_run_ends_all_saved_episodes(stage: Stage) -> None:
