@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from algorithm.agents import config as shared
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
+    from algorithm.agents.base import Family
     from algorithm.agents.behaviour_config import BehaviourConfig
-    from algorithm.agents.roles import Family
     from algorithm.core.panels import Panel
 
 FAMILIES: dict[str, str] = {

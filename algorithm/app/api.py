@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
-from algorithm.agents.roles import Agent
 from algorithm.app.cli.flag_types import HUB, is_export
 from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.app.console.output import open_console

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
-from algorithm.agents.roles import Agent, Episode
+from algorithm.agents.roles import Episode
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import open_console
 from algorithm.app.sharing.opening import found

@@ -15,11 +15,11 @@ from pydantic.fields import FieldInfo
 from typing_extensions import override
 
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
+from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
 from algorithm.agents.registry import FAMILIES, contradictions
 from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.rules import WORTH, planned_updates
 from algorithm.core.fields import (
     Block,
     Contradiction,

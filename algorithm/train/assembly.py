@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import torch
 
+from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Agent, MakeReplay
+from algorithm.agents.roles import AgentInputs, MakeReplay
 from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
@@ -213,7 +214,7 @@ def make_agents(
         if isinstance(networks, Path):  # a learner may have made no environment
             extend_path(loaded.env_dir)
         use_folder(loaded.env_dir, *(word for entry in config.run.extensions for word in entry))
-        agents[name] = family(config).make_agent(
+        inputs = AgentInputs(
             spec,
             config,
             nn_file=networks,
@@ -225,6 +226,7 @@ def make_agents(
             make_replay=make_replay,
             demonstrations=demos,
         )
+        agents[name] = family(config).make_agent(inputs)
     modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
     set_matmul_precision(loaded.config.run.matmul_precision, modules, device)
     return agents

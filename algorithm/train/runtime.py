@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from algorithm.agents.roles import Agent, Collector, MakeReplay
+from algorithm.agents.base import Agent
+from algorithm.agents.roles import Collector, MakeReplay
 from algorithm.config.schema import BaseConfig
 from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch

@@ -12,8 +12,8 @@ from typing import Literal
 
 import torch
 
+from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
-from algorithm.agents.roles import Agent
 from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.app.cli.train import notices as notices_of
 from algorithm.app.console.output import close_logging, open_console, setup_logging

@@ -27,7 +27,7 @@ def losses(agent, collector):
     """Log ratios and values of a rollout."""
     while agent._num_new < agent._size:
         collector.step()
-    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    batch = agent.replay.chains(np.sort(np.concatenate(agent._new)))
     learner = agent.learner
     part = {}
     learner._step = lambda minibatch, *, first: part.update(one=minibatch) or {}

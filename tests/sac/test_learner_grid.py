@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from algorithm.agents.config import NnConfig
-from algorithm.agents.sac.agent import SacAgent
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.budget import MemoryBudget
 from algorithm.runs.logs.metrics import METRICS
-from tests.batches import CPU
+from tests.batches import CPU, sac_agent
 from tests.extensions.test_grid import (
     ACTIONS,
     ENCODERS,
@@ -77,7 +76,7 @@ def make_agent(row, seed):
         sac_config=SacConfig(**{"start_step": 0, "batch_size": 16, **options}),
         nn_config=NnConfig(rep={"dense_n": 8, "dense_depth": 1}, q=nets, policy=nets),
     )
-    return SacAgent(
+    return sac_agent(
         AgentSpec(OBSERVATIONS["vector"], spec), config, nn_file=None, behaviour="x", seed=seed, device=CPU,
         memory=MemoryBudget(free=10**9),
     )  # fmt: skip
@@ -89,7 +88,7 @@ def train(agent, rng):
         for segment in segments(agent, rng, range(10 * step, 10 * step + 6)):
             agent.add(segment)
         agent.learn(step)
-    assert agent.sac.updates >= 2 and agent.sac.skipped == 0
+    assert agent.learner.updates >= 2 and agent.learner.skipped == 0
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     batch = one.replay.windows(one.replay.spread(16))
     for _ in range(2):  # a turn of the policy is among them
         for agent in (one, other):
-            agent.sac.update(batch)
+            agent.learner.update(batch)
     assert_alike(one, other)
 
 

@@ -135,7 +135,7 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
         agents = assembly.make_agents(loaded, env.specs, folder, device, memory=session.MemoryBudget())
         assembly.load_networks_into(agents, saved)
     for name, agent in agents.items():
-        for key, value in agent.sac.tensors()["model"].items():
+        for key, value in agent.learner.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
         with safe_open(path / f"{name}/model.safetensors", "pt") as file:
             assert file.metadata() == {"trained": json.dumps(sorted(agent.trained()))}

@@ -13,17 +13,65 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.actions.discrete import DiscretePolicy, MeanQ
-from algorithm.actions.parts import ActionParts, make_parts
+from algorithm.actions.parts import make_parts
+from algorithm.agents.off_policy.variant import Heads
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.temperature import FixedTemperature, LearnedTemperature, Temperature
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
-from algorithm.ops.sac import policy_loss
+from algorithm.ops.sac import policy_loss, temperature_loss
 from algorithm.ops.shapes import masked_mean
 
 SATURATED = 0.99
 """Size of a component of u from which it counts as saturated: the gradient of tanh is below 0.02."""
+
+
+class Temperature(Protocol):
+    """α of one action part."""
+
+    @property
+    def alpha(self) -> Tensor:
+        """exp(log α), a scalar without gradient."""
+
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
+        """Return the scalar loss of α; entropy [P] without gradient, target one number or [P], share [P]."""
+
+
+class FixedTemperature(nn.Module):
+    """A constant α (``use_auto_alpha: false``)."""
+
+    log_alpha: Tensor
+
+    def __init__(self, init_log_alpha: float) -> None:
+        super().__init__()
+        self.register_buffer("log_alpha", torch.tensor(init_log_alpha))
+
+    @property
+    def alpha(self) -> Tensor:
+        """exp(log α), a scalar."""
+        return self.log_alpha.exp()
+
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
+        """Return zero: nothing is learned."""
+        return torch.zeros_like(self.log_alpha)
+
+
+class LearnedTemperature(nn.Module):
+    """α adjusted so that the policy's entropy reaches its target (arXiv 1812.05905, section 5)."""
+
+    def __init__(self, init_log_alpha: float) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor(init_log_alpha))
+
+    @property
+    def alpha(self) -> Tensor:
+        """exp(log α), a scalar without gradient."""
+        return self.log_alpha.detach().exp()
+
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
+        """Return ``log α · mean(H − H̄)``."""
+        return temperature_loss(self.log_alpha, entropy, target, share)
 
 
 class ContinuousHead(Protocol):
@@ -31,15 +79,12 @@ class ContinuousHead(Protocol):
 
     def bonus(self, logp: Tensor) -> Tensor:
         """Return this part's term of h(s), [P]: −α log π(u|s)."""
-        ...
 
     def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Return scalar losses ``policy`` and ``alpha``; logp, value, share [P]."""
-        ...
 
     def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
         """Return values to log, scalars or [..., P], without gradient."""
-        ...
 
 
 class DiscreteHead(Protocol):
@@ -47,23 +92,18 @@ class DiscreteHead(Protocol):
 
     def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
         """Return Q(s, a) [..., P] of flat actions [P, A]."""
-        ...
 
     def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
         """Return R(q, π) [..., P]: a state's value under the discrete part of π, without gradient to π."""
-        ...
 
     def bonus(self, choice: DiscretePolicy) -> Tensor | float:
         """Return this part's term of h(s), [P]: α mean_b H(π_b) with soft targets, else 0."""
-        ...
 
     def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Return scalar losses ``policy`` and ``alpha``; q [P, N] without gradient, share [P]."""
-        ...
 
     def metrics(self, choice: DiscretePolicy) -> dict[str, Tensor]:
         """Return values to log, scalars or [..., P], without gradient."""
-        ...
 
 
 class TanhNormalHead(nn.Module):
@@ -204,43 +244,49 @@ class NoBranchesHead(GreedyHead):
         return q.squeeze(-1)
 
 
-class ActionHeads(nn.Module):
+class ActionHeads(Heads):
     """Both parts of an agent's action with their heads.
 
     One u per state is drawn and shared by all terms. Outputs q [..., P, N] come from critics that were given
     u: discrete outputs are conditioned on the continuous action (arXiv 1912.11077).
     """
 
-    discrete: DiscreteHead
-    continuous: ContinuousHead
-    learns: bool  # there is a policy to learn
-
-    def __init__(self, parts: ActionParts, discrete: DiscreteHead, continuous: ContinuousHead) -> None:
+    def __init__(
+        self, action: ActionSpec, config: SacConfig, discrete: DiscreteHead, continuous: ContinuousHead
+    ) -> None:
         super().__init__()
-        self.parts = parts
+        self.parts = make_parts(action, greedy_branches=config.discrete_dqn_like)
         self.discrete, self.continuous = discrete, continuous
         self.learns = isinstance(discrete, CategoricalHead) or isinstance(continuous, TanhNormalHead)
+        self.learning_rate = config.alpha_learning_rate
+        self.words = ["learned α" if config.use_auto_alpha else "fixed α"]
+        if config.discrete_dqn_like and action.branches:
+            self.words.append(f"greedy branches, ε {config.discrete_dqn_epsilon:g}")
+        elif config.discrete_dqn_like:
+            self.notices = [f"{RUN_BLOCK}.discrete_dqn_like has no effect: there is no discrete action"]
 
+    @override
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a fresh continuous action u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
         return self.parts.continuous.sample(policy, noise)
 
+    @override
     def choose(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
-        """Return the discrete part of the policy; ``mean_q`` is called only by parts that choose by value."""
         return self.parts.discrete.distribution(policy, mask, mean_q)
 
+    @override
     def entropy_bonus(self, choice: DiscretePolicy, logp: Tensor) -> Tensor:
         """Return h(s) [P] = α_d mean_b H(π_b) − α_c log π_c(u); the first term only with soft targets."""
         return self.continuous.bonus(logp) + self.discrete.bonus(choice)
 
+    @override
     def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
-        """Return Q(s, a) [..., P] of flat actions [P, A]."""
         return self.discrete.q_of_action(q, action)
 
+    @override
     def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
-        """Return R(q, π) [..., P], the outputs reduced over the discrete part of the policy."""
         return self.discrete.expected(q, choice)
 
+    @override
     def log_ratio(
         self, policy: HybridAction, mask: Tensor, action: Tensor, z: Tensor, behaviour_logp: Tensor
     ) -> Tensor:
@@ -248,17 +294,15 @@ class ActionHeads(nn.Module):
         continuous = self.parts.continuous.log_ratio(policy, z, behaviour_logp)
         return continuous + self.parts.discrete.log_ratio(policy, mask, action, behaviour_logp)
 
+    @override
     def losses(self, choice: DiscretePolicy, logp: Tensor, q: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return policy and temperature loss by name, each the sum over the parts; empty without either.
-
-        logp [P] is that of the fresh u, with gradient; q [P, N] has gradient to u only. share [P] is each
-        position's part of its window's mean. The two losses share no parameter.
-        """
+        """Return policy and temperature loss by name, each the sum over the parts; empty without either."""
         losses = self.continuous.losses(logp, self.expected(q, choice), share)
         for name, loss in self.discrete.losses(choice, q.detach(), share).items():
             losses[name] = losses[name] + loss if name in losses else loss
         return losses
 
+    @override
     def metrics(self, choice: DiscretePolicy, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
         """Return entropies, temperatures and saturation: scalars or [..., P], without gradient."""
         return {**self.discrete.metrics(choice), **self.continuous.metrics(u, logp)}
@@ -281,5 +325,4 @@ def make_heads(action: ActionSpec, config: SacConfig) -> ActionHeads:
     continuous: ContinuousHead = NoContinuousHead()
     if action.continuous:
         continuous = TanhNormalHead(temperature(), -config.target_c_alpha * action.continuous)
-    parts = make_parts(action, greedy_branches=config.discrete_dqn_like)
-    return ActionHeads(parts, discrete, continuous)
+    return ActionHeads(action, config, discrete, continuous)

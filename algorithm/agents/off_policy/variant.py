@@ -1,0 +1,94 @@
+"""The part of an off-policy algorithm that is its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.actions.discrete import DiscretePolicy, MeanQ, NoBranches
+from algorithm.actions.parts import ActionParts
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.core.spec import ActionSpec
+from algorithm.nn.distributions import HybridAction
+
+
+class Heads(nn.Module, ABC):
+    """Meaning of a policy to critics, and its losses. Positions P are flattened batches of states.
+
+    What is not abstract here is of a continuous action alone, without a bonus. Parameters are what is learned
+    besides the networks, such as temperatures.
+
+    learning_rate: of the parameters; None: as of the networks
+    learns:        there is a policy to learn
+    slow_policy:   targets come from a slow copy of the policy, which sees the states of target networks
+    climbed:       critics that the policy climbs; None: all
+    words, notices: on the algorithm and on its keys without effect, for the start screen
+    """
+
+    learning_rate: float | None = None
+    learns = True
+    slow_policy = False
+    climbed: list[int] | None = None
+    words: Sequence[str] = ()
+    notices: Sequence[str] = ()
+
+    @abstractmethod
+    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a fresh continuous action u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
+
+    @abstractmethod
+    def losses(self, choice: DiscretePolicy, logp: Tensor, q: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Return scalar losses by name, which share no parameter; empty without any.
+
+        logp [P] is that of the fresh u, with gradient; q [P, N] has gradient to u only. share [P] is each
+        position's part of its window's mean.
+        """
+
+    @abstractmethod
+    def metrics(self, choice: DiscretePolicy, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
+        """Return values to log: scalars or [..., P], without gradient."""
+
+    def ahead(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the continuous action of targets and its log-density; see :meth:`sample`."""
+        return self.sample(policy, noise)
+
+    def choose(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return the discrete part of the policy; ``mean_q`` is called only by parts that choose by value."""
+        return NoBranches().distribution(policy, mask, mean_q)
+
+    def entropy_bonus(self, choice: DiscretePolicy, logp: Tensor) -> Tensor:
+        """Return h(s) [P], which a target adds to the value of a state."""
+        return torch.zeros_like(logp)
+
+    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
+        """Return Q(s, a) [..., P] of a critic's outputs [..., P, N] and flat actions [P, A]."""
+        return q.squeeze(-1)
+
+    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
+        """Return R(q, π) [..., P], the outputs reduced over the discrete part of the policy."""
+        return q.squeeze(-1)
+
+    def log_ratio(
+        self, policy: HybridAction, mask: Tensor, action: Tensor, z: Tensor, behaviour_logp: Tensor
+    ) -> Tensor:
+        """Return the joint log π(a|s)/μ(a|s) [...] of stored actions, for V-trace."""
+        raise NotImplementedError("this policy has no density")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One off-policy algorithm.
+
+    keys:       shared keys of a configuration, as the algorithm means them
+    make_heads: of an action space
+    make_parts: ways to draw actions; the last argument: with exploration
+    """
+
+    keys: Callable[[BehaviourConfig], OffPolicyConfig]
+    make_heads: Callable[[ActionSpec, BehaviourConfig], Heads]
+    make_parts: Callable[[ActionSpec, BehaviourConfig, bool], ActionParts]
