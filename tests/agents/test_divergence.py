@@ -206,7 +206,7 @@ def train(agent: OffPolicyAgent, rollout: LocalCollector, steps: int) -> None:
 
 def all_finite(agent: OffPolicyAgent) -> bool:
     priorities = agent.replay._sampler.tree.leaves if hasattr(agent.replay._sampler, "tree") else np.zeros(1)
-    tensors = [*weights(agent.sac).values(), *agent.learner.tensors()["optim"].values()]
+    tensors = [*weights(agent.learner).values(), *agent.learner.tensors()["optim"].values()]
     return bool(np.isfinite(priorities).all()) and all(torch.isfinite(t).all() for t in tensors)
 
 
@@ -226,7 +226,7 @@ def test_training_survives_an_extreme_number(place, number, options):
     train(agent, rollout, 36)
     assert agent._guard.skipped == 0 < agent.learner.updates
     train(agent, rollout, 75)
-    before, skipped = weights(agent.sac), agent._guard.skipped
+    before, skipped = weights(agent.learner), agent._guard.skipped
     train(agent, rollout, 84)
     stored = agent.replay.windows(agent.replay.spread(500))
     extreme = stored.reward if place == "reward" else stored.obs["obs"]
@@ -236,7 +236,7 @@ def test_training_survives_an_extreme_number(place, number, options):
         assert 0 < skipped <= agent._guard.skipped < agent.learner.updates
         assert f"|{'reward' if place == 'reward' else 'observation'}| up to" in told.lines[0]
     assert all_finite(agent)
-    after = weights(agent.sac)
+    after = weights(agent.learner)
     assert any(not torch.equal(after[name], value) for name, value in before.items())
     values = agent.metrics(84)
     assert values["optim/skipped"] == agent._guard.skipped
@@ -311,7 +311,7 @@ def test_extreme_rewards_everywhere_roll_back_to_the_checkpoint_and_then_end_the
     assert caught.value.exit_code == 5 and "1e+30" in str(caught.value)
     assert told.rollbacks == ROLL_BACKS and seen[0] is False
     assert agent._guard.skipped == EXTREME_PATIENCE * (ROLL_BACKS + 1)
-    for name, value in weights(agent.sac).items():
+    for name, value in weights(agent.learner).items():
         if ".q." in name:
             assert torch.equal(value, saved["model"][name]), "critics never moved since"
     assert all_finite(agent)

@@ -172,14 +172,14 @@ def tensors_of(sac):
 
 def continued(one, other):
     """Load the state of one agent into another."""
-    saved = {file: {k: v.clone() for k, v in part.items()} for file, part in one.sac.tensors().items()}
-    other.sac.load_tensors(saved, one.sac.updates)
+    saved = {file: {k: v.clone() for k, v in part.items()} for file, part in one.learner.tensors().items()}
+    other.learner.load_tensors(saved, one.learner.updates)
     other.load_state(copied(one.state()))
 
 
 def assert_alike(one, other):
     """Compare all tensors, which must be finite, and the next actions."""
-    after, expected = tensors_of(other.sac), tensors_of(one.sac)
+    after, expected = tensors_of(other.learner), tensors_of(one.learner)
     assert after.keys() == expected.keys()
     for name, value in expected.items():
         assert value.isfinite().all() and torch.equal(value, after[name]), name
@@ -214,7 +214,7 @@ def test_what_is_trained_is_what_lies_in_an_optimisers_storage(row):
 )
 def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     one, other = make_agent(row, 1), make_agent(row, 2)
-    assert len(one.sac.extensions) >= {"none": 0, "all": 4}.get(row[0], 1)
+    assert len(one.learner.extensions) >= {"none": 0, "all": 4}.get(row[0], 1)
     train(one, np.random.default_rng(0))
     assert all(np.isfinite(v) for v in one.metrics(2).values()) and set(one.metrics(2)) <= set(METRICS)
     act(one, np.random.default_rng(1))

@@ -114,7 +114,7 @@ def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 3
         return ids[-1]
 
     agent.replay.add_steps = add
-    while agent._num_new < agent._size:
+    while agent._ring._num_new < agent._ring.size:
         collector.step()
     batch = agent.replay.chains(np.sort(np.concatenate(ids)))
     rows = {one: row for row, one in enumerate(batch.ids[:, 0].tolist())}

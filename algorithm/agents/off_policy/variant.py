@@ -16,6 +16,9 @@ from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 
+SATURATED = 0.99
+"""Size of a component of u from which it counts as saturated: the gradient of tanh is below 0.02."""
+
 
 class Heads(nn.Module, ABC):
     """Meaning of a policy to critics, and its losses. Positions P are flattened batches of states.

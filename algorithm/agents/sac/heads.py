@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from algorithm.actions.discrete import DiscretePolicy, MeanQ
 from algorithm.actions.parts import make_parts
-from algorithm.agents.off_policy.variant import Heads
+from algorithm.agents.off_policy.variant import SATURATED, Heads
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import ActionSpec
@@ -22,9 +22,6 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
 from algorithm.ops.sac import policy_loss, temperature_loss
 from algorithm.ops.shapes import masked_mean
-
-SATURATED = 0.99
-"""Size of a component of u from which it counts as saturated: the gradient of tanh is below 0.02."""
 
 
 class Temperature(Protocol):
