@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 from algorithm.agents.config import NnConfig
+from algorithm.agents.off_policy.agent import OffPolicyAgent
+from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.family import SAC
+from algorithm.agents.td3.family import TD3
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.budget import MemoryBudget
 from algorithm.runs.logs.metrics import METRICS
-from tests.batches import CPU, sac_agent
+from tests.batches import CPU
 from tests.extensions.test_grid import (
     ACTIONS,
     ENCODERS,
@@ -51,20 +55,21 @@ REPLAYS = {
     "fresh": {"use_replay_buffer": False, "use_priority": False},
     "slow encoder": {"encoder_learning_rate": 1e-4, "use_normalization": False},
 }
-FACTORS = HEADS, NORMS, TARGETS, CRITICS, ACTIONS, ENCODERS, REPLAYS
+VARIANTS = {"SAC": SAC, "TD3": TD3}
+FACTORS = HEADS, NORMS, TARGETS, CRITICS, ACTIONS, ENCODERS, REPLAYS, VARIANTS
 SMALL = {"dense_n": 8, "dense_depth": 1}
 
 
 def can_be(row):
-    """Only a batch norm makes target networks dispensable."""
-    return row[2] == "target" or row[1].startswith("batch")
+    """Only a batch norm makes target networks dispensable; TD3 has continuous actions."""
+    return (row[2] == "target" or row[1].startswith("batch")) and (row[7] == "SAC" or row[4] == "continuous")
 
 
 ROWS = covering_rows(FACTORS, can_be)
 
 
 def make_agent(row, seed):
-    head, norm, target, critics, action, encoder, replay = (
+    head, norm, target, critics, action, encoder, replay, variant = (
         choices[name] for choices, name in zip(FACTORS, row, strict=True)
     )
     spec, action_options = action
@@ -76,10 +81,11 @@ def make_agent(row, seed):
         sac_config=SacConfig(**{"start_step": 0, "batch_size": 16, **options}),
         nn_config=NnConfig(rep={"dense_n": 8, "dense_depth": 1}, q=nets, policy=nets),
     )
-    return sac_agent(
+    inputs = AgentInputs(
         AgentSpec(OBSERVATIONS["vector"], spec), config, nn_file=None, behaviour="x", seed=seed, device=CPU,
         memory=MemoryBudget(free=10**9),
     )  # fmt: skip
+    return OffPolicyAgent(variant, inputs)
 
 
 def train(agent, rng):
@@ -116,5 +122,7 @@ def test_every_pair_that_can_be_is_there():
     seen = set().union(*map(pairs, ROWS))
     for (i, one), (j, other) in combinations(enumerate(FACTORS), 2):
         missing = {((i, a), (j, b)) for a, b in product(one, other)} - seen
-        assert missing <= {((1, norm), (2, "no target")) for norm in ("none", "layer", "residual")}
+        discrete = {((4, action), (7, "TD3")) for action in ACTIONS if action != "continuous"}
+        no_norm = {((1, norm), (2, "no target")) for norm in ("none", "layer", "residual")}
+        assert missing <= no_norm | discrete
     assert len(ROWS) <= 60 and len(set(ROWS)) == len(ROWS)
