@@ -16,7 +16,7 @@ from algorithm.agents.off_policy.values import LearningTarget, with_values
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.family import SAC
-from algorithm.agents.sac.heads import make_heads
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import Networks, load_networks
@@ -106,7 +106,7 @@ class Sac(OffPolicyLearner):
     """Learner with the heads of Soft Actor-Critic."""
 
     def __init__(self, spec, networks, config, **more):
-        super().__init__(spec, networks, config, make_heads(spec.action, config), **more)
+        super().__init__(spec, networks, config, ActionHeads(spec.action, config), **more)
 
 
 def sac_agent(spec, config, **inputs) -> OffPolicyAgent:

@@ -7,14 +7,14 @@ from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.off_policy.agent import off_policy_family
 from algorithm.agents.off_policy.variant import Heads, Variant
 from algorithm.agents.sac.config import sac_keys
-from algorithm.agents.sac.heads import make_heads
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.agents.sac.health import WATCHED, make_rules
 from algorithm.agents.sac.metrics import READOUTS
 from algorithm.core.spec import ActionSpec
 
 
 def _heads(action: ActionSpec, config: BehaviourConfig) -> Heads:
-    return make_heads(action, sac_keys(config))
+    return ActionHeads(action, sac_keys(config))
 
 
 def _parts(action: ActionSpec, config: BehaviourConfig, exploring: bool) -> ActionParts:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import override
 
-from algorithm.actions.discrete import DiscretePolicy
+from algorithm.actions.discrete import DiscretePolicy, NoBranches
+from algorithm.actions.parts import ActionParts
 from algorithm.agents.off_policy.variant import SATURATED, Heads
 from algorithm.agents.td3.acting import Deterministic
 from algorithm.agents.td3.config import Td3Config
@@ -21,7 +22,7 @@ class DeterministicHeads(Heads):
     slow_policy = True
 
     def __init__(self, action: ActionSpec, own: Td3Config) -> None:
-        super().__init__()
+        super().__init__(action, ActionParts(NoBranches(), Deterministic(own.exploration_noise)))
         if action.branches:
             raise UsageError(
                 "TD3 is for continuous actions alone",
@@ -30,14 +31,8 @@ class DeterministicHeads(Heads):
                 fix="set algorithm: SAC, PPO or A2C",
             )
         self.climbed = [0]
-        self._policy = Deterministic(own.exploration_noise)
         self._std, self._clip = own.target_noise, own.target_noise_clip
         self.words = [f"noise {own.exploration_noise:g}, of targets {own.target_noise:g}"]
-
-    @override
-    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return u = tanh(m) [P, A_c] and zeros [P]."""
-        return self._policy.sample(policy, noise)
 
     @override
     def ahead(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
