@@ -114,7 +114,7 @@ def broadcast(size: int, *, processes: int, clients: int, seconds: float) -> Ans
     def update() -> None:
         batch = replay.sample()
         assert batch is not None, "the replay is full"
-        replay.feedback(agent.sac.update(batch))
+        replay.feedback(agent.learner.update(batch))
 
     with Receiver("short", make_replay(SAMPLES["short"].spec, capacity=1000)) as receiver:
         receiver.grow("fetch", processes, clients)

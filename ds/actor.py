@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from algorithm.agents.networks import pick_device
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Acting
+from algorithm.agents.roles import Acting, ActingInputs
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.cli.train import notices
 from algorithm.app.console.output import close_logging, logged, open_console, setup_logging
@@ -245,13 +245,15 @@ class _Work:
             make_acting = family(config).make_acting
             assert make_acting is not None, "its learner has refused to start"
             made[name] = make_acting(
-                spec,
-                with_noise(config, self.welcome.slot),
-                nn_file=nn_file(config, self.loaded.env_dir),
-                behaviour=name,
-                run_seed=self.welcome.seed,
-                own_seed=seed,
-                device=device,
+                ActingInputs(
+                    spec,
+                    with_noise(config, self.welcome.slot),
+                    nn_file=nn_file(config, self.loaded.env_dir),
+                    behaviour=name,
+                    seed=self.welcome.seed,
+                    own_seed=seed,
+                    device=device,
+                )
             )
         modules = [part for acting in made.values() for part in acting.parts.values()]
         set_matmul_precision(self.loaded.config.run.matmul_precision, modules, device)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Agent, Collector, MakeReplay, RemoteLimits
+from algorithm.agents.roles import Collector, MakeReplay, RemoteLimits
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.play import play
 from algorithm.app.resume import resume

@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from ds.parameters import ParameterStore
 
 CHUNK = 2**20

@@ -6,10 +6,17 @@ from collections.abc import Mapping
 
 import torch
 
+from algorithm.actions.actor import Actor
+from algorithm.actions.parts import make_parts
+from algorithm.agents.off_policy.acting import new_actor
+from algorithm.agents.off_policy.agent import OffPolicyAgent
+from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.values import LearningTarget, with_values
+from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
-from algorithm.agents.sac.values import LearningTarget, with_values
+from algorithm.agents.sac.family import SAC
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import Networks, load_networks
@@ -93,6 +100,25 @@ def random_onehot(spec: AgentSpec, mask: torch.Tensor, *, generator: torch.Gener
         for where in spec.action.branch_slices
     ]
     return torch.cat([scores[..., :0], *parts], -1)
+
+
+class Sac(OffPolicyLearner):
+    """Learner with the heads of Soft Actor-Critic."""
+
+    def __init__(self, spec, networks, config, **more):
+        super().__init__(spec, networks, config, ActionHeads(spec.action, config), **more)
+
+
+def sac_agent(spec, config, **inputs) -> OffPolicyAgent:
+    """Return an agent of Soft Actor-Critic; inputs: of :class:`AgentInputs`."""
+    return OffPolicyAgent(SAC, AgentInputs(spec, config, **inputs))
+
+
+def sac_actor(spec, model, config, *, exploring, **more) -> Actor:
+    """Return an actor of Soft Actor-Critic; config: ``sac_config``."""
+    epsilon = config.discrete_dqn_epsilon if exploring else 0.0
+    parts = make_parts(spec.action, greedy_branches=config.discrete_dqn_like, epsilon=epsilon)
+    return new_actor(spec, model, config, parts, exploring=exploring, **more)
 
 
 def small_networks(

@@ -7,6 +7,11 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from algorithm.agents import registry
+
+FAMILIES = tuple(dict.fromkeys(registry.FAMILIES.values()))
+"""Folders of the algorithm families."""
+
 ORDER = (
     "algorithm.core.errors",
     "algorithm.core.plugins",
@@ -32,8 +37,8 @@ ORDER = (
     "algorithm.extensions",
     "algorithm.actions",
     "algorithm.agents",
-    "algorithm.agents.sac",
-    "algorithm.agents.on_policy",
+    "algorithm.agents.off_policy",
+    *FAMILIES,
     "algorithm.agents.registry",
     "algorithm.env",
     "algorithm.demos",
@@ -60,9 +65,6 @@ ORDER = (
     "main",
 )
 """Each may import only from its left."""
-
-FAMILIES = ("algorithm.agents.sac", "algorithm.agents.on_policy")
-"""Folders of the algorithm families."""
 
 FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.core.fields")
 OWN = ("algorithm", "asac", "ds", "envs", "main", "main_ds", "tests", "benchmarks")

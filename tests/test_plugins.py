@@ -16,8 +16,10 @@ import torch
 
 import asac
 from algorithm.agents.config import RewardSignals
-from algorithm.agents.sac.acting import make_acting
+from algorithm.agents.off_policy.acting import make_acting
+from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.family import SAC
 from algorithm.config import ConfigError, load_config
 from algorithm.config.resume_rules import changes
 from algorithm.core import plugins
@@ -489,7 +491,8 @@ def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_a
     assembly = Assembly(loaded=loaded, device=CPU, faults=Faults(None), stack=ExitStack())
     (agent,) = assembly.agents({"default": SPEC}, there / "task").values()
     acting = make_acting(
-        SPEC, loaded.config, nn_file=None, behaviour="default", run_seed=1, own_seed=1, device=CPU
+        SAC,
+        ActingInputs(SPEC, loaded.config, nn_file=None, behaviour="default", seed=1, own_seed=1, device=CPU),
     )
     assert set(acting.parts) == set(agent.acting_parts()) == {"normaliser", "rep", "policy", "Choose"}
     (plugin,) = plugins_of(loaded, ["default"], there / "task")

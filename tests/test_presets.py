@@ -41,13 +41,15 @@ SMALL = (
     "sac_config.write_summary_per_step=200",
     "eval_config.per_step=200",
 )
+OFF_POLICY = (
+    "sac_config.start_step=100",
+    "sac_config.batch_size=16",
+    "sac_config.replay_ratio=0.05",
+    "replay_config.capacity=1000",
+)
 SMALL_BY_FAMILY = {
-    "SAC": (
-        "sac_config.start_step=100",
-        "sac_config.batch_size=16",
-        "sac_config.replay_ratio=0.05",
-        "replay_config.capacity=1000",
-    ),
+    "SAC": OFF_POLICY,
+    "TD3": OFF_POLICY,
     "PPO": ("ppo_config.rollout_step=4", "ppo_config.num_minibatch=2"),
     "A2C": ("a2c_config.rollout_step=2",),
 }

@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
-from algorithm.agents.roles import Agent, Episode
+from algorithm.agents.roles import Episode
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import open_console
 from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from algorithm.core.data import Float
 from algorithm.env.adapter import Adapter
 

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.report import write_report
 from algorithm.config.loader import LoadedConfig

@@ -15,11 +15,12 @@ from pydantic.fields import FieldInfo
 from typing_extensions import override
 
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
+from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
 from algorithm.agents.registry import FAMILIES, contradictions
 from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.rules import WORTH, planned_updates
+from algorithm.agents.td3.config import Td3Config
 from algorithm.core.fields import (
     Block,
     Contradiction,
@@ -281,6 +282,7 @@ class Config(Block):
     )
     ppo_config: PpoConfig = block(PpoConfig, "PPO alone.", by_behaviour=True, random=True)
     a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", by_behaviour=True, random=True)
+    td3_config: Td3Config = block(Td3Config, "TD3 alone.", by_behaviour=True, random=True)
     reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", by_behaviour=True)
     demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", by_behaviour=True)
     behavioral_cloning: BehavioralCloning = block(

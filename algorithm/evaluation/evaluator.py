@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.env.base import VecEnv

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from algorithm.config.loader import LoadedConfig, dump_config, overlaid, plain_config
 from algorithm.core.console import Console
 from algorithm.core.spec import AgentSpec

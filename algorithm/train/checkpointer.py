@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from algorithm.agents.base import Agent
 from algorithm.agents.divergence import diverged
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Agent
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from algorithm.agents.base import Family
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import WINDOW, History, Summary
-from algorithm.agents.roles import Family
 
 
 class HealthMonitor:

@@ -10,8 +10,9 @@ from types import MappingProxyType
 
 from torch import Tensor
 
+from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Agent, Collector
+from algorithm.agents.roles import Collector
 from algorithm.config.resume_rules import Change, table
 from algorithm.core.data import Array, State
 from algorithm.core.errors import StorageError

@@ -14,9 +14,8 @@ import torch
 from torch import nn
 
 from algorithm.agents.config import RewardSignals
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Context
@@ -25,7 +24,7 @@ from algorithm.extensions.prediction import Prediction, make_prediction
 from algorithm.nn.images import image_layouts
 from algorithm.nn.loader import load_networks
 from algorithm.nn.world import ImageDecoder
-from tests.batches import CPU, SMALL, random_batch, weights
+from tests.batches import CPU, SMALL, Sac, random_batch, weights
 
 NAMES = {"loss/transition", "loss/reward", "loss/observation"}
 MIXED = AgentSpec(

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.agents.sac.acting import new_actor
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config import ConfigError, load_config
 from algorithm.core.errors import ModelError
@@ -18,6 +17,7 @@ from algorithm.extensions.rnd import RND
 from algorithm.nn.distributions import TanhNormal
 from algorithm.nn.dynamics import ModelRND
 from tests.batches import CPU, SMALL, random_batch, small_sac
+from tests.batches import sac_actor as new_actor
 from tests.extensions.exploring import (
     MEMORIES,
     SPECS,

@@ -13,9 +13,8 @@ from torch import nn
 
 import algorithm.nn as m
 from algorithm.agents.config import RewardSignals
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions import atc
@@ -27,7 +26,7 @@ from algorithm.extensions.two_views import TwoViews, no_additional_loss
 from algorithm.nn.augment import Augmentation
 from algorithm.nn.loader import OPTIONAL, load_networks
 from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
-from tests.batches import CPU, random_batch, weights
+from tests.batches import CPU, Sac, random_batch, weights
 from tests.oracles import window_mean
 
 VECTOR = ObsSpec(("obs",), ((3,),), ("float32",))
@@ -236,8 +235,8 @@ def test_the_encoder_and_the_joint_parts_learn_and_the_policy_does_not():
         ctx = sac._encode(make_batch(sac))
         (extension,) = sac.extensions
         loss = extension.auxiliary_losses(ctx)["siamese"]
-        for step in sac._steps():
-            step[1].gradient.zero_()
+        for step in sac.optimisers().values():
+            step.gradient.zero_()
         loss.backward()
         assert sac.critics.step.gradient[sac.critics.encoder].any()
         assert not sac.critics.step.gradient[sac.critics.encoder.stop :].any()  # the critics

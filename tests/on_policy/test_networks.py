@@ -25,9 +25,9 @@ IMAGES = "algorithm.env.toys:ToyCatch-v0"
 
 def losses(agent, collector):
     """Log ratios and values of a rollout."""
-    while agent._num_new < agent._size:
+    while agent._ring._num_new < agent._ring.size:
         collector.step()
-    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    batch = agent.replay.chains(np.sort(np.concatenate(agent._ring._new)))
     learner = agent.learner
     part = {}
     learner._step = lambda minibatch, *, first: part.update(one=minibatch) or {}

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from algorithm.agents.behaviour_policy import BehaviourPolicy
-from algorithm.agents.sac.acting import new_actor
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.acting_model import ActingModel
@@ -17,6 +16,7 @@ from algorithm.nn.defaults import ModelPolicy
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.normalise import NoNormaliser
 from tests.batches import CPU, SMALL, random_batch, small_sac
+from tests.batches import sac_actor as new_actor
 from tests.extensions.exploring import SPECS, make_agent
 from tests.forwards import FORWARDS, SIZE
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.agents.sac.compiled_update import reason_against
+from algorithm.agents.off_policy.compiled_update import reason_against
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
 from algorithm.config.schema import Config
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn import defaults
@@ -20,7 +19,7 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.norm import WARM_UP, BatchNorm
 from algorithm.nn.protocols import Rep
 from main import main
-from tests.batches import CPU, SMALL, random_batch, small_sac, weights
+from tests.batches import CPU, SMALL, Sac, random_batch, small_sac, weights
 from tests.forwards import FORWARDS, SIZE, Plain
 
 BATCH = {"norm": "batch"}
@@ -286,7 +285,7 @@ def test_a_batch_that_is_not_finite_is_skipped(pure):
     ],
 )
 def test_why_not(monkeypatch, keys, max_step, reason):
-    monkeypatch.setattr("algorithm.agents.sac.compiled_update.shutil.which", lambda _: "/usr/bin/g++")
+    monkeypatch.setattr("algorithm.agents.off_policy.compiled_update.shutil.which", lambda _: "/usr/bin/g++")
     found = reason_against(SacConfig(**keys), CPU, extensions=(), max_step=max_step)
     assert found is None if reason is None else found.startswith(reason)
 
@@ -298,7 +297,7 @@ def test_convolutions_are_compiled_if_that_is_asked_for():
 
 
 def test_without_a_compiler_there_is_a_reason(monkeypatch):
-    monkeypatch.setattr("algorithm.agents.sac.compiled_update.shutil.which", lambda _: None)
+    monkeypatch.setattr("algorithm.agents.off_policy.compiled_update.shutil.which", lambda _: None)
     config = SacConfig(compile="on")
     assert "there is no C++ compiler" in reason_against(config, CPU, extensions=(), max_step=1)
     assert "object is not compiled" in reason_against(config, CPU, extensions=(object(),), max_step=1)

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.sac.acting import new_actor
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.data import Segment, SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.defaults import ModelQ
@@ -22,7 +20,8 @@ from algorithm.nn.loader import load_networks
 from algorithm.nn.memories import AttentionRep, RecurrentRep
 from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from tests.batches import CPU, random_batch, weights
+from tests.batches import CPU, Sac, random_batch, weights
+from tests.batches import sac_actor as new_actor
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2, 3), 2))
 MEMORIES = {

@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.passes import Joint, Separate
+from algorithm.agents.off_policy.passes import Joint, Separate
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.norm import EPSILON, MOMENTUM
-from tests.batches import SMALL, assert_resumes, random_batch, small_sac, weights
+from tests.batches import SMALL, Sac, assert_resumes, random_batch, small_sac, weights
 
 BATCH = {"norm": "batch"}
 CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False}

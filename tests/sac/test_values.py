@@ -7,22 +7,21 @@ import math
 import pytest
 import torch
 
-from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
-from algorithm.agents.sac.values import (
+from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.values import (
     CategoricalValues,
     LearningTarget,
     QuantileValues,
     make_values,
     with_values,
 )
+from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import load_networks
 from algorithm.nn.protocols import q_size
-from tests.batches import CPU, SMALL, learning_target, random_batch, small_sac, target_of, weights
+from tests.batches import CPU, SMALL, Sac, learning_target, random_batch, small_sac, target_of, weights
 
 HEADS = {
     "scalar": {},

@@ -136,7 +136,7 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
         assembly = Assembly(loaded=set_up(loaded)[0], device=CPU, faults=Faults(None), stack=stack)
         agents = assembly.players(TwoKinds().specs, folder, saved)
     for name, agent in agents.items():
-        for key, value in agent.sac.tensors()["model"].items():
+        for key, value in agent.learner.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
         with safe_open(path / f"{name}/model.safetensors", "pt") as file:
             assert file.metadata() == {"trained": json.dumps(sorted(agent.trained()))}

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.agents.sac.learner import Sac
 from algorithm.evaluation import evaluator
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, PREV, TRUNCATED
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
+from tests.batches import Sac
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
 from tests.runs.malice import flip_a_byte

@@ -61,6 +61,11 @@ quantiles:
   sac_config: {value_head: quantile, quantile_num: 5, weight_decay: 0.01, policy_update_per_step: 2}
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
+td3: # a slow policy, noise of targets, priorities
+  algorithm: TD3
+td3_memory:
+  inherited: rnn
+  algorithm: TD3
 ppo: # rollouts of 96 steps, checkpoints every 70
   algorithm: PPO
   base_config: {max_step: 560}
@@ -104,7 +109,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-QUICK = ("hybrid", "ppo_memory")
+QUICK = ("hybrid", "ppo_memory", "td3")
 """Sections of every run of the suite: a replay, rollouts with stored states."""
 
 

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from algorithm.actions.actor import Actor
-from algorithm.agents.sac.learner import Sac
 from algorithm.config import load_config_file
 from algorithm.runs import provenance
 from algorithm.runs.checkpoints.manager import CheckpointManager
@@ -23,6 +22,7 @@ from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.runtime import LocalRuntime
 from algorithm.train.trainer import Trainer
+from tests.batches import Sac
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run
 from tests.runs.kills import Killed

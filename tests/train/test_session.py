@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.agents.sac.learner import Sac
 from algorithm.app.console.base import LineConsole
 from algorithm.config import load_config_file
 from algorithm.core.timing import Stopwatch
@@ -21,6 +20,7 @@ from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train import state as training
 from algorithm.train import trainer
+from tests.batches import Sac
 from tests.run.sessions import result, run, weights_hash
 
 ROOT = Path(__file__).resolve().parents[2]

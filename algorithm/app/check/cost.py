@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 import torch
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from algorithm.config.schema import Config
 from algorithm.core.data import StepBatch
 from algorithm.env.base import VecEnv

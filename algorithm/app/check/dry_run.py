@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
-from algorithm.agents.roles import Agent
 from algorithm.app.check.commands import command
 from algorithm.app.check.cost import Plan, Sizes, Speed, measure
 from algorithm.app.cli.train import TrainOptions, notices

@@ -9,8 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.critic import CriticLoss, Reduce, choose_reduce, make_critic_loss
+from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.ops.distributional import (
     histogram_loss,
@@ -18,10 +17,81 @@ from algorithm.ops.distributional import (
     quantile_huber,
     truncated,
 )
+from algorithm.ops.sac import clip_binds, clipped_critic_loss, critic_loss
 from algorithm.ops.shapes import masked_mean, valid_share
 
 ReduceChoices = Callable[[Tensor], Tensor]
 """Reduction over discrete choices, [..., P, N] -> [..., P]; linear in its argument."""
+
+Reduce = Callable[[Tensor], Tensor]
+"""Values of several critics [M, ...] -> one value [...]."""
+
+
+def smallest(q: Tensor) -> Tensor:
+    """Return the minimum over critics [M, ...] (arXiv 1802.09477, section 4.2): [...]."""
+    return q.min(0).values
+
+
+def average(q: Tensor) -> Tensor:
+    """Return the mean over critics [M, ...] (arXiv 2209.10081, section 5.2): [...]."""
+    return q.mean(0)
+
+
+def choose_reduce(config: OffPolicyConfig) -> tuple[Reduce, Reduce]:
+    """Return what targets take of the drawn critics, and what the policy climbs of all of them.
+
+    REDQ (arXiv 2101.05982, algorithm 1): the policy climbs the mean where targets use a subset. So it does
+    with quantiles, of which targets drop the largest instead (TQC, arXiv 2005.04269).
+    """
+    if config.value_head == "quantile":
+        return average, average
+    target = average if config.ensemble_q_reduce == "mean" else smallest
+    return target, target if config.ensemble_q_sample == config.ensemble_q_num else average
+
+
+class CriticLoss(Protocol):
+    """Scalar loss of q [E, B, T] against y [B, T], with values to log as the second result.
+
+    Only some losses call ``q_target``.
+    """
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return loss and values; weight [B], valid [B, T]; ``q_target()``: the target critics' [E, B, T]."""
+        ...
+
+
+class PlainCriticLoss:
+    """Squared error (``clip_epsilon`` ≤ 0)."""
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the weighted mean of squared errors (:func:`algorithm.ops.sac.critic_loss`)."""
+        return critic_loss(q, y, weight, valid), {}
+
+
+@dataclass(frozen=True)
+class ClippedCriticLoss:
+    """Squared error with the prediction clipped to ±epsilon around the target network's."""
+
+    epsilon: float
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return :func:`algorithm.ops.sac.clipped_critic_loss` and the clipped share."""
+        target = q_target()
+        binds = clip_binds(q, y, target, epsilon=self.epsilon)
+        share = masked_mean(binds.float().mean(0).flatten(), valid.flatten())
+        loss = clipped_critic_loss(q, y, target, weight, valid, epsilon=self.epsilon)
+        return loss, {"value/clipped": share}
+
+
+def make_critic_loss(clip_epsilon: float) -> CriticLoss:
+    """Return the clipped loss for a positive epsilon, else the plain one."""
+    return ClippedCriticLoss(clip_epsilon) if clip_epsilon > 0 else PlainCriticLoss()
 
 
 @dataclass(frozen=True)
@@ -213,7 +283,7 @@ def _weighted(each: Tensor, target: LearningTarget) -> Tensor:
     return (each * share.flatten()).sum()
 
 
-def make_values(config: SacConfig, action: ActionSpec, device: torch.device) -> Values:
+def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.device) -> Values:
     """Return the values of ``value_head``."""
     reduce, _ = choose_reduce(config)
     if config.value_head == "quantile":
@@ -225,7 +295,7 @@ def make_values(config: SacConfig, action: ActionSpec, device: torch.device) -> 
     return ScalarValues(reduce, make_critic_loss(config.clip_epsilon))
 
 
-def with_values(spec: AgentSpec, config: SacConfig) -> AgentSpec:
+def with_values(spec: AgentSpec, config: OffPolicyConfig) -> AgentSpec:
     """Return the spec with the outputs that a critic has for each value, as its networks need to know."""
     numbers = {"quantile": config.quantile_num, "categorical": config.categorical_num}
     return replace(spec, action=replace(spec.action, values=numbers.get(config.value_head, 1)))

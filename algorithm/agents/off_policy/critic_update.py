@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from typing_extensions import NotRequired, TypedDict
 
 from algorithm.actions.discrete import DiscretePolicy
-from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.critic import Steps, make_target
-from algorithm.agents.sac.heads import ActionHeads
-from algorithm.agents.sac.model import Model, flatten_time
-from algorithm.agents.sac.passes import Joint, Passes, Separate
-from algorithm.agents.sac.values import LearningTarget, Values
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.model import Model, flatten_time
+from algorithm.agents.off_policy.passes import Joint, Passes, Separate
+from algorithm.agents.off_policy.targets import Steps, make_target
+from algorithm.agents.off_policy.values import LearningTarget, Values
+from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec
 from algorithm.extensions.base import Context, Extension
@@ -64,9 +64,9 @@ class CriticUpdate:
     def __init__(
         self,
         model: Model,
-        heads: ActionHeads,
+        heads: Heads,
         action: ActionSpec,
-        config: SacConfig,
+        config: OffPolicyConfig,
         *,
         make_step: Callable[..., FlatAdam],
         return_scale: ReturnScale | NoReturnScale,
@@ -209,9 +209,11 @@ class CriticUpdate:
     def _look_ahead(self, ctx: Context, noise: Tensor) -> Ahead:
         """Draw what the policy would do at the tokens behind the learned transitions and their n steps."""
         batch, following = ctx.batch, slice(ctx.burn_in + 1, None)
-        state, mask = flatten_time(ctx.state[:, following]), flatten_time(batch.action_mask[:, following])
-        policy = self._model.policy(state, {k: flatten_time(v[:, following]) for k, v in ctx.obs.items()})
-        u, logp = self._heads.sample(policy, noise)
+        states = ctx.target_following if self._heads.slow_policy else ctx.state[:, following]
+        state, mask = flatten_time(states), flatten_time(batch.action_mask[:, following])
+        obs = {name: flatten_time(value[:, following]) for name, value in ctx.obs.items()}
+        policy = self._model.next_policy(state, obs)
+        u, logp = self._heads.ahead(policy, noise)
 
         def mean_q() -> Tensor:
             return self._values.point(self._model.q.frozen(state, u)).mean(0)

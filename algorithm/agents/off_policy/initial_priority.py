@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithm.agents.sac.learner import Sac
+from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.core.data import Int, UpdateResult
 from algorithm.replay.buffer import ReplayBuffer
-
-
-class LargestPriority:
-    """Priority of the largest TD error so far, the replay's own default (arXiv 1511.05952)."""
-
-    def added(self, ids: Int) -> None:
-        """Do nothing: the replay sets this priority itself."""
-
-    def settle(self, *, learning: bool) -> None:
-        """Do nothing."""
 
 
 class OwnTdError:
@@ -26,8 +16,8 @@ class OwnTdError:
     learning begins the error would be that of random networks; new rows keep the largest priority then.
     """
 
-    def __init__(self, replay: ReplayBuffer, sac: Sac) -> None:
-        self._replay, self._sac = replay, sac
+    def __init__(self, replay: ReplayBuffer, learner: OffPolicyLearner) -> None:
+        self._replay, self._learner = replay, learner
         self._new: list[Int] = []
 
     def added(self, ids: Int) -> None:
@@ -43,5 +33,5 @@ class OwnTdError:
         ids = ids[self._replay.alive(ids)]  # many streams in a small ring overwrite rows of their own step
         if ids.size:
             batch = self._replay.windows(ids)
-            error = self._sac.td_error(batch)
+            error = self._learner.td_error(batch)
             self._replay.feedback(UpdateResult(priority=error, ids=batch.ids, anchor=batch.anchor))

@@ -1,4 +1,4 @@
-"""The Soft Actor-Critic learner: updates of networks from batches, without environment, replay or files."""
+"""The off-policy learner: updates of networks from batches, without environment, replay or files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
-from algorithm.agents.sac.compiled_update import (
+from algorithm.agents.learner import Learner
+from algorithm.agents.off_policy.compiled_update import (
     CompiledUpdates,
     EagerUpdates,
     Turn,
@@ -18,14 +20,12 @@ from algorithm.agents.sac.compiled_update import (
     UpdateOutput,
     Updates,
 )
-from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.critic import choose_reduce
-from algorithm.agents.sac.critic_update import CriticUpdate
-from algorithm.agents.sac.heads import make_heads
-from algorithm.agents.sac.model import Model, check_norms, flatten_time
-from algorithm.agents.sac.values import make_values
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.critic_update import CriticUpdate
+from algorithm.agents.off_policy.model import Model, check_norms, flatten_time
+from algorithm.agents.off_policy.values import choose_reduce, make_values
+from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
-from algorithm.core.seeding import restore_generator
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, OwnSteps
 from algorithm.nn.gradients import Autograd, Functional, Gradients, Loss
@@ -33,38 +33,41 @@ from algorithm.nn.layer_noise import LayerNoise
 from algorithm.nn.loader import Networks
 from algorithm.nn.norm import BatchStatistics
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.optimiser import FlatAdam, below, if_any
+from algorithm.nn.optimiser import FlatAdam, if_any
 from algorithm.nn.process import graphs_round
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.nn.target import NoTarget
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
+from algorithm.replay.buffer import ReplayBuffer
 
 
-class Sac:
-    """The learner (arXiv 1812.05905, with REDQ's subset of critics, arXiv 2101.05982).
+class OffPolicyLearner(Learner):
+    """Critics that learn from a replay, and a policy that climbs them (REDQ's subset: arXiv 2101.05982).
 
     spec:       observations and actions of the agent
     networks:   the task's single networks
-    config:     the ``sac_config`` block
+    config:     the shared keys, as the algorithm means them
+    heads:      of the algorithm: losses of the policy and its part in targets
     device:     where networks live and updates run
     seed:       of all random numbers drawn in updates
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
-    compiled:   updates are; see :func:`~algorithm.agents.sac.compiled_update.reason_against`
+    compiled:   updates are; see :func:`~algorithm.agents.off_policy.compiled_update.reason_against`
     """
 
     def __init__(
         self,
         spec: AgentSpec,
         networks: Networks,
-        config: SacConfig,
+        config: OffPolicyConfig,
+        heads: Heads,
         *,
         device: torch.device,
         seed: int,
         extensions: Sequence[Extension] = (),
         compiled: bool = False,
     ) -> None:
-        self.device = device
+        super().__init__(device, seed)
         self.extensions = tuple(extension.to(device) for extension in extensions)
         self.model = Model(
             networks,
@@ -75,8 +78,8 @@ class Sac:
         )
         check_norms(self.model, config)
         self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
-        self.heads = make_heads(spec.action, config).to(device)
-        self._skipped, rate = torch.zeros((), device=device), config.learning_rate
+        self.heads = heads.to(device)
+        rate = config.learning_rate
         max_norm = config.max_grad_norm or math.inf
         make_step = partial(
             FlatAdam,
@@ -85,7 +88,6 @@ class Sac:
             skipped=self._skipped,
             beta_1=config.adam_beta_1,
         )
-        self._generator = torch.Generator(device).manual_seed(seed)
         self._action_size = spec.action.continuous
         self._values = make_values(config, spec.action, device)
         self.critics = CriticUpdate(
@@ -100,11 +102,11 @@ class Sac:
             seed=seed,
         )
         self._policy_step = make_step([self.model.policy], weight_decay=config.weight_decay)
+        if heads.slow_policy and config.use_target_network:
+            self.model.follow_policy(self._policy_step.flat)
         self._policy_norms = BatchStatistics([self.model.policy])
         self._unify = config.unit_weights
-        make_alpha_step = partial(
-            make_step, learning_rate=config.alpha_learning_rate or rate, max_norm=math.inf
-        )
+        make_alpha_step = partial(make_step, learning_rate=heads.learning_rate or rate, max_norm=math.inf)
         self._alpha_step = if_any(make_alpha_step, [self.heads])
         self._own = OwnSteps(extensions, make_step)
         self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
@@ -120,7 +122,6 @@ class Sac:
                 self._eager, self._functional(), self._update, self.model.training_mode, rounded=rounded
             )
         self.tell = self._take.tell
-        self.updates = 0
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
         """Take one gradient step of critics, policy, temperature and extensions; the target follows.
@@ -171,7 +172,7 @@ class Sac:
             metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
         metrics |= self._own.update(ctx)
         if turn.target:
-            self.model.target.polyak_(self._tau)
+            self.model.move_targets(self._tau)
             for extension in self.extensions:
                 extension.updated(self._tau)
         return {
@@ -182,36 +183,25 @@ class Sac:
 
     def _functional(self) -> Functional:
         """Return the networks as pure functions of the storages that an update writes."""
-        model, steps = self.model, [step for _, step in self._steps()]
+        model, steps = self.model, list(self.optimisers().values())
         networks = [model.rep, model.policy, model.q, *model.q.copies, self.heads]
         if isinstance(model.target, NoTarget):
             return Functional(networks, steps)
-        copies = model.target_q.copies
-        return Functional(
-            [*networks, model.target_rep, model.target_q, *copies], steps, [model.target.flat.data]
-        )
+        networks += [model.target_rep, model.target_q, *model.target_q.copies]
+        targets = [model.target.flat.data]
+        if model.policy_target is not None:
+            networks.append(model.target_policy)
+            targets.append(model.policy_target.flat.data)
+        return Functional(networks, steps, targets)
 
-    @property
-    def skipped(self) -> int:
-        """Steps of all optimisers that were skipped since this learner was made. Waits for the device."""
-        return int(self._skipped)
-
+    @override
     def observe(self, new: Segment | StepBatch) -> None:
         """Take observations and rewards of rows that are new in the replay into the running statistics."""
         normaliser = self.model.normaliser
         if normaliser.names:
             for rows in new.new_obs(normaliser.names):
                 normaliser.observe(rows)
-        self.return_scale.observe(new)
-
-    def close(self, stream: int) -> None:
-        """Do nothing: the running statistics have no state per episode."""
-        self.return_scale.close(stream)
-
-    def scale_learning_rate(self, factor: float) -> None:
-        """Set the steps of every optimiser to ``factor`` times its learning rate, from the next one on."""
-        for _, adam in self._steps():
-            adam.factor = factor
+        super().observe(new)
 
     @torch.no_grad()
     def td_error(self, batch: SequenceBatch) -> Tensor:
@@ -251,6 +241,13 @@ class Sac:
         ends = {"memory/delta_q_first": 0, "memory/delta_q_last": -1}
         return {name: difference[at] for name, at in ends.items() if valid[:, at].any()}
 
+    def staleness_in(self, replay: ReplayBuffer) -> dict[str, float]:
+        """Return :meth:`staleness` over as many windows as a batch has, spread over the whole replay."""
+        batch = replay.windows(replay.spread(replay.batch_size))
+        learned = slice(self._burn_in, self._burn_in + self._learn)
+        stored = torch.from_numpy(replay.carries(batch.ids[:, learned].numpy()))
+        return {name: float(value) for name, value in self.staleness(batch, stored).items()}
+
     def _encode(self, batch: SequenceBatch) -> Context:
         """Encode a batch; its observations and rewards are on one scale, the same for all losses."""
         batch = replace(batch, reward=batch.reward * self.return_scale.scale)
@@ -289,7 +286,7 @@ class Sac:
         with self._policy_norms.of_batch(None if self._learn == 1 else share / share.sum().clamp(min=1.0)):
             policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
         u, logp = self.heads.sample(policy, noise)
-        every_q = self._values.point(self.model.q.frozen(state, u))
+        every_q = self._values.point(self.model.q.frozen(state, u, members=self.heads.climbed))
         mask = flatten_time(ctx.batch.action_mask[:, learned])
         choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
         losses = self.heads.losses(choice, logp, self._climbed(every_q), share)
@@ -298,63 +295,20 @@ class Sac:
         total = sum(losses.values(), start=state.new_zeros(()))
         return Loss(total), shown | self.heads.metrics(choice, u, logp)
 
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return the learner's tensors by checkpoint file: ``model`` (all networks, targets, temperature) and
-        ``optim`` (optimisers, random state, scale of rewards). ``updates`` is the one number beside it.
-        """
-        optim = {f"{group}.{k}": v for group, adam in self._steps() for k, v in adam.tensors().items()}
-        optim["random.update"] = self._generator.get_state()
-        optim["random.subset"] = self.critics.subset_generator.get_state()
-        optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
-        return {"model": self._modules().state_dict(), "optim": optim}
-
-    def trained(self) -> frozenset[str]:
-        """Return the names in ``model`` of what is trained: no targets, statistics and fixed networks."""
-        named = self._modules().named_parameters(remove_duplicate=False)
-        return frozenset(name for name, parameter in named if parameter.requires_grad)
-
-    def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
-        """Take over what :meth:`tensors` returned. Raises ``ValueError`` if networks differ in name or shape.
-
-        Returns whether random numbers continue too; those of another kind of device begin anew.
-        """
-        self.roll_back(tensors)
-        optim = tensors["optim"]
-        self.critics.subset_generator.set_state(optim["random.subset"])
-        self.return_scale.load_tensors(below("returns.", optim))
-        self.updates = updates
-        return restore_generator(self._generator, optim["random.update"])
-
-    def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restore networks, statistics, temperatures and optimisers from what :meth:`tensors` returned.
-
-        Random numbers and the number of updates continue. Raises ``ValueError`` as :meth:`load_tensors`.
-        """
-        self.load_model(tensors["model"])
-        self._load_moments(tensors["optim"])
-
-    def load_model(self, model: Mapping[str, Tensor]) -> None:
-        """Load the networks alone, for inference. Raises ``ValueError`` as :meth:`load_tensors`."""
-        try:
-            self._modules().load_state_dict(dict(model))
-        except RuntimeError as error:
-            raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
-
+    @override
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks; targets equal them. ``optim``: of :meth:`tensors`; None: as at first."""
-        self.load_model(model)
-        self.model.target.polyak_(1.0)
-        for _, adam in self._steps():
-            adam.reset()
-        if optim is not None:
-            self._load_moments(optim)
+        """Begin with other networks, whose targets equal them; see :meth:`.Learner.begin_with`."""
+        super().begin_with(model, optim)
+        self.model.move_targets(1.0)
 
-    def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
-        for group, adam in self._steps():
-            adam.load_tensors(below(f"{group}.", optim))
-        self.return_scale.roll_back(below("returns.", optim))
+    @override
+    def generators(self) -> dict[str, torch.Generator]:
+        """Return those of the noise, and of the subset of critics in a target."""
+        return {"update": self._generator, "subset": self.critics.subset_generator}
 
-    def _steps(self) -> list[tuple[str, FlatAdam]]:
+    @override
+    def optimisers(self) -> dict[str, FlatAdam]:
+        """Return those of critics and encoder, policy, heads, and parts of extensions."""
         groups = {
             "critic": self.critics.step,
             "policy": self._policy_step,
@@ -362,8 +316,10 @@ class Sac:
             "joint": self.critics.joint,
             **self._own.optimisers,
         }
-        return [(name, adam) for name, adam in groups.items() if adam]
+        return {name: adam for name, adam in groups.items() if adam}
 
-    def _modules(self) -> nn.Module:
+    @override
+    def modules(self) -> nn.Module:
+        """Return all networks, targets and temperatures among them."""
         extensions = nn.ModuleList(self.extensions)
         return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})

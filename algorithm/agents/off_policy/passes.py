@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from algorithm.agents.sac.model import Model
+from algorithm.agents.off_policy.model import Model
 from algorithm.nn.norm import BatchStatistics
 
 StateActions = tuple[Tensor, Tensor]

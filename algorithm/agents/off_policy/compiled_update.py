@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.rules import WORTH, planned_updates
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.compiled import CompiledFunction, NotCompilableError
 from algorithm.nn.gradients import Functional, Gradients
@@ -149,7 +149,7 @@ class CompiledUpdates:
 
 
 def reason_against(
-    config: SacConfig,
+    config: OffPolicyConfig,
     device: torch.device,
     *,
     extensions: Sequence[object],

@@ -6,9 +6,9 @@ from functools import partial
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
 from algorithm.nn import defaults
@@ -46,6 +46,8 @@ class Model(ActingModel):
     ensemble_size: E, critics
     """
 
+    next_policy: nn.Module  # of targets: the policy, or its slow copy
+
     def __init__(
         self,
         networks: Networks,
@@ -75,10 +77,24 @@ class Model(ActingModel):
         networks = [self.rep, self.q]
         self.target = NoTarget(networks) if online is None else Target(networks, online)
         rep, q = cast(tuple[Rep, Ensemble], self.target.modules)
+        vars(self)["next_policy"] = self.policy
+        self.policy_target: Target | None = None
         if online is None:  # not registered a second time, so that a checkpoint holds them once
             vars(self).update(target_rep=rep, target_q=q)
         else:
             self.target_rep, self.target_q = rep, q
+
+    def follow_policy(self, online: FlatParameters) -> None:
+        """Create a slow copy of the policy, which acts in targets; the policy lies in ``online``."""
+        self.policy_target = Target([self.policy], online)
+        (self.target_policy,) = self.policy_target.modules
+        vars(self)["next_policy"] = self.target_policy
+
+    def move_targets(self, tau: float) -> None:
+        """Let all targets follow; see :meth:`algorithm.nn.target.Target.polyak_`."""
+        self.target.polyak_(tau)
+        if self.policy_target is not None:
+            self.policy_target.polyak_(tau)
 
     def encode(self, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int) -> States:
         """Return online and target states of a batch's tokens, from one carry; ``obs`` are normalised."""
@@ -90,7 +106,7 @@ def flatten_time(x: Tensor) -> Tensor:
     return x.flatten(0, 1)
 
 
-def check_norms(model: Model, config: SacConfig) -> None:
+def check_norms(model: Model, config: OffPolicyConfig) -> None:
     """Raise ModelError for batch norm where it cannot be, and for what needs it where it is not."""
     critics = has_batch_norm(model.q.members[0])
     if has_batch_norm(model.rep):
