@@ -24,7 +24,7 @@ from algorithm.config.schema import (
     field_at,
     fields,
 )
-from algorithm.config.shipped_sections import MEMORY, RAW, SEED, leaves, reasons
+from algorithm.config.sections import MEMORY, RAW, SEED, leaves, reasons
 from algorithm.config.validation import default_text, expected
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import Block, block_of, facts_of

@@ -19,6 +19,7 @@ from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
 from algorithm.agents.registry import FAMILIES, contradictions
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.rules import WORTH, planned_updates
+from algorithm.config.tree import KeyPath
 from algorithm.core.fields import (
     Block,
     Contradiction,
@@ -260,7 +261,6 @@ class Config(Block):
         "Family of the algorithm. Its own keys stand in its block, those of all in sac_config.",
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
         shared=True,
-        reserved_values=dict.fromkeys(("ACKTR", "A3C", "ACER"), "more algorithms"),
         by_behaviour=True,
     )
     base_config: BaseConfig = block(BaseConfig, "Environment, name and length of a run.", random=True)
@@ -324,10 +324,6 @@ class Config(Block):
                 "set eval_config.per_step, or base_config.stop_at_return: null",
             )
         yield from contradictions(self)
-
-
-KeyPath = tuple[str, ...]
-"""Names of the enclosing blocks and of a key."""
 
 
 def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:

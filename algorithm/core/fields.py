@@ -6,8 +6,8 @@ Nothing here reads files, merges or prints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
@@ -190,7 +190,6 @@ class KeyFacts:
     resume: Resume = "free"
     shared: bool = False
     required: bool = False
-    reserved_values: Mapping[str, str] = field(default_factory=dict)
     distributed_default: object = None
     by_behaviour: bool = False
     random: bool = False
@@ -206,7 +205,6 @@ class KeyFacts:
         """Add the facts to the JSON schema of the key."""
         noted = {
             "shared": self.shared,
-            "reserved_values": dict(self.reserved_values),
             "fixed": self.fixed,
             "no_default": self.required,
         }
@@ -220,7 +218,6 @@ def option(
     resume: Resume = "free",
     shared: bool = False,
     required: bool = False,
-    reserved_values: Mapping[str, str] | None = None,
     distributed_default: object = None,
     by_behaviour: bool = False,
     names: Naming | None = None,
@@ -233,7 +230,6 @@ def option(
     shared: learner and actors must have the same value. True for whatever changes the networks, how an actor
             acts, or the environment.
     required: see :func:`required`.
-    reserved_values: values of a feature that will come, → the part of the project that will bring it.
     distributed_default: default of a distributed training where it is another one.
     by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
     names: what its text names. Without it an export that nobody trusts holds no other text than the default.
@@ -243,7 +239,6 @@ def option(
         resume,
         shared,
         required,
-        reserved_values or {},
         distributed_default,
         by_behaviour,
         names=names,

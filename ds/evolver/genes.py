@@ -11,7 +11,7 @@ from algorithm.config import Config, ConfigError, LoadedConfig, Problem
 from algorithm.config.random_params import Distribution
 from algorithm.config.resume_rules import ResumeRefusal, effect_of
 from algorithm.config.schema import BEHAVIOUR_KEYS, field_at, fields
-from algorithm.config.tree import MappingNode, from_value, from_value_at, merge
+from algorithm.config.tree import from_value, from_value_at, merge
 from algorithm.config.validation import build
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import facts_of
@@ -51,7 +51,6 @@ class Genes:
         problems: list[Problem] = []
         for behaviour in ("", *self._loaded.behaviours):
             tree = from_value(self._config(behaviour).model_dump(exclude_unset=True), "")
-            assert isinstance(tree, MappingNode), "a configuration is a mapping"
             for path, value in values.items():
                 place = _place(path)
                 shared = not place.behaviour and place.block not in BEHAVIOUR_KEYS

@@ -10,7 +10,7 @@ from algorithm.app.cli import ds as cli_ds
 from algorithm.app.cli import train as cli
 from algorithm.config import Config, ConfigError, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, field_at, fields
-from algorithm.config.shipped_sections import MEMORY, SEED, leaves, reasons
+from algorithm.config.sections import MEMORY, SEED, leaves, reasons
 from algorithm.config.tree import from_value
 from algorithm.config.validation import build
 from algorithm.core.fields import facts_of

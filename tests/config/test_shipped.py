@@ -6,7 +6,7 @@ import pytest
 
 from algorithm.config import dump_config, load_config, load_config_file
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at
-from algorithm.config.shipped_sections import MEMORY, leaves, sections
+from algorithm.config.sections import MEMORY, leaves, shipped
 from algorithm.config.tree import from_value_at, merge
 from algorithm.config.validation import build
 from tests.config.conftest import PENDULUM, refusal
@@ -28,10 +28,10 @@ def values(loaded, keys=OF_MEMORY, *, behaviour=None):
 PLAIN = values(type("Loaded", (), {"config": Config()}))
 
 
-@pytest.mark.parametrize("name", sections().children)
+@pytest.mark.parametrize("name", shipped().children)
 def test_each_is_checked_like_any_other(name):
     problems = []
-    tree = sections().children[name]
+    tree = shipped().children[name]
     if name == MEMORY:
         tree = merge(tree, from_value_at(("sac_config", "seq_encoder"), "RNN", "here"))
     build(tree, problems)
@@ -43,7 +43,7 @@ def test_each_is_checked_like_any_other(name):
 def test_an_unknown_key_in_one_would_be_told_with_its_place(task, monkeypatch):
     from algorithm.config import shipped_sections
 
-    broken = sections().with_child(
+    broken = shipped().with_child(
         "seed", from_value_at(("sac_config", "tua"), 1, "algorithm/sections.yaml:9")
     )
     monkeypatch.setattr(shipped_sections, "sections", lambda: broken)
@@ -193,7 +193,7 @@ def test_it_has_only_what_a_behaviour_may_have():
 
 # ---- presets
 
-PRESETS = [name for name in sections().children if name not in ("seed", "raw", MEMORY)]
+PRESETS = [name for name in shipped().children if name not in ("seed", "raw", MEMORY)]
 
 
 def test_the_key_names_every_preset():
