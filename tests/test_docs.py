@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.config import Config, ConfigError, load_config, load_config_file
 from scripts.pages import WIDTH
 

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import TrainOptions, config_flags, parse_args
+from algorithm.app.cli.parsing import parse_args
+from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.config import Config, load_config
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec

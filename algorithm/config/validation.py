@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, reduce
@@ -32,16 +31,6 @@ _KINDS = {
 }
 """Type of a JSON schema -> one such value, and several."""
 
-_WRITTEN = {bool: "a boolean", int: "a whole number", float: "a number", str: "text", list: "a list"}
-_REASONS = {
-    "greater_than": "is too small",
-    "greater_than_equal": "is too small",
-    "less_than": "is too large",
-    "less_than_equal": "is too large",
-    "literal_error": "is none of these",
-    "string_too_short": "is empty",
-}
-_LENGTHS = ("missing", "too_short", "too_long")
 _UNKNOWN = "extra_forbidden"
 _NO_BLOCK = "model_type"
 _OWN = ("limit", "entry")  # raised beside the keys, with a sentence of its own
@@ -153,10 +142,8 @@ def _problem(path: KeyPath, item: ErrorDetails, tree: Node) -> Problem:
         why = f"{inside} has no key `{path[-1]}`, and a misspelt key would be silently without effect"
         return Problem(f"unknown key `{name}`", node.where, why, _suggestion(path))
     if item["type"] == _NO_BLOCK:
-        why = f"it is a block of keys, and {inline(node.value)} is {_kind_of(node.value)}"
-        return Problem(
-            f"`{name}` has no keys", node.where, why, f"write the keys of {name} indented below it"
-        )
+        fix = f"write the keys of {name} indented below it"
+        return Problem(f"`{name}` has no keys", node.where, "it is a block of keys, not a value", fix)
     return _wrong_value(path, item, node)
 
 
@@ -205,7 +192,11 @@ def _wrong_value(path: KeyPath, item: ErrorDetails, node: Node) -> Problem:
         return Problem(what, node.where, item["msg"], item["ctx"]["fix"])
     may_be = expected(path)
     default = "" if facts_of(field).required else f"; the default is {default_text(field)}"
-    why = f"it must be {may_be}; {_reason(item, value)}"
+    part, why = item["input"], f"it must be {may_be}"
+    if item["type"] in _OWN:
+        why += f"; {item['msg']}"
+    elif isinstance(value, list | dict) and part != value:
+        why += f"; `{inline(part)}` in it is not"
     return Problem(what, node.where, why, f"{_meant_choice(value, field)}set it to {may_be}{default}")
 
 
@@ -219,29 +210,6 @@ def _meant_choice(value: object, field: FieldInfo) -> str:
         choices |= {"none": "null", "nil": "null"}
     close = get_close_matches(str(value).lower(), choices, n=1)
     return f"did you mean `{choices[close[0]]}`? " if close and isinstance(value, str) else ""
-
-
-def _reason(item: ErrorDetails, value: object) -> str:
-    """Return the reason why a value is refused."""
-    kind, part = item["type"], item["input"]
-    if kind in _OWN:
-        return item["msg"]
-    if kind in _LENGTHS and isinstance(value, list):
-        return f"it has {len(value)} value{'s' * (len(value) != 1)}"
-    inside = isinstance(value, list | dict) and part != value
-    part = part if inside else value
-    if isinstance(part, float) and not math.isfinite(part):
-        said = "is not finite"
-    elif isinstance(part, float) and kind == "int_type":  # 2.0 became 2 before
-        said = "has a fraction"
-    else:
-        said = _REASONS.get(kind, f"is {_kind_of(part)}")
-    return f"{inline(part)}{' in it' if inside else ''} {said}"
-
-
-def _kind_of(value: object) -> str:
-    """Return the sort of value that was written: ``a whole number``."""
-    return "nothing" if value is None else _WRITTEN.get(type(value), "a mapping")
 
 
 def _contradictions(block: Block, path: KeyPath = ()) -> Iterator[tuple[list[KeyPath], Contradiction]]:

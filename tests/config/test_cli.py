@@ -5,7 +5,8 @@ import json
 import pytest
 
 from algorithm.app.cli import train as cli
-from algorithm.app.cli.train import TrainOptions, config_flags, notices, parse_args
+from algorithm.app.cli.parsing import parse_args
+from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.config import elsewhere, load_config
 from algorithm.config.schema import BaseConfig, Config, fields
 from algorithm.env.config import UnityArgs

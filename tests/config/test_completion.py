@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.config.schema import fields
 
 EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}

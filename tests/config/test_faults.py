@@ -10,7 +10,6 @@ import pytest
 from pydantic import ValidationError
 
 from algorithm.config import Config, ConfigError, load_config, load_config_file, reference
-from algorithm.config.locate import nearest
 from algorithm.config.schema import fields
 from tests.config.conftest import PENDULUM, refusal
 

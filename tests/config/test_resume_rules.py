@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config import ConfigError, load_config
-from algorithm.config.resume_rules import Applied, ResumeRefusal, changes, effect_of, refuse, table
+from algorithm.config.resume_rules import Effect, changes, effect_of, refuse, table
 from algorithm.config.schema import Config, fields
 from algorithm.core.fields import facts_of
 from tests.config.conftest import PENDULUM
@@ -24,6 +24,7 @@ nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rm
 a2c_config.shared reward_signals.gail.form reward_signals.gail.use_actions reward_signals.gail.dense_n
 reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes"""
 
+APPLIED = Effect(False)
 OTHER_NETWORKS = "the networks would be others than those that were trained"
 
 
@@ -47,7 +48,7 @@ def test_every_key_has_an_effect(path, field):
     """``resume`` of a key reads as one of the few kinds; anything else raises KeyError."""
     effect = effect_of(field, Config(), Config())
     assert (effect is None) == (path == ("base_config", "name")), "the folder has the name of a run"
-    assert not (isinstance(effect, ResumeRefusal) and not effect.why), "a refusal has a reason"
+    assert not (effect and effect.refused and not effect.note), "a refusal has a reason"
 
 
 def test_exactly_these_keys_are_refused():
@@ -113,8 +114,8 @@ def test_the_way_back_leads_back(loaded):
 
 def test_a_replay_may_grow_and_not_shrink(loaded):
     small, large = loaded("replay_config.capacity=1000"), loaded("replay_config.capacity=2000")
-    assert effects(small, large) == {"replay_config.capacity": Applied()}
-    assert isinstance(effects(large, small)["replay_config.capacity"], ResumeRefusal)
+    assert effects(small, large) == {"replay_config.capacity": APPLIED}
+    assert effects(large, small)["replay_config.capacity"].refused
 
 
 def test_a_signal_may_be_stronger_but_not_come_or_go(loaded):
@@ -129,25 +130,25 @@ def test_a_signal_may_be_stronger_but_not_come_or_go(loaded):
 
     changed = effects(signals(1, 0.1), signals(0.5, 0.2, "b.npz"))
     assert changed == {
-        "reward_signals.rnd.strength": Applied(),
-        "reward_signals.gail.strength": Applied(),
-        "demonstrations.path": Applied("it must hold the same episodes"),
-        "behavioral_cloning.strength": Applied(),
+        "reward_signals.rnd.strength": APPLIED,
+        "reward_signals.gail.strength": APPLIED,
+        "demonstrations.path": Effect(False, "it must hold the same episodes"),
+        "behavioral_cloning.strength": APPLIED,
     }
     for old, new in ((signals(1, 0), signals(0, 1, "null")), (signals(0, 1, "null"), signals(1, 0))):
         changed = effects(old, new)
-        assert len(changed) == 4 and all(isinstance(one, ResumeRefusal) for one in changed.values())
+        assert len(changed) == 4 and all(one.refused for one in changed.values())
 
 
 def test_a_rollout_may_grow_and_not_shrink(loaded):
     few, many = (loaded("algorithm=PPO", f"base_config.n_envs={n}") for n in (2, 4))
     applied = effects(few, many)["base_config.n_envs"]
-    assert isinstance(applied, Applied) and "a rollout has more steps" in applied.note
+    assert not applied.refused and "a rollout has more steps" in applied.note
     with pytest.raises(ConfigError, match=r"rollout_step · n_envs steps, and fewer environments") as caught:
         refuse(changes(many, few))
     assert caught.value.problems[0].fix.startswith("leave it: -o base_config.n_envs=4\n")
     few, many = (loaded(f"base_config.n_envs={n}") for n in (2, 4))
-    assert isinstance(effects(many, few)["base_config.n_envs"], Applied), "a replay of SAC is one of any size"
+    assert not effects(many, few)["base_config.n_envs"].refused, "a replay of SAC is one of any size"
 
 
 def test_with_another_algorithm_nothing_else_is_told(loaded):
@@ -177,10 +178,10 @@ def test_windows_may_change_but_not_how_far_back_attention_sees(loaded):
             f"sac_config.learn_step={learn}",
         )
 
-    assert set(effects(windows("RNN", 4, 4), windows("RNN", 2, 8)).values()) == {Applied()}
-    assert set(effects(windows("ATTN", 4, 4), windows("ATTN", 4, 8)).values()) == {Applied()}
+    assert set(effects(windows("RNN", 4, 4), windows("RNN", 2, 8)).values()) == {APPLIED}
+    assert set(effects(windows("ATTN", 4, 4), windows("ATTN", 4, 8)).values()) == {APPLIED}
     refused = effects(windows("ATTN", 4, 4), windows("ATTN", 2, 4))["sac_config.burn_in_step"]
-    assert refused == ResumeRefusal("attention was trained to see 4 steps back, burn_in_step")
+    assert refused == Effect(True, "attention was trained to see 4 steps back, burn_in_step")
 
 
 def test_extra_data_may_change_where_no_model_is_given_it(loaded):
@@ -190,11 +191,11 @@ def test_extra_data_may_change_where_no_model_is_given_it(loaded):
 
     key = "sac_config.use_extra_data"
     assert effects(extra("false", "true"), extra("false", "false")) == {
-        key: Applied("without use_prediction it says nothing")
+        key: Effect(False, "without use_prediction it says nothing")
     }
-    assert isinstance(effects(extra("true", "true"), extra("true", "false"))[key], ResumeRefusal)
+    assert effects(extra("true", "true"), extra("true", "false"))[key].refused
     both = effects(extra("true", "true"), extra("false", "false"))
-    assert isinstance(both["sac_config.use_prediction"], ResumeRefusal)
+    assert both["sac_config.use_prediction"].refused
 
 
 def test_the_end_of_a_falling_step_size_is_worth_a_word(loaded):
@@ -208,7 +209,7 @@ def test_a_new_end_moves_what_beta_grows_to(loaded):
     steps = "base_config.max_step=10", "base_config.max_step=20"
     assert "beta reaches 1 at the new end" in str(effects(loaded(steps[0]), loaded(steps[1]))[key])
     for other in (given, "sac_config.use_priority=false"):
-        assert effects(*(loaded(other, end) for end in steps))[key] == Applied()
+        assert effects(*(loaded(other, end) for end in steps))[key] == APPLIED
 
 
 MANY = """\

@@ -12,7 +12,7 @@ import pytest
 
 from algorithm.agents.roles import Episode
 from algorithm.app import play
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.config.loader import load_config
 from algorithm.core.data import ActorOutput, Segment, StepBatch
 from algorithm.core.errors import EnvError, NumericalError

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import gymnasium as gym
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.config import ConfigError, load_config, load_config_file
 
 GOLDEN = Path(__file__).with_name("config.txt")

@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 from algorithm.app import resume
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.core.data import State
