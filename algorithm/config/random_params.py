@@ -24,7 +24,7 @@ _FORMS = (
 
 
 class Form(Block):
-    """An entry of ``random_params`` as it is written; ``choices`` go with nothing else."""
+    """An entry of ``random_params``; ``in`` goes with nothing else."""
 
     choices: Annotated[tuple[Any, ...], Strict(False), Field(min_length=1)] | None = Field(None, alias="in")
     std: NotNegative | None = None

@@ -203,12 +203,10 @@ class KeyFacts:
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """Add the facts to the JSON schema of the key."""
-        noted = {
-            "shared": self.shared,
-            "fixed": self.fixed,
-            "no_default": self.required,
-        }
+        noted = {"shared": self.shared, "fixed": self.fixed, "no_default": self.required}
         schema.update({name: fact for name, fact in noted.items() if fact})
+        if self.required or "$ref" in schema:  # a whole block has no default of its own
+            schema.pop("default", None)
 
 
 def option(
