@@ -23,7 +23,7 @@ from algorithm.config.sections import (
     under_memory,
     under_preset,
 )
-from algorithm.config.tree import KeyPath, Node, from_value_at, merge, to_value
+from algorithm.config.tree import KeyPath, Node, from_value, from_value_at, merge, to_value
 from algorithm.config.validation import build, refuse_misplaced
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
@@ -106,12 +106,8 @@ class LoadedConfig(Resolved):
 
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
-        node: object = self.raw
-        for key in dotted.split("."):
-            if not isinstance(node, Mapping) or key not in node:
-                return dotted in self.drawn
-            node = node[key]
-        return True
+        tree = from_value(self.raw, "")
+        return dotted in self.drawn or tree.find(tuple(dotted.split("."))) is not None
 
     def differences(self) -> dict[str, object]:
         """Return dotted path → value of all that is not the default, less the seed and what was decided."""
@@ -215,12 +211,11 @@ def load_config_file(
 
 def plain_config(loaded: LoadedConfig) -> dict[str, Any]:
     """Return the configuration with every key, as text, numbers, lists and mappings."""
-    values: dict[str, Any] = _lists(loaded.config.model_dump())
-    values["ma_config"] = {
-        name: _lists(config.model_dump(include=set(BEHAVIOUR_KEYS)))
+    own = {
+        name: config.model_dump(mode="json", include=set(BEHAVIOUR_KEYS))
         for name, config in loaded.behaviours.items()
-    } or None
-    return values
+    }
+    return {**loaded.config.model_dump(mode="json"), "ma_config": own or None}
 
 
 def dump_config(loaded: LoadedConfig) -> str:
@@ -352,10 +347,3 @@ def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
         value, other = value_at(config, path), value_at(base, path)
         if value != other and path != _SEED and not (path[1:] and misplaced(config.algorithm, *path[:2])):
             yield ".".join(path), value
-
-
-def _lists(value: Any) -> Any:  # noqa: ANN401 - any YAML value
-    """Return the value as plain YAML types: tuples become lists."""
-    if isinstance(value, dict):
-        return {key: _lists(child) for key, child in value.items()}
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

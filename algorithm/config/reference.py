@@ -23,10 +23,9 @@ from algorithm.config.schema import (
     MERGE_KEYS,
     RANDOM_BLOCKS,
     Config,
-    field_at,
     fields,
 )
-from algorithm.config.sections import MEMORY, RAW, SEED, leaves, reasons
+from algorithm.config.sections import MEMORY, RAW, SEED, text_of
 from algorithm.config.tree import KeyPath
 from algorithm.config.validation import default_text, expected
 from algorithm.config.yaml_io import inline
@@ -89,30 +88,6 @@ def _comment(text: str, indent: str) -> list[str]:
     lead = f"{indent}# "
     return textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False)
 
-
-def _default_of(path: str) -> str:
-    field = field_at(tuple(path.split(".")))
-    assert field is not None, f"{path} of sections.yaml is no key"
-    return default_text(field)
-
-
-def _seed_rows() -> Iterator[str]:
-    """Yield the keys of the seed with other defaults now."""
-    why, of_memory = reasons(SEED), leaves(MEMORY)
-    for path, value in leaves(SEED).items():
-        ours = [_default_of(path)]
-        if path in of_memory:
-            ours.append(inline(of_memory[path]))
-        if set(ours) != {inline(value)}:
-            now = ", with a memory ".join(f"`{text}`" for text in ours)
-            yield f"| `{path}` | `{inline(value)}` | {now} | {why[path]} |"
-
-
-_SEED_ROWS = "\n".join(_seed_rows())
-_MEMORY_ROWS = "\n".join(
-    f"| `{path}` | `{_default_of(path)}` | `{inline(value)}` |" for path, value in leaves(MEMORY).items()
-)
-_RAW_VALUES = ",\n".join(f"`{path}: {inline(value)}`" for path, value in leaves(RAW).items())
 
 _PAGE_HEAD = f"""\
 # Configuration
@@ -177,15 +152,18 @@ default:
     env_name: Pendulum-v1
 ```
 
-| key | the seed's value | ours | why |
-|---|---|---|---|
-{_SEED_ROWS}
+Above each value is the reason why it is no longer the default:
+
+```yaml
+{text_of(SEED)}```
 
 ### Raw
 
 `inherited: raw` leaves rewards and observations as they come, with a temperature, priorities and a warm-up
 that suit them. The shipped tasks inherit it, since they were measured with these values:
-{_RAW_VALUES}.
+
+```yaml
+{text_of(RAW)}```
 
 ### With a memory
 
@@ -193,9 +171,8 @@ Where `seq_encoder` is `RNN` or `ATTN` these are the defaults, of a task as of a
 section `memory` has them. They suit windows of steps instead of single steps. A key that is set anywhere
 keeps its value, and the start screen says which were not.
 
-| key | without a memory | with one |
-|---|---|---|
-{_MEMORY_ROWS}
+```yaml
+{text_of(MEMORY)}```
 
 ## Several behaviours
 

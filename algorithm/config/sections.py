@@ -31,8 +31,6 @@ RAW = "raw"
 MEMORY = "memory"
 """Name of the section below all others where there is a seq_encoder."""
 
-_KEY_AND_REASON = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?:[^#]*# (?P<why>.+))?")
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -63,20 +61,11 @@ def shipped() -> Node:
     return read
 
 
-def leaves(section: str) -> dict[str, object]:
-    """Return dotted path → value of every key in a shipped section."""
-    return {".".join(path): node.value for path, node in shipped().children[section].leaves()}
-
-
-def reasons(section: str) -> dict[str, str]:
-    """Return dotted path → the comment behind the value in the shipped file."""
-    text = FILE.read_text("utf-8")
-    found, path = dict[str, str](), list[str]()
-    for match in filter(None, map(_KEY_AND_REASON.match, text.splitlines())):
-        path[len(match["indent"]) // 2 :] = [match["key"]]
-        if path[0] == section and match["why"]:
-            found[".".join(path[1:])] = match["why"]
-    return found
+def text_of(section: str) -> str:
+    """Return a shipped section as it stands in the file, with its comments."""
+    found = re.search(rf"^{section}:\n(?: +.*\n)+", FILE.read_text("utf-8"), re.MULTILINE)
+    assert found, f"there is no section {section}"
+    return found[0]
 
 
 def read_sections(file: Path, problems: list[Problem]) -> Node | None:
