@@ -171,7 +171,7 @@ Where `seq_encoder` is `RNN` or `ATTN` these are the defaults, of a task as of a
 section `memory` has them. They suit windows of steps instead of single steps. A key that is set anywhere
 keeps its value, and the start screen says which were not.
 
-```yaml
+```text
 {text_of(MEMORY)}```
 
 ## Several behaviours

@@ -34,7 +34,9 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]
 def loaded(task):
     """``loaded("a.b=1", …)``: the task with these overrides."""
     task(PENDULUM)
-    return lambda *overrides, seed=1, **given: load_config("gym/task", overrides=overrides, seed=seed, **given)
+    return lambda *overrides, seed=1, **given: load_config(
+        "gym/task", overrides=overrides, seed=seed, **given
+    )
 
 
 def refusal(*args: object, **kwargs: object) -> ConfigError:

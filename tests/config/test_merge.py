@@ -1,4 +1,4 @@
-"""Loading: layers, sections, files, anchors, overrides, flags, behaviours; and what becomes of several faults."""
+"""Loading: layers, sections, files, anchors, overrides, flags; and several faults at once."""
 
 import pytest
 from hypothesis import given
@@ -261,7 +261,10 @@ def test_an_unknown_environment_does_not_hide_a_wrong_override(task):
 SEVERAL = {
     # what is written below `default` -> the first key of each problem
     "sac_config: {gamma: 1.5, burn_in_step: 3}": ["sac_config.gamma", "sac_config.burn_in_step"],
-    "sac_config: {v_rho: 0.5}\n  replay_config: {capacity: 100}": ["sac_config.v_rho", "replay_config.capacity"],
+    "sac_config: {v_rho: 0.5}\n  replay_config: {capacity: 100}": [
+        "sac_config.v_rho",
+        "replay_config.capacity",
+    ],
     "sac_config: {zzzzzz: 1, v_rho: 0.5}": ["sac_config.zzzzzz", "sac_config.v_rho"],
     "sac_config: {seq_encoder: GRU, burn_in_step: 3}": ["sac_config.seq_encoder"],
     "sac_config: {seq_encodr: RNN, burn_in_step: 3}": ["sac_config.seq_encodr"],
@@ -276,7 +279,9 @@ SEVERAL = {
 def test_a_wrong_value_hides_no_contradiction_of_others(task, written):
     """And a key that was refused contradicts nothing."""
     task("default:\n  " + written + "\n")
-    found = [what.partition("`")[2].partition("`")[0].partition(":")[0] for what, _ in places(refusal("gym/task"))]
+    found = [
+        what.partition("`")[2].partition("`")[0].partition(":")[0] for what, _ in places(refusal("gym/task"))
+    ]
     assert found == SEVERAL[written]
 
 
@@ -298,14 +303,17 @@ def test_whatever_a_key_is_set_to_it_is_accepted_or_refused_in_full():
 
 @pytest.mark.fault("F21")
 def test_what_only_the_task_can_know_has_no_default(task):
-    task("default: {sac_config: {v_rho: 0.5, gamma: 2}}\nmisspelt: {base_config: {env_typ: GYM, env_name: [x]}}\n")
+    misspelt = "misspelt: {base_config: {env_typ: GYM, env_name: [x]}}\n"
+    task("default: {sac_config: {v_rho: 0.5, gamma: 2}}\n" + misspelt)
     found = places(refusal("gym/task", require_runnable=True, overrides=["base_config.n_envs=2"]))
     assert len(found) == 3, "it hides nothing"
     assert found[-1] == (
         "`base_config.env_type` and `base_config.env_name` are missing",
         f"{FILE}, section default",
     )
-    assert not any("missing" in what for what, _ in places(refusal("gym/task", "misspelt", require_runnable=True)))
+    assert not any(
+        "missing" in what for what, _ in places(refusal("gym/task", "misspelt", require_runnable=True))
+    )
     with pytest.raises(ConfigError) as caught:
         load_config_file(task("base_config: {env_type: GYM}\n", file="saved.yaml"), require_runnable=True)
     assert places(caught.value) == [("`base_config.env_name` is missing", "envs/gym/task/saved.yaml")]

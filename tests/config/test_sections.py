@@ -1,4 +1,4 @@
-"""Sections that ship with the framework: inherited, chosen, presets, the one below a memory, and the seed's values."""
+"""Sections that ship with the framework: inherited, chosen, presets, below a memory; the seed's values."""
 
 from __future__ import annotations
 
@@ -133,7 +133,10 @@ def test_each_behaviour_has_it_for_itself(task):
     assert values(loaded.behaviours["Runner"], runner) == runner
     assert dict(loaded.for_memory) == {"ma_config.Runner.sac_config.learn_step": learn_step}
     assert values(loaded.behaviours["Walker"]) == {**PLAIN, "sac_config.batch_size": 9}
-    task(PENDULUM + "  sac_config: {seq_encoder: RNN}\n  ma_config: {Blind: {sac_config: {seq_encoder: null}}}\n")
+    task(
+        PENDULUM
+        + "  sac_config: {seq_encoder: RNN}\n  ma_config: {Blind: {sac_config: {seq_encoder: null}}}\n"
+    )
     loaded = load_config("gym/task")
     assert (values(loaded.config), values(loaded.behaviours["Blind"])) == (OF_MEMORY, PLAIN)
 
@@ -205,7 +208,9 @@ def test_every_key_of_the_listings_is_known_with_its_default_or_in_the_seed(name
         elif (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step") and path[-1] != "max_step":
             assert others.get(".".join(path), field_at(path).default) == value, path
     seed = [path for path, _ in flat(listing("seed_default.yaml"))]
-    assert [path for path, _ in fields() if path in set(seed)] == seed[:-1], "the order is kept; less ma_config"
+    assert [path for path, _ in fields() if path in set(seed)] == seed[:-1], (
+        "the order is kept; less ma_config"
+    )
 
 
 @pytest.mark.parametrize("name", LISTINGS)
