@@ -16,6 +16,7 @@ from algorithm.config.random_params import Distribution, draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
 from algorithm.config.sections import (
     DEFAULT_SECTION,
+    Choice,
     Preset,
     as_section,
     choose,
@@ -140,29 +141,19 @@ def load_config(
     Raises ConfigError with every fault.
     """
     problems: list[Problem] = []
-    folder = choice = None
-    try:
-        folder = find_env(env)
-        choice = choose(folder, config, problems)
-    except ConfigError as error:
-        problems.extend(error.problems)
-    tree = _with_values(Node({}), {**(folder.defaults if folder else {}), **defaults}, "the defaults")
-    shipped: tuple[str, ...] = ()
-    runnable = None
-    if choice:
-        below, shipped = layered(choice, problems)
-        tree = merge(tree, below)
-        file = shown(choice.file) if choice.file else "command line"
-        runnable = f"{file}, section {choice.section}" if require_runnable else None
-    tree = _with_values(tree, folder.given if folder else {}, "command line")
-    tree, preset = under_preset(_overridden(tree, overrides, flags, problems))
-    resolved = _resolve(tree, seed, problems, runnable=runnable)
+    folder, choice = _found(env, config, problems)
+    below, shipped = layered(choice, problems)
+    tree = merge(_with_values(Node({}), {**folder.defaults, **defaults}, "the defaults"), below)
+    tree = _overridden(_with_values(tree, folder.given, "command line"), overrides, flags, problems)
+    tree, preset = under_preset(tree)
+    place = f"{shown(choice.file) if choice.file else 'command line'}, section {choice.section}"
+    resolved = _resolve(tree, seed, problems, runnable=place if require_runnable and not problems else None)
     given = _overridden(Node({}), overrides, {}, [])
-    written = [given]
-    if choice and given.find(("algorithm",)) is None:  # else the section has been written for its own
-        written += [node for node in (choice.sections.find((choice.section,)),) if node]
+    section = choice.sections.children.get(choice.section, Node({}))
+    # A section that another algorithm is tried with has been written for its own.
+    written = [section, given] if given.find(("algorithm",)) is None else [given]
     refuse_misplaced(resolved.config, resolved.behaviours, written, problems)
-    if problems or folder is None or choice is None:
+    if problems:
         raise ConfigError(problems)
     return LoadedConfig(
         **vars(resolved),
@@ -250,6 +241,20 @@ def parse_override(text: str) -> tuple[KeyPath, object]:
         return path, written
     is_null = value is None and key.annotation is not str
     return path, value if isinstance(value, str) or is_null else written
+
+
+def _found(env: str, config: str | None, problems: list[Problem]) -> tuple[EnvFolder, Choice]:
+    """Return the environment's folder and the choice of sections; empty ones behind a problem.
+
+    So whatever else is wrong is told as well.
+    """
+    folder, choice = EnvFolder(Path(), ""), None
+    try:
+        folder = find_env(env)
+        choice = choose(folder, config, problems)
+    except ConfigError as error:
+        problems += error.problems
+    return folder, choice or Choice(None, DEFAULT_SECTION, Node({DEFAULT_SECTION: Node({})}))
 
 
 def _overridden(

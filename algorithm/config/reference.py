@@ -263,7 +263,8 @@ def _cells(name: str, default: str, kind: str, text: str) -> str:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a task's config.yaml: sections, each of the shape of `Config`."""
-    own = {name: (Config.model_fields[name].annotation, Config.model_fields[name]) for name in BEHAVIOUR_KEYS}
+    declared = Config.model_fields
+    own: dict[str, Any] = {name: (declared[name].annotation, declared[name]) for name in BEHAVIOUR_KEYS}
     behaviour: Any = create_model("Behaviour", __base__=Block, **own)
     merged = {name: Field(None, description=text) for name, text in MERGE_KEYS.items()}
     section: Any = create_model(
@@ -275,7 +276,7 @@ def json_schema() -> dict[str, Any]:
     schema = TypeAdapter(dict[str, section | None]).json_schema()
     definitions = schema["$defs"] | {"Drawn": Form.model_json_schema()}
     for name in RANDOM_BLOCKS:
-        block = block_of(Config.model_fields[name])
+        block = block_of(declared[name])
         assert block is not None, f"{name} is a block"
         properties = definitions[block.__name__]["properties"]
         properties["random_params"] = {

@@ -92,7 +92,8 @@ def choose(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Ch
     file = _file(folder.path, name if colon else config)
     if file is not None:
         read = read_sections(file, problems)
-        return read and _checked(Choice(file, section if colon else DEFAULT_SECTION, read), problems)
+        section = section if colon else DEFAULT_SECTION
+        return _checked(Choice(file, section, read), problems) if read else None
     if config not in shipped().children:
         problems.append(_no_config(config, folder, main))
         return None
@@ -170,17 +171,15 @@ def _ancestry(
     sections: dict[str, Node], name: str, trail: tuple[str, ...], problems: list[Problem]
 ) -> Iterator[str]:
     """Yield all that a section inherits, and the section."""
-    inherited = sections[name].find(("inherited",))
-    for parent in _parents(inherited, problems) if inherited else ():
-        where = inherited.where
+    inherited = sections[name].find(("inherited",)) or Node(None)
+    for parent in _parents(inherited, problems):
         if parent in (*trail, name):
-            problems.append(_cycle((*trail, name, parent), where))
+            problems.append(_cycle((*trail, name, parent), inherited.where))
         elif parent not in sections:
             known = [section for section in sections if section != name]
             why = f"`{name}` inherits it, and the file has none such"
-            problems.append(
-                Problem(f"unknown section `{parent}`", where, why, suggest(parent, known, "other sections"))
-            )
+            fix = suggest(parent, known, "other sections")
+            problems.append(Problem(f"unknown section `{parent}`", inherited.where, why, fix))
         else:
             yield from _ancestry(sections, parent, (*trail, name), problems)
     yield name

@@ -42,8 +42,10 @@ positive, natural, port_number = whole(1), whole(0), whole(1, 65535)
 
 def checkpoint(text: str) -> Ckpt:
     """Return a step, ``latest`` or ``best``."""
-    if text == "latest" or text == "best":
-        return text
+    if text == "latest":
+        return "latest"
+    if text == "best":
+        return "best"
     try:
         return natural(text)
     except argparse.ArgumentTypeError as error:
