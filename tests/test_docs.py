@@ -228,23 +228,6 @@ def test_a_wrong_example_fails(
         check_block(Block(ROOT / "page.md", 1, language, text), tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("language", "text"),
-    [
-        ("python", "from algorithm.core.spec import ActionSpec\nassert ActionSpec(continuous=2).size == 2"),
-        ("yaml", "sac_config: {n_step: 2}"),
-        ("yaml", "default: {sac_config: {n_step: 2}}\nlong: {inherited: default, sac_config: {tau: 1e-3}}"),
-        ("sh", "# comment\n$ make train ENV=gym/pendulum"),
-        ("sh", "A=1 python main.py gym/pendulum \\\n  --seed 1 # one"),
-        ("text", "anything"),
-    ],
-)
-def test_a_right_example_passes(
-    language: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_block(Block(ROOT / "page.md", 1, language, text), tmp_path, monkeypatch)
-
-
 def test_blocks_and_links_are_found() -> None:
     text = "# A *b* `c`!\n\n[x](#a-b-c) [y](#d) [z](nowhere.md) ![](Makefile) <https://x.org>\n```sh\n[q](gone)\n```\n"
     page = ROOT / "page.md"

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 TASK = "default:\n  base_config: {env_type: GYM, env_name: Pendulum-v1}\n"
 
 SECTIONS = (
+    "  base_config: {n_envs: 1e9}",
     "  sac_config: {learning_rte: 1}",
     "  sac_confg: {}",
     "  sac_config: {capacity: 9}",
