@@ -16,7 +16,7 @@ from algorithm.config.errors import Problem, suggest
 from algorithm.config.locate import CONFIG_FILE, EnvFolder
 from algorithm.config.random_params import draw
 from algorithm.config.schema import MERGE_KEYS, Config
-from algorithm.config.tree import Node, from_value_at, merge
+from algorithm.config.tree import Node, merge
 from algorithm.config.yaml_io import read_yaml, shown
 from algorithm.core.fields import block_of
 
@@ -142,16 +142,11 @@ def under_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str,
     Returns the tree, and dotted path → value of the keys that nothing else had set.
     """
     drawn, *_ = draw(tree, seed, prefix, [])  # the faults of a draw are reported when it counts
-    taken: dict[str, object] = {}
     if drawn.value_at("sac_config", "seq_encoder") is None:
-        return tree, taken
-    for path, node in shipped().children[MEMORY].leaves():
-        block = tree.find(path[:1])
-        if tree.find(path) is None and (block is None or block.is_mapping):
-            tree = merge(tree, from_value_at(path, node.value, node.where))
-            if drawn.find(path) is None:
-                taken[prefix + ".".join(path)] = node.value
-    return tree, taken
+        return tree, {}
+    tree, memory = _above(MEMORY, tree)
+    own = {".".join(path) for path, _ in drawn.leaves()}
+    return tree, {prefix + path: value for path, value in memory.taken.items() if path not in own}
 
 
 def under_preset(tree: Node) -> tuple[Node, Preset | None]:
@@ -159,8 +154,12 @@ def under_preset(tree: Node) -> tuple[Node, Preset | None]:
     name = tree.value_at("base_config", "preset")
     if not isinstance(name, str) or name in (SEED, RAW, MEMORY) or name not in shipped().children:
         return tree, None
-    below = shipped().children[name]
-    preset = Preset(name, {}, {})
+    return _above(name, tree)
+
+
+def _above(name: str, tree: Node) -> tuple[Node, Preset]:
+    """Return the tree above a shipped section, and what that sets."""
+    below, preset = shipped().children[name], Preset(name, {}, {})
     for path, leaf in below.leaves():
         values = preset.taken if tree.find(path) is None else preset.overridden
         values[".".join(path)] = leaf.value
