@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from typing_extensions import override
 
+from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.completion import add_completion
 from algorithm.app.cli.flag_types import is_export
 from algorithm.app.cli.flags import Parser, cannot, leave
@@ -76,7 +77,8 @@ class _PrintSchema(argparse.Action):
 
 def train_parser() -> Parser:
     """Return the parser of ``main.py``."""
-    parser = Parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
+    text = f"Train an agent with {', '.join(FAMILIES)}, or let a trained one act."
+    parser = Parser("main.py", text, _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     parser.add_flags(TrainOptions, with_roles=False)
     watch = "--run --render --disable_sample"
