@@ -18,7 +18,8 @@ import yaml
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.config import Config, ConfigError, load_config, load_config_file
-from scripts.pages import WIDTH
+from scripts.pages import PAGES as GENERATED
+from scripts.pages import WIDTH, filled
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
@@ -169,6 +170,12 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page, page.read_text("u
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     assert dead_links(page, page.read_text("utf-8")) == []
+
+
+def test_generated_parts_are_up_to_date() -> None:
+    for name in GENERATED:
+        text = (ROOT / "docs" / name).read_text("utf-8")
+        assert filled(text) == text, "run python scripts/pages.py --write"
 
 
 def test_code_fits_the_column_of_the_site() -> None:

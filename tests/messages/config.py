@@ -243,15 +243,15 @@ COMMANDS = (
     "list",
     "train",
     "x --age 3",
-    "--resume --run",
-    "--check --dry_run",
-    "--report a --eval 3",
-    "--repeat 2 --resume",
-    "--from x.json",
-    "--from x.json --dry_run",
-    "--record x.npz --video",
-    "--eval 0",
-    "--report",
+    "x --resume --run",
+    "x --check --dry_run",
+    "x --report a --eval 3",
+    "x --repeat 2 --resume",
+    "x --from x.json",
+    "x --from x.json --dry_run",
+    "x --record x.npz --video",
+    "x --eval 0",
+    "x --report",
     "x --export a.zip --trust",
     "x -n a.zip",
     "x --replace",
@@ -309,6 +309,7 @@ def messages() -> Iterator[tuple[str, str]]:
         os.chdir(folder)
         stack.enter_context(patch.dict(gym.registry, own, clear=True))
         stack.enter_context(patch.object(sys, "argv", ["main.py"]))
+        stack.enter_context(patch.object(sys, "path", list(sys.path)))  # names of modules add the folder
         for name, text in _all():
             yield name, text.replace(str(ROOT), "ROOT").replace(os.path.realpath(folder), "HERE")
 
