@@ -167,6 +167,11 @@ class Contradiction(NamedTuple):
     fix: str
 
 
+def contradicting(*rules: tuple[bool, tuple[str, ...], str, str]) -> Iterator[Contradiction]:
+    """Yield the contradictions that hold. rules: whether one does, and what it consists of."""
+    return (Contradiction(keys, why, fix) for holds, keys, why, fix in rules if holds)
+
+
 class Block(BaseModel):
     """A mapping of the configuration: immutable, no unknown keys; only `Whole` and `Finite` convert."""
 

@@ -1,7 +1,4 @@
-"""The command line of ``main.py``, and the options that ``main_ds.py`` has in common with it.
-
-A flag that is not given never overrides the file.
-"""
+"""The command line of ``main.py``. A flag that is not given never overrides the file."""
 
 from __future__ import annotations
 
@@ -50,8 +47,7 @@ examples:
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     """Read the command line of ``main.py``; None is that of this process.
 
-    Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for anything that cannot be
-    done, flags of later parts among it.
+    Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for what cannot be done.
     """
     parser = train_parser()
     given = parser.read(argv)
