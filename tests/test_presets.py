@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import yaml
 
@@ -19,7 +18,7 @@ from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.config import Config, load_config
 from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
+from algorithm.core.spec import ActionSpec, ObsSpec
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import PoolOptions, make_vec_env
 from algorithm.env.unity.vec import UnityOptions
@@ -152,30 +151,6 @@ def test_a_preset_of_learners_trains_resumes_and_plays(
     rows = [json.loads(line) for line in run.read_text().splitlines()]
     losses = [value for row in rows for key, value in row.items() if key.startswith("loss/")]
     assert losses and all(map(math.isfinite, losses))
-
-
-@pytest.mark.parametrize("label", ["atari/pong", "atari/breakout"])
-def test_atari_shows_four_frames_and_stores_one(label: str) -> None:
-    config = load_config(label, seed=1).config
-    env = make_env(config, 1)
-    try:
-        spec = env.specs[DEFAULT_BEHAVIOUR].obs
-        before = env.reset()[DEFAULT_BEHAVIOUR].obs["obs"][0]
-        result = env.step({DEFAULT_BEHAVIOUR: push(env.specs[DEFAULT_BEHAVIOUR].action)})[DEFAULT_BEHAVIOUR]
-    finally:
-        env.close()
-    assert (spec.shapes, spec.dtypes, spec.stacks) == (((4, 84, 84),), ("uint8",), (4,))
-    assert (before == before[0]).all()  # the first frame stands for those before it
-    assert (result.obs["obs"][0, :3] == before[1:]).all()
-    row = 84 * 84 * config.replay_config.capacity / 1e9
-    assert f"# {row:.1f} GB" in (ENVS / label / "config.yaml").read_text("utf-8")
-
-
-def push(action: ActionSpec) -> np.ndarray:
-    """The first choice of the only branch."""
-    flat = action.padding(1)
-    flat[0, 0] = 1.0
-    return flat
 
 
 def commands_in(page: Path) -> list[TrainOptions]:

@@ -55,7 +55,9 @@ def build(tree: Node, problems: list[Problem], *, runnable: str | None = None) -
         for path in wrong:
             reduce(getitem, path[:-1], values).pop(path[-1])
         config = Config.model_validate(values)
-    refused = [key for path, item in wrong.items() for key in _refused_by(path, item)]
+    refused: list[KeyPath] = []  # keys and blocks that were meant to have another value than their default
+    for path, item in wrong.items():
+        refused += _meant_keys(path) if item["type"] == _UNKNOWN else [path]
     problems += [
         _contradiction(paths, found, tree)
         for paths, found in _contradictions(config)
@@ -126,11 +128,6 @@ def _first_errors(error: ValidationError) -> dict[KeyPath, ErrorDetails]:
                 path = path[:-1]
         found.setdefault(path, item)
     return found
-
-
-def _refused_by(path: KeyPath, item: ErrorDetails) -> list[KeyPath]:
-    """Return the keys and blocks that were meant to have another value than their default."""
-    return _meant_keys(path) if item["type"] == _UNKNOWN else [path]
 
 
 def _problem(path: KeyPath, item: ErrorDetails, tree: Node) -> Problem:

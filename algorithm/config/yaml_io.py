@@ -7,6 +7,7 @@ dates stay text, keys are always text, and a key that stands twice in one mappin
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,27 +153,18 @@ def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever the text spells
     return tree.value_at("value")
 
 
+_dumped = partial(yaml.dump, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
 def write_yaml(value: object) -> str:
     """Return YAML that `parse_tree` reads back as the same value."""
-    return _dumped(value, default_flow_style=False, width=100)
+    return str(_dumped(value, default_flow_style=False, width=100))
 
 
 def inline(value: object) -> str:
     """Return the value on one line, as it would stand behind a colon."""
-    return _dumped(value, default_flow_style=True, width=10**6).removesuffix("\n").removesuffix("\n...")
-
-
-def _dumped(value: object, *, default_flow_style: bool, width: int) -> str:
-    return str(
-        yaml.dump(
-            value,
-            Dumper=_Dumper,
-            sort_keys=False,
-            allow_unicode=True,
-            default_flow_style=default_flow_style,
-            width=width,
-        )
-    )
+    text = str(_dumped(value, default_flow_style=True, width=10**6))
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _refusal(why: str, node: nodes.Node) -> yaml.MarkedYAMLError:

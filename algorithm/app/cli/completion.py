@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from typing_extensions import override
 
@@ -21,13 +21,6 @@ from algorithm.config.validation import schema_of
 
 _SHELLS = ("bash", "zsh", "fish")
 _COMMANDS = ("asac", "asac-ds")
-
-
-class NamesOfRuns(Protocol):
-    """Function that lists names in the folder of a task's runs."""
-
-    def __call__(self, env: str, *, models: Path) -> list[str]:
-        """Return the names. env: label of the task; models: folder of all runs."""
 
 
 class _PrintCode(argparse.Action):
@@ -52,10 +45,13 @@ def add_completion(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def complete(make_parser: Callable[[], argparse.ArgumentParser], runs: Mapping[str, NamesOfRuns]) -> None:
+def complete(
+    make_parser: Callable[[], argparse.ArgumentParser], runs: Mapping[str, Callable[..., list[str]]]
+) -> None:
     """Answer a shell that asks how a command line may go on, and end the process; else do nothing.
 
-    runs: dest of an action -> names that it completes
+    runs: dest of an action -> function of the label of a task, with ``models``, the folder of all runs; it
+          returns the names that the action completes
     """
     if "_ARGCOMPLETE" not in os.environ:
         return
@@ -71,7 +67,7 @@ def complete(make_parser: Callable[[], argparse.ArgumentParser], runs: Mapping[s
     os._exit(1)
 
 
-def _of_runs(names: NamesOfRuns) -> Callable[..., list[str]]:
+def _of_runs(names: Callable[..., list[str]]) -> Callable[..., list[str]]:
     return lambda parsed_args, **_: names(find_env(parsed_args.env).label, models=parsed_args.directory)
 
 
