@@ -285,7 +285,7 @@ def test_a_wrong_value_hides_no_contradiction_of_others(task, written):
     assert found == SEVERAL[written]
 
 
-WRONG = (
+WRONG = (None, True, -7, 2.5, float("inf"), "", "text", [None], [0, 1, 2], [{"a": 1}], {}, {"a": [None]})
     None,
     True,
     -7,
