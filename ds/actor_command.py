@@ -9,8 +9,9 @@ from pathlib import Path
 
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
-from algorithm.config.locate import CONFIG_FILE, DEFAULT_SECTION
+from algorithm.config.locate import CONFIG_FILE
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
+from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.core.program import program
 from algorithm.runs.names import MODELS, directory_flags
 from ds.compatibility import settings

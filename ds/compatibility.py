@@ -13,7 +13,8 @@ from dataclasses import asdict
 from typing import Any
 
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import BEHAVIOUR_KEYS, Config, KeyPath, fields, value_at
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields, value_at
+from algorithm.config.tree import KeyPath
 from algorithm.core.fields import facts_of
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.loader import NnFile, nn_place

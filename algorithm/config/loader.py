@@ -11,19 +11,20 @@ from typing import Any
 
 from algorithm.agents.registry import misplaced
 from algorithm.config.errors import ConfigError, Problem
-from algorithm.config.locate import (
-    DEFAULT_SECTION,
-    EnvFolder,
-    as_section,
-    find_env,
-    find_section,
-    layered,
-    shipped_below,
-)
+from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.random_params import Distribution, draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
-from algorithm.config.shipped_sections import Preset, under_memory, under_preset
-from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, merge, to_value
+from algorithm.config.sections import (
+    DEFAULT_SECTION,
+    Choice,
+    Preset,
+    as_section,
+    choose,
+    layered,
+    under_memory,
+    under_preset,
+)
+from algorithm.config.tree import KeyPath, Node, from_value, from_value_at, merge, to_value
 from algorithm.config.validation import build, refuse_misplaced
 from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
@@ -33,19 +34,33 @@ _FRESH_SEEDS = 2**31
 _SEED = ("sac_config", "seed")
 
 
-@dataclass(frozen=True)
-class LoadedConfig:
-    """A valid configuration and its sources.
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """Values of a merged tree, once it has been drawn and validated.
 
-    env_label: what the run is filed under, such as ``gym/pendulum``.
-    file:      None for an environment without a folder, of which no file was chosen.
-    section:   the chosen section of ``file``; empty if the file is a whole configuration.
-    behaviours: the behaviours that ``ma_config`` names; see `for_behaviour`.
-    overrides: as given with ``-o``.
+    behaviours: the behaviours that ``ma_config`` names; see `LoadedConfig.for_behaviour`.
     raw:       what the file, overrides and flags said, merged, before draws and without defaults.
     drawn:     what ``random_params`` drew, dotted path → value.
     for_memory: what was not set and is not the default either, because there is a seq_encoder.
     distributions: what each value of ``drawn`` was drawn from, by the same path.
+    """
+
+    config: Config
+    behaviours: Mapping[str, Config]
+    raw: Mapping[str, Any]
+    drawn: dict[str, object] = field(default_factory=dict)
+    for_memory: dict[str, object] = field(default_factory=dict)
+    distributions: dict[str, Distribution] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedConfig(Resolved):
+    """A valid configuration and its sources.
+
+    env_label: what the run is filed under, such as ``gym/pendulum``.
+    file:      None for an environment without a folder, of which no file was chosen.
+    section:   the chosen section of ``file``; empty if the file is the configuration of a run.
+    overrides: as given with ``-o``.
     shipped:   sections of the framework that lie below.
     preset:    the one that ``base_config.preset`` has laid below all, and what it sets.
     decided:   keys that the run has decided itself; such as ``compile: auto``.
@@ -55,13 +70,7 @@ class LoadedConfig:
     env_label: str
     file: Path | None
     section: str
-    config: Config
-    behaviours: Mapping[str, Config]
     overrides: tuple[str, ...]
-    raw: Mapping[str, Any]
-    drawn: Mapping[str, object]
-    for_memory: Mapping[str, object] = field(default_factory=dict)
-    distributions: Mapping[str, Distribution] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
     preset: Preset | None = None
     decided: frozenset[str] = frozenset()
@@ -98,12 +107,8 @@ class LoadedConfig:
 
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
-        node: object = self.raw
-        for key in dotted.split("."):
-            if not isinstance(node, Mapping) or key not in node:
-                return dotted in self.drawn
-            node = node[key]
-        return True
+        tree = from_value(self.raw, "")
+        return dotted in self.drawn or tree.find(tuple(dotted.split("."))) is not None
 
     def differences(self) -> dict[str, object]:
         """Return dotted path → value of all that is not the default, less the seed and what was decided."""
@@ -140,37 +145,28 @@ def load_config(
     Raises ConfigError with every fault.
     """
     problems: list[Problem] = []
-    try:
-        folder = find_env(env)
-    except ConfigError as error:
-        problems.extend(error.problems)
-        folder = None
-    source = find_section(folder, config, problems) if folder else None
-    own = folder.defaults if folder else {}
-    tree = _with_values(MappingNode(), {**own, **defaults}, "the defaults of this command")
-    tree = merge(tree, layered(source, problems)) if source else tree
-    tree = _with_values(tree, folder.given if folder else {}, "command line")
-    tree, preset = under_preset(_overridden(tree, overrides, flags, problems))
-    file = shown(source.file) if source and source.file else "command line"
-    runnable = f"{file}, section {source.section}" if source and require_runnable else None
-    result = _resolve(tree, seed, problems, runnable=runnable)
-    given = _overridden(MappingNode(), overrides, {}, [])
-    chosen = source.sections.children.get(source.section) if source else None
+    folder, choice = _found(env, config, problems)
+    below, shipped = layered(choice, problems)
+    tree = merge(_with_values(Node({}), {**folder.defaults, **defaults}, "the defaults"), below)
+    tree = _overridden(_with_values(tree, folder.given, "command line"), overrides, flags, problems)
+    tree, preset = under_preset(tree)
+    place = f"{shown(choice.file) if choice.file else 'command line'}, section {choice.section}"
+    resolved = _resolve(tree, seed, problems, runnable=place if require_runnable and not problems else None)
+    given = _overridden(Node({}), overrides, {}, [])
+    section = choice.sections.children.get(choice.section, Node({}))
     # A section that another algorithm is tried with has been written for its own.
-    written = [chosen] if isinstance(chosen, MappingNode) and find(given, ("algorithm",)) is None else []
-    refuse_misplaced(*result[:2], [*written, given], problems)
-    if problems or folder is None or source is None:
+    written = [section, given] if given.find(("algorithm",)) is None else [given]
+    refuse_misplaced(resolved.config, resolved.behaviours, written, problems)
+    if problems:
         raise ConfigError(problems)
     return LoadedConfig(
-        folder.path,
-        folder.label,
-        source.file,
-        source.section,
-        *result[:2],
-        _as_texts(overrides),
-        *result[2:5],
-        distributions=result[5],
-        shipped=shipped_below(source),
+        **vars(resolved),
+        env_dir=folder.path,
+        env_label=folder.label,
+        file=choice.file,
+        section=choice.section,
+        overrides=_as_texts(overrides),
+        shipped=shipped,
         preset=preset,
     )
 
@@ -190,33 +186,31 @@ def load_config_file(
     """
     problems: list[Problem] = []
     read = read_yaml(path, problems)
-    tree = as_section(read, path.name, problems) if read else MappingNode()
+    tree = as_section(read, path.name, problems) if read else Node({})
     tree = _overridden(tree, overrides, flags, problems)
-    result = _resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
-    refuse_misplaced(*result[:2], [_overridden(MappingNode(), overrides, {}, [])], problems)
+    resolved = _resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
+    given = _overridden(Node({}), overrides, {}, [])
+    refuse_misplaced(resolved.config, resolved.behaviours, [given], problems)
     if problems:
         raise ConfigError(problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
     return LoadedConfig(
-        folder.path,
-        folder.label,
-        path,
-        "",
-        *result[:2],
-        _as_texts(overrides),
-        *result[2:5],
-        distributions=result[5],
+        **vars(resolved),
+        env_dir=folder.path,
+        env_label=folder.label,
+        file=path,
+        section="",
+        overrides=_as_texts(overrides),
     )
 
 
 def plain_config(loaded: LoadedConfig) -> dict[str, Any]:
     """Return the configuration with every key, as text, numbers, lists and mappings."""
-    values: dict[str, Any] = _lists(loaded.config.model_dump())
-    values["ma_config"] = {
-        name: _lists(config.model_dump(include=set(BEHAVIOUR_KEYS)))
+    own = {
+        name: config.model_dump(mode="json", include=set(BEHAVIOUR_KEYS))
         for name, config in loaded.behaviours.items()
-    } or None
-    return values
+    }
+    return {**loaded.config.model_dump(mode="json"), "ma_config": own or None}
 
 
 def dump_config(loaded: LoadedConfig) -> str:
@@ -233,7 +227,7 @@ def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]
     return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
 
 
-def parse_override(text: str) -> tuple[tuple[str, ...], object]:
+def parse_override(text: str) -> tuple[KeyPath, object]:
     """Parse ``a.b=value`` as path and value; text stays text where the key holds text.
 
     Raises ValueError with a one-line reason.
@@ -242,24 +236,29 @@ def parse_override(text: str) -> tuple[tuple[str, ...], object]:
     path = tuple(part.strip() for part in dotted.split("."))
     if not equals or not all(path):
         raise ValueError("it must be a dotted path, an equals sign and a value")
-    if not _holds_text(path):
+    key = field_at(path[2:] if path[0] == "ma_config" else path)
+    if key is None or key.annotation not in (str, str | None):
         return path, parse_value(written)
     try:
         value = parse_value(written)
     except ValueError:
         return path, written
-    field = _field_of(path)
-    nullable = field is not None and field.annotation is not str
-    return path, value if isinstance(value, str) or (value is None and nullable) else written
+    is_null = value is None and key.annotation is not str
+    return path, value if isinstance(value, str) or is_null else written
 
 
-def _field_of(path: tuple[str, ...]) -> Any:  # noqa: ANN401 - pydantic's FieldInfo or None
-    return field_at(path[2:] if path[0] == "ma_config" else path)
+def _found(env: str, config: str | None, problems: list[Problem]) -> tuple[EnvFolder, Choice]:
+    """Return the environment's folder and the choice of sections; empty ones behind a problem.
 
-
-def _holds_text(path: tuple[str, ...]) -> bool:
-    field = _field_of(path)
-    return field is not None and field.annotation in (str, str | None)
+    So whatever else is wrong is told as well.
+    """
+    folder, choice = EnvFolder(Path(), ""), None
+    try:
+        folder = find_env(env)
+        choice = choose(folder, config, problems)
+    except ConfigError as error:
+        problems += error.problems
+    return folder, choice or Choice(None, DEFAULT_SECTION, Node({DEFAULT_SECTION: Node({})}))
 
 
 def _as_texts(overrides: Overrides) -> tuple[str, ...]:
@@ -269,129 +268,95 @@ def _as_texts(overrides: Overrides) -> tuple[str, ...]:
 
 
 def _overridden(
-    tree: MappingNode, overrides: Overrides, flags: Mapping[str, object], problems: list[Problem]
-) -> MappingNode:
+    tree: Node, overrides: Overrides, flags: Mapping[str, object], problems: list[Problem]
+) -> Node:
     if isinstance(overrides, Mapping):
         return _with_values(_with_values(tree, overrides, "overrides"), flags, "command line")
     for text in overrides:
         where = f"-o {text}"
         try:
-            path, value = parse_override(text)
+            tree = merge(tree, from_value_at(*parse_override(text), where))
         except ValueError as error:
             fix = "write for example -o sac_config.learning_rate=1e-3"
             problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
-        else:
-            tree = merge(tree, from_value_at(path, value, where))
     return _with_values(tree, flags, "command line")
 
 
-def _with_values(tree: MappingNode, values: Mapping[str, object], source: str) -> MappingNode:
+def _with_values(tree: Node, values: Mapping[str, object], source: str) -> Node:
     """Return the tree with dotted path → value over it."""
     for dotted, value in values.items():
         tree = merge(tree, from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
     return tree
 
 
-_Resolved = tuple[
-    Config,
-    Mapping[str, Config],
-    Mapping[str, Any],
-    Mapping[str, object],
-    Mapping[str, object],
-    Mapping[str, Distribution],
-]
-
-
-def _resolve(
-    tree: MappingNode, seed: int | None, problems: list[Problem], *, runnable: str | None
-) -> _Resolved:
-    """Return what `LoadedConfig` holds of a merged tree: from ``config`` to ``distributions``.
-
-    runnable: as in `build`
-    """
-    raw = to_value(tree)
+def _resolve(tree: Node, seed: int | None, problems: list[Problem], *, runnable: str | None) -> Resolved:
+    """Draw and validate a merged tree, then each of its behaviours. runnable: as in `build`."""
     parts = _behaviours(tree, problems)
-    tree = _with_seed(tree.without("ma_config"), seed)
-    run_seed = to_value(find(tree, _SEED) or ValueNode(None, ""))
-    whole, for_memory = under_memory(tree, run_seed, "")
-    common, drawn, distributions = draw(whole, run_seed, "", problems)
-    config = build(common, problems, runnable=runnable)
+    whole = _with_seed(tree.without("ma_config"), seed)
+    run_seed = whole.value_at(*_SEED)
     behaviours: dict[str, Config] = {}
+    drawn: dict[str, object] = {}
+    for_memory: dict[str, object] = {}
+    distributions: dict[str, Distribution] = {}
+
+    def with_draws(own: Node, prefix: str) -> Node:
+        own, taken = under_memory(own, run_seed, prefix)
+        own, values, sources = draw(own, run_seed, prefix, problems)
+        for_memory.update(taken)
+        drawn.update(values)
+        distributions.update(sources)
+        return own
+
+    common = with_draws(whole, "")
+    config = build(common, problems, runnable=runnable)
     for name, part in parts.items():
-        own = merge(_only(tree, BEHAVIOUR_KEYS), part)
+        own = merge(whole.only(*BEHAVIOUR_KEYS), part)
         own = own if seed is None else _with_seed(own, seed)
-        prefix = f"ma_config.{name}."
-        own, own_for_memory = under_memory(own, run_seed, prefix)
-        own, own_drawn, own_distributions = draw(own, run_seed, prefix, problems)
-        of_the_run = common.without(*BEHAVIOUR_KEYS)
-        behaviours[name] = build(merge(of_the_run, own), problems)
-        drawn |= own_drawn
-        distributions |= own_distributions
-        for_memory |= {f"{prefix}{path}": value for path, value in own_for_memory.items()}
-    return (
-        config,
-        MappingProxyType(behaviours),
-        MappingProxyType(raw),
-        MappingProxyType(drawn),
-        MappingProxyType(for_memory),
-        MappingProxyType(distributions),
+        own = with_draws(own, f"ma_config.{name}.")
+        behaviours[name] = build(merge(common.without(*BEHAVIOUR_KEYS), own), problems)
+    return Resolved(
+        config=config,
+        behaviours=behaviours,
+        raw=to_value(tree),
+        drawn=drawn,
+        for_memory=for_memory,
+        distributions=distributions,
     )
 
 
-def _with_seed(tree: MappingNode, seed: int | None) -> MappingNode:
+def _with_seed(tree: Node, seed: int | None) -> Node:
     """Set the seed to the given one, or to a fresh one where none is configured."""
-    node = find(tree, _SEED)
-    if seed is None and node is not None and to_value(node) is not None:
+    if seed is None and tree.value_at(*_SEED) is not None:
         return tree
+    block = tree.find(_SEED[:1])
+    if block is not None and not block.is_mapping:
+        return tree  # the check that follows refuses the block
     value = secrets.randbelow(_FRESH_SEEDS) if seed is None else seed
-    if not isinstance(tree.children.get(_SEED[0], MappingNode()), MappingNode):
-        return tree  # sac_config is no mapping; the check that follows says so
     return merge(tree, from_value_at(_SEED, value, "--seed"))
 
 
-def _only(tree: MappingNode, keys: Sequence[str]) -> MappingNode:
-    return MappingNode({k: v for k, v in tree.children.items() if k in keys}, tree.where)
-
-
-def _behaviours(tree: MappingNode, problems: list[Problem]) -> dict[str, MappingNode]:
+def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:
     """Return the parts of ``ma_config`` by behaviour, with only the keys that a behaviour may have."""
-    node = tree.children.get("ma_config")
-    if node is None or (isinstance(node, ValueNode) and node.value is None):
-        return {}
-    if isinstance(node, ValueNode):
-        problems.append(_no_behaviours("ma_config", node))
-        return {}
-    parts: dict[str, MappingNode] = {}
+    node = tree.find(("ma_config",)) or Node(None)
+    _check_mapping("ma_config", node, problems)
+    parts: dict[str, Node] = {}
     for name, part in node.children.items():
-        if isinstance(part, ValueNode) and part.value is not None:
-            problems.append(_no_behaviours(f"ma_config.{name}", part))
-            continue
-        section = as_section(part, name, problems)
-        problems.extend(
-            _of_the_run(f"ma_config.{name}.{key}", child.where)
-            for key, child in section.children.items()
-            if key not in BEHAVIOUR_KEYS
-        )
-        parts[name] = _only(section, BEHAVIOUR_KEYS)
+        _check_mapping(f"ma_config.{name}", part, problems)
+        for key, child in part.without(*BEHAVIOUR_KEYS).children.items():
+            what = f"`ma_config.{name}.{key}` cannot be set for one behaviour"
+            own = ", ".join(BEHAVIOUR_KEYS)
+            why = f"a behaviour may have {own} for itself; all else belongs to the whole run"
+            fix = "remove it, or set it at the top level of the section"
+            problems.append(Problem(what, child.where, why, fix))
+        parts[name] = as_section(part.only(*BEHAVIOUR_KEYS), name, problems)
     return parts
 
 
-def _no_behaviours(path: str, node: ValueNode) -> Problem:
-    return Problem(
-        f"`{path}` is not a mapping",
-        node.where,
-        "ma_config maps the name of a behaviour to the blocks it has for itself",
-        "write ma_config: {behaviour: {sac_config: {...}}}, or null",
-    )
-
-
-def _of_the_run(path: str, where: str) -> Problem:
-    return Problem(
-        f"`{path}` cannot be set for one behaviour",
-        where,
-        f"a behaviour may have {', '.join(BEHAVIOUR_KEYS)} for itself; all else belongs to the whole run",
-        "remove it, or set it at the top level of the section",
-    )
+def _check_mapping(path: str, node: Node, problems: list[Problem]) -> None:
+    if not node.is_mapping and node.value is not None:
+        why = "ma_config maps the name of a behaviour to the blocks it has for itself"
+        fix = "write ma_config: {behaviour: {sac_config: {...}}}, or null"
+        problems.append(Problem(f"`{path}` is not a mapping", node.where, why, fix))
 
 
 def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
@@ -399,10 +364,3 @@ def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
         value, other = value_at(config, path), value_at(base, path)
         if value != other and path != _SEED and not (path[1:] and misplaced(config.algorithm, *path[:2])):
             yield ".".join(path), value
-
-
-def _lists(value: Any) -> Any:  # noqa: ANN401 - any YAML value
-    """Return the value as plain YAML types: tuples become lists."""
-    if isinstance(value, dict):
-        return {key: _lists(child) for key, child in value.items()}
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

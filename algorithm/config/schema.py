@@ -21,6 +21,7 @@ from algorithm.agents.registry import FAMILIES, contradictions
 from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config
+from algorithm.config.tree import KeyPath
 from algorithm.core.fields import (
     Block,
     Contradiction,
@@ -30,6 +31,7 @@ from algorithm.core.fields import (
     Whole,
     block,
     block_of,
+    contradicting,
     facts_of,
     option,
 )
@@ -181,36 +183,35 @@ class BaseConfig(EnvConfig):
     @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield workers without an environment, and keys that Unity's players cannot follow."""
-        if self.workers > self.n_envs:
-            yield Contradiction(
+        unity = self.env_type == "UNITY"
+        editor = unity and self.unity_args.editor
+        return contradicting(
+            (
+                self.workers > self.n_envs,
                 ("workers", "n_envs"),
                 f"{self.workers} workers for n_envs = {self.n_envs}",
                 "lower workers or raise n_envs",
-            )
-        if self.env_type == "UNITY":
-            yield from self._of_unity()
-
-    def _of_unity(self) -> Iterator[Contradiction]:
-        if self.workers:
-            yield Contradiction(
+            ),
+            (
+                unity and self.workers > 0,
                 ("env_type", "workers"),
                 "a Unity player is a process already; worker processes are for environments of this one",
                 "set workers: 0; n_envs players are stepped at once",
-            )
-        if self.wrappers:
-            yield Contradiction(("env_type", "wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS)
-        if self.unity_args.editor and self.n_envs > 1:
-            yield Contradiction(
+            ),
+            (unity and len(self.wrappers) > 0, ("env_type", "wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS),
+            (
+                editor and self.n_envs > 1,
                 ("unity_args.editor", "n_envs"),
                 f"the Unity Editor is one player, and n_envs = {self.n_envs}",
                 "set n_envs: 1, or --agents 1; several agents and areas may be in the scene",
-            )
-        if self.unity_args.editor and isinstance(self.stop_at_return, float):
-            yield Contradiction(
+            ),
+            (
+                editor and isinstance(self.stop_at_return, float),
                 ("unity_args.editor", "stop_at_return"),
                 "the Unity Editor is one player, and evaluations need another",
                 "set stop_at_return: null",
-            )
+            ),
+        )
 
 
 class NetConfig(Block):
@@ -262,7 +263,6 @@ class Config(Block):
         "Family of the algorithm. Its own keys stand in its block, those of all in sac_config.",
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
         shared=True,
-        reserved_values=dict.fromkeys(("ACKTR", "A3C", "ACER"), "more algorithms"),
         by_behaviour=True,
     )
     base_config: BaseConfig = block(BaseConfig, "Environment, name and length of a run.", random=True)
@@ -313,29 +313,29 @@ class Config(Block):
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield what evaluations of a Unity player cannot have, and what the algorithm's keys contradict."""
         unity = self.base_config.env_type == "UNITY"
-        if unity and self.eval_config.video:
-            yield Contradiction(
+        yield from contradicting(
+            (
+                unity and self.eval_config.video,
                 ("base_config.env_type", "eval_config.video"),
                 "a Unity player draws in a window of its own and hands out no pictures",
                 "set eval_config.video: false; --watch shows the player",
-            )
-        if unity and self.eval_config.wrappers:
-            yield Contradiction(
-                ("base_config.env_type", "eval_config.wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS
-            )
-        if unity:
-            yield from wrong_parameters(self.reset_config)
-        if isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0:
-            yield Contradiction(
+            ),
+            (
+                unity and bool(self.eval_config.wrappers),
+                ("base_config.env_type", "eval_config.wrappers"),
+                _NO_WRAPPERS,
+                _LEAVE_WRAPPERS,
+            ),
+            (
+                isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0,
                 ("base_config.stop_at_return", "eval_config.per_step"),
                 "evaluations on the way, which could end the training, are switched off",
                 "set eval_config.per_step, or base_config.stop_at_return: null",
-            )
+            ),
+        )
+        if unity:
+            yield from wrong_parameters(self.reset_config)
         yield from contradictions(self)
-
-
-KeyPath = tuple[str, ...]
-"""Names of the enclosing blocks and of a key."""
 
 
 def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:

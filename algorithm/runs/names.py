@@ -15,7 +15,6 @@ from typing import Literal
 from urllib.parse import quote
 
 from algorithm.core.errors import UsageError, visible
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
 
 MODELS = Path("models")
 """Folder of all runs, below the current directory, unless ``--directory`` names another."""
@@ -41,6 +40,8 @@ def behaviour_level(behaviour: str) -> str:
     Other names are percent-encoded, since an environment may choose any characters. So is the first letter of
     a name that Windows reserves, and a space or dot at the end, which it drops.
     """
+    from algorithm.core.spec import DEFAULT_BEHAVIOUR  # it loads numpy, which no command line needs
+
     if behaviour == DEFAULT_BEHAVIOUR:
         return ""
     level = quote(behaviour, safe=" =+,@")

@@ -12,7 +12,7 @@ import pytest
 
 from algorithm.agents.roles import Episode
 from algorithm.app import play
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.training import train
 from algorithm.config.loader import load_config
 from algorithm.core.data import ActorOutput, Segment, StepBatch

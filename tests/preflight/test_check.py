@@ -15,7 +15,7 @@ from algorithm.app.check.check_printer import CheckVerdict, LivePrinter, PlainPr
 from algorithm.app.check.check_process import CheckRequest, CheckStarted, check_in_process
 from algorithm.app.check.commands import command
 from algorithm.app.check.replay_consistency import ReplayConsistency, first_difference, plain_rows
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.env.checks.checker import Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, EnvInstance
 from algorithm.env.checks.finding import CheckResult, Level, error, note, ok, warning

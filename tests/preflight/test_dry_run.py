@@ -11,7 +11,7 @@ import pytest
 
 from algorithm.app.check.cost import Plan, Sizes, Speed, num_times
 from algorithm.app.check.dry_run import cost_rows, dry_run, time_rows
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.config.loader import load_config
 from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError

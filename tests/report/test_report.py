@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.report.facts import Facts
 from algorithm.app.report.report import LARGEST_VIDEO, write_report
 from algorithm.core.errors import StorageError

@@ -18,7 +18,7 @@ import pytest
 
 from algorithm.app.check.check_printer import CheckVerdict, LivePrinter
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.command import guarded
 from algorithm.app.console.live import LiveConsole
 from algorithm.config import load_config

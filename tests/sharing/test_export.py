@@ -277,7 +277,7 @@ def test_a_task_that_is_no_name_is_refused(exported, tmp_path, env):
 
 def test_every_behaviour_goes_along(tmp_path, monkeypatch):
     from algorithm.app import play
-    from algorithm.app.cli.train import parse_args
+    from algorithm.app.cli.parsing import parse_args
     from algorithm.app.training import train
     from algorithm.config.loader import load_config
     from algorithm.train.assembly import Assembly

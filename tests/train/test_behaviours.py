@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 
 from algorithm.app import resume
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.training import train
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
