@@ -251,7 +251,7 @@ def clamped_targets(config: BehaviourConfig, history: History) -> str | None:
 def runaway_statistics(config: BehaviourConfig, history: History) -> str | None:
     """Report a batch norm whose running statistics are not those of the batches; policies act by them.
 
-    In six summaries a mean in a batch lay three standard deviations off. In sound trainings that is below one.
+    In six summaries a mean in a batch lay three standard deviations off; in sound trainings it is below one.
     """
     off = [name for name in ("norm/shift", "norm/shift_policy") if history.least(name, 6) >= 3]
     if not off:

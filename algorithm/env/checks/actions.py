@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import gymnasium as gym
 import numpy as np
 
-from algorithm.env.checks.context import CheckContext, format_values
-from algorithm.env.checks.determinism import first_difference, idle_policy, measure_repeatability, play
+from algorithm.core.data import Bool, Float
+from algorithm.core.spec import ActionSpec
+from algorithm.env.checks.context import CheckContext, format_values, play
+from algorithm.env.checks.determinism import digests, first_difference, measure_repeatability
 from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, note, ok, warning
 
@@ -52,13 +54,13 @@ def check_bounds(context: CheckContext) -> Iterator[Finding]:
 def check_effect(context: CheckContext) -> Iterator[Finding]:
     """Compare random actions with idle ones, from the same seed."""
     played = context.cached(measure_repeatability)
-    if not played.exact:
+    if played.places:
         yield ok("not checked: episodes do not repeat, whatever the actions")
         return
     with context.instance() as instance:
-        still = play(instance, context.config.seed_of, idle_policy, context.enough())
-    at = first_difference(played.digests, still)
-    steps = min(len(played.digests), len(still)) - 1
+        still = digests(context.limited(play(instance, context.config, idle_policy)))
+    at = first_difference(played.first, still)
+    steps = min(len(played.first), len(still)) - 1
     if at is not None:
         yield ok(f"random actions make a difference, from step {at} on")
         return
@@ -70,3 +72,11 @@ def check_effect(context: CheckContext) -> Iterator[Finding]:
         why="observations, rewards and ends do not depend on actions: there is nothing to learn",
         fix="check whether step uses its action; if it matters later or in rare states only, all is well",
     )
+
+
+def idle_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
+    """Take the middle of every continuous action, and the first allowed choice of each branch."""
+    action = np.zeros(spec.size, np.float32)
+    for where in spec.branch_slices:
+        action[where.start + int(mask[0, where].argmax())] = 1.0
+    return action

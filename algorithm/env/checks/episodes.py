@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import mean
 
+from algorithm.core.wording import counted
 from algorithm.env.checks.context import CheckContext
 from algorithm.env.checks.episode_stats import EpisodeStats, collect_stats
-from algorithm.env.checks.finding import Finding, note, ok, plural, warning
+from algorithm.env.checks.finding import Finding, note, ok, warning
 
 SHORT = 5
 """Mean length below which an episode has hardly any past to learn from."""
@@ -26,7 +27,7 @@ def check_ends(context: CheckContext) -> Iterator[Finding]:
         return
     terminated = sum(episode.terminated for episode in found.episodes)
     truncated = sum(episode.truncated for episode in found.episodes)
-    if not terminated and found.time_limit is None and not truncated:
+    if not terminated and found.instance.env.time_limit is None and not truncated:
         yield ok(
             f"all {len(found.episodes):,} cut off by max_step_each_iter at {context.config.length_limit:,}"
         )
@@ -79,7 +80,7 @@ def check_length(context: CheckContext) -> Iterator[Finding]:
         )
     same = min(lengths) == max(lengths)
     yield ok(
-        plural(lengths[0], "step")
+        counted(lengths[0], "step")
         if same
         else f"{min(lengths):,} to {max(lengths):,} steps, mean {average:,.0f}"
     )
@@ -87,7 +88,9 @@ def check_length(context: CheckContext) -> Iterator[Finding]:
 
 def _endless(context: CheckContext, found: EpisodeStats) -> Iterator[Finding]:
     limits = [
-        limit for limit in (found.time_limit, context.config.length_limit) if limit is not None and limit > 0
+        limit
+        for limit in (found.instance.env.time_limit, context.config.length_limit)
+        if limit is not None and limit > 0
     ]
     if limits:
         yield ok(f"none in {found.steps:,} steps; the time limit is {min(limits):,}")

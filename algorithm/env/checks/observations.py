@@ -7,46 +7,22 @@ from collections.abc import Iterator
 import numpy as np
 
 from algorithm.env.checks.context import CheckContext, format_values
-from algorithm.env.checks.episode_stats import collect_stats
+from algorithm.env.checks.episode_stats import ObsStats, collect_stats
 from algorithm.env.checks.finding import Finding, error, note, ok, warning
-from algorithm.env.checks.running_stats import ObsStats
 
 LARGE = 100.0
 """Mean or deviation beyond which networks learn badly without normalisation."""
 
 _ENOUGH = 20  # observations before "never changes" is reported
-_REAL = ("float16", "float32", "float64")
 
 
 def check_shapes(context: CheckContext) -> Iterator[Finding]:
-    """Check shapes, parts and integers: a mismatch ends a training at once."""
-    found = context.cached(collect_stats)
-    if found.broken:
-        yield error(
-            f"{found.num_broken:,} observations do not fit their space, in {found.steps:,} steps",
-            where=found.broken,
-            why="the networks and the replay are built for the announced space; a training ends here",
-            fix="correct observation_space, or what reset and step return",
-        )
-    if found.spec is not None:
-        parts = [
-            f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape, _ in found.spec.obs.items()
-        ]
-        yield ok(", ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else ""))
-
-
-def check_dtypes(context: CheckContext) -> Iterator[Finding]:
-    """Check dtypes: others are converted, which costs time and may lose digits."""
-    records = context.cached(collect_stats).records.values()
-    for record in records:
-        wrong = sorted(record.kinds - {str(record.space.dtype)})
-        if wrong and not _same_kind(record, wrong):
-            yield note(
-                f"{record.name} is {', '.join(wrong)}, its space says {record.space.dtype}",
-                why="it is converted at every step; other libraries refuse it",
-                fix=f"return np.asarray(…, np.{record.space.dtype}), or announce what is returned",
-            )
-    yield ok(", ".join(sorted({str(record.space.dtype) for record in records})))
+    """Report shapes and dtypes; what does not fit them has ended the random steps."""
+    parts = [
+        f"{name} {'×'.join(map(str, shape)) or 'scalar'} {dtype}"
+        for name, shape, dtype in context.cached(collect_stats).instance.spec.obs.items()
+    ]
+    yield ok(", ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else ""))
 
 
 def check_finite(context: CheckContext) -> Iterator[Finding]:
@@ -64,17 +40,10 @@ def check_finite(context: CheckContext) -> Iterator[Finding]:
 
 def check_bounds(context: CheckContext) -> Iterator[Finding]:
     """Check the announced bounds."""
-    records = context.cached(collect_stats).records.values()
-    for record in records:
-        if record.outside:
-            yield warning(
-                f"{record.name} lies up to {record.excess:.3g} outside its bounds, "
-                f"in {record.outside:,} of {record.moments.count:,} observations",
-                where=record.excess_at,
-                why="training here does not use the bounds, but wrappers and other libraries scale by them",
-                fix="correct the bounds of observation_space, or clip the observation",
-            )
-    boxes = [record for record in records if record.box is not None and record.moments.count]
+    found = context.cached(collect_stats)
+    for remark, place in found.outside:
+        yield warning(**remark._asdict(), where=place)
+    boxes = [record for record in found.records.values() if record.is_box and record.moments.count]
     yield ok("; ".join(_range(record) for record in boxes[:3]) or "choices only")
 
 
@@ -105,7 +74,7 @@ def check_change(context: CheckContext) -> Iterator[Finding]:
 def check_scale(context: CheckContext) -> Iterator[Finding]:
     """Check for numbers far from 1."""
     seen = [record for record in context.cached(collect_stats).records.values() if record.moments.count]
-    vectors = [record for record in seen if record.box is not None and not record.is_image]
+    vectors = [record for record in seen if record.is_box and not record.is_image]
     for record in vectors:
         mean, std = np.abs(record.moments.mean), record.moments.std
         large = (mean > LARGE) | (std > LARGE)
@@ -136,24 +105,6 @@ def check_images(context: CheckContext) -> Iterator[Finding]:
                 fix="return uint8 from 0 to 255; the networks scale it to [0, 1] themselves",
             )
     yield ok(f"{len(images)} in uint8" if images else "none")
-
-
-def check_array_reuse(context: CheckContext) -> Iterator[Finding]:
-    """Check for arrays that the environment writes to again."""
-    reused = sorted(context.cached(collect_stats).reused)
-    if reused:
-        yield note(
-            f"the array of {', '.join(reused)} is written to again by the next step",
-            why="harmless here, where it is copied; other programs would store wrong numbers",
-            fix="return obs.copy()",
-        )
-    yield ok("each step returns arrays of its own")
-
-
-def _same_kind(record: ObsStats, wrong: list[str]) -> bool:
-    """Return whether the wrong kinds differ in the width of integers only, Python's own included."""
-    whole = record.box is None or str(record.space.dtype) not in _REAL
-    return whole and all(kind.lstrip("u").startswith(("int", "bool")) for kind in wrong)
 
 
 def _range(record: ObsStats) -> str:

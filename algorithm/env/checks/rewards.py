@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from algorithm.env.checks.context import CheckContext
 from algorithm.env.checks.episode_stats import collect_stats
-from algorithm.env.checks.finding import Finding, error, note, ok, warning
+from algorithm.env.checks.finding import Finding, error, ok, warning
 
 LARGE, SMALL = 1e3, 1e-4
 """Rewards of a step above and below which the default temperatures and step sizes do not suit."""
@@ -16,21 +16,14 @@ _ENOUGH = 50  # rewards before "always the same" is reported
 
 
 def check_finite(context: CheckContext) -> Iterator[Finding]:
-    """Check for NaN, infinity, and values that are not numbers."""
+    """Check for NaN and infinity."""
     found = context.cached(collect_stats)
-    if found.reward_at:
+    if found.not_finite:
         yield error(
             "a reward is not finite",
-            where=found.reward_at,
+            where=found.not_finite,
             why="a training ends with exit code 5 at the first one",
             fix="find what divides by zero or overflows; a wrapper may clip (base_config.wrappers)",
-        )
-    if found.reward_kind:
-        yield note(
-            "a reward is not a plain number",
-            where=found.reward_kind,
-            why="it is converted; other libraries may store arrays of arrays",
-            fix="return float(reward)",
         )
     yield ok("finite numbers")
 
