@@ -16,17 +16,17 @@ from algorithm.agents.roles import Agent
 from algorithm.app.check.commands import command
 from algorithm.app.check.cost import Sizes, Speed, disk, measure, planned_steps
 from algorithm.app.cli.train import TrainOptions, notices
-from algorithm.app.console.live import clock_time
 from algorithm.app.console.output import open_console
 from algorithm.app.summaries import start_screen
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError
 from algorithm.core.system.memory import free_memory
+from algorithm.core.wording import clock_time, format_bytes
 from algorithm.env.base import VecEnv
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
-from algorithm.replay.budget import MemoryBudget, format_bytes
+from algorithm.replay.budget import MemoryBudget
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
@@ -148,9 +148,10 @@ def memory_text(sizes: Sizes, steps: int | None, warn: Callable[[str], None]) ->
     free = free_memory()
     if replay + saving > free:
         warn(f"memory may not suffice: {format_bytes(replay + saving)} more are needed")
+    now, more, peak = map(format_bytes, (sizes.process, replay, sizes.process + replay + saving))
     return (
-        f"at most {_bytes(sizes.process + replay + saving)}: {_bytes(sizes.process)} now, {_bytes(replay)} "
-        f"more for {rows:,} rows of replay, {_bytes(saving)} while saving; {_bytes(free)} free"
+        f"at most {peak}: {now} now, {more} more for {rows:,} rows of replay, {format_bytes(saving)} while "
+        f"saving; {format_bytes(free)} free"
     )
 
 
@@ -169,12 +170,7 @@ def disk_text(config: Config, sizes: Sizes, steps: int, models: Path, warn: Call
             f"never ({format_bytes(checkpoints + replay)} of {format_bytes(free)})"
         )
     return (
-        f"at most {_bytes(checkpoints + replay)}: {number} checkpoints of {_bytes(sizes.checkpoint)}, "
-        f"replay {_bytes(replay)}; logs not counted; {_bytes(free)} free"
+        f"at most {format_bytes(checkpoints + replay)}: {number} checkpoints of "
+        f"{format_bytes(sizes.checkpoint)}, replay {format_bytes(replay)}; logs not counted; "
+        f"{format_bytes(free)} free"
     )
-
-
-def _bytes(n: int) -> str:
-    if n >= 10 * 2**20:
-        return format_bytes(n)
-    return f"{n / 2**20:.1f} MB" if n >= 2**20 else f"{n / 2**10:.0f} KB"
