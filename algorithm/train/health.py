@@ -56,9 +56,13 @@ class HealthMonitor:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state``. Raises ValueError for one that this class did not return."""
         try:
-            extremes = {name: float(state["extremes"][name]) for name in _EXTREMES}
-            history = replace(self._history, random_returns=list(state["random_returns"]), **extremes)
-            history.rows = deque((Summary(**row) for row in state["rows"]), WINDOW)
+            history = replace(
+                self._history,
+                rows=deque((Summary(**row) for row in state["rows"]), WINDOW),
+                random_returns=list(state["random_returns"]),
+            )
+            for name in _EXTREMES:
+                setattr(history, name, float(state["extremes"][name]))
             reported = set(map(str, state["told"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"the watchdog's state is not one of this version: {error!r}") from error

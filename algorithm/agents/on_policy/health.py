@@ -43,7 +43,7 @@ def moves_too_far(config: BehaviourConfig, history: History) -> str | None:
     calls 0.01 and 0.05 usual for ``target_kl``. Mean returns of the later half of the last twelve summaries
     are below those of the earlier half.
     """
-    own, returns = config.ppo_config, history.known("rollout/return_mean")
+    own, returns = own_block(config), history.known("rollout/return_mean")
     far = history.least("ppo/approx_kl", 6) > 0.1 or history.least("ppo/clip_fraction", 6) > 0.5
     if not far or len(returns) < 6:
         return None
@@ -51,6 +51,7 @@ def moves_too_far(config: BehaviourConfig, history: History) -> str | None:
     before, now = sum(returns[:half]) / half, sum(returns[-half:]) / half
     if now >= before:
         return None
+    assert isinstance(own, PpoConfig)
     target_kl = ", or set ppo_config.target_kl" if own.target_kl is None else ""
     return (
         f"updates move the policy too far: ppo/approx_kl is {short(history.now('ppo/approx_kl'))} and "

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 import gymnasium as gym
 import numpy as np
 
-import algorithm
 from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import UserError, described
 from algorithm.core.seeding import episode_seeds
@@ -27,7 +26,7 @@ from algorithm.env.single import Remark, SpaceMismatchError, TimeStep
 _T = TypeVar("_T")
 
 _TRACE_FRAMES = 8  # of an environment's traceback, the innermost
-_NOT_ITS_OWN = (Path(gym.__file__).parent, Path(algorithm.__file__).parent)
+_NOT_ITS_OWN = (Path(gym.__file__).parent, Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, kw_only=True)
