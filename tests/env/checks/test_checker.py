@@ -92,7 +92,10 @@ def test_a_slow_environment_is_checked_for_a_while_only() -> None:
 
 def test_each_beginning_is_told() -> None:
     begun: list[str] = []
-    checks = [Check("a", "b", lambda context: iter([ok("fine")])), Check("a", "c", lambda context: iter([]), "well")]
+    checks = [
+        Check("a", "b", lambda context: iter([ok("fine")])),
+        Check("a", "c", lambda context: iter([]), "well"),
+    ]
     context = CheckContext(toys.Sound, CheckConfig(), CheckLimits())
     found = list(run_checks(context, checks, on_start=lambda check: begun.append(check.title)))
     assert begun == ["b", "c"] and [one.level for one in found] == [Level.OK, Level.OK]

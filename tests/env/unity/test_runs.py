@@ -182,12 +182,10 @@ def test_a_check_finds_black_images_though_no_agent_asks_at_the_end() -> None:
     record, yes, no = BehaviourRecord("Ball", spec), np.ones(1, np.bool_), np.zeros(1, np.bool_)
     seen = Observation(ids=ids, obs=obs, action_mask=mask)
     record.begin(ResetResult(**vars(seen)))
-    record.add(
-        StepResult(
-            **vars(seen), reward=np.ones(1, np.float32), terminated=yes, truncated=no, final=seen, left=yes
-        ),
-        1,
+    result = StepResult(
+        **vars(seen), reward=np.ones(1, np.float32), terminated=yes, truncated=no, final=seen, left=yes
     )
+    assert not len(record.add(result, 1))
     sensors = next(record.results(no_graphics=True))
     assert [one.level for one in sensors.findings] == [Level.WARNING] and "all black" in sensors.findings[
         0
