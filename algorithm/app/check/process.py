@@ -148,4 +148,5 @@ def _checks(request: CheckRequest) -> tuple[Check, ...]:
             fix="register an entry_point for single ones to have them checked",
         )
         return (Check("environment", "made", lambda context: iter([only])),)
-    return (*CHECKS, Check("seeds", "processes", check_new_process))
+    last = [check.group for check in CHECKS].index("cost")
+    return (*CHECKS[:last], Check("seeds", "processes", check_new_process), *CHECKS[last:])
