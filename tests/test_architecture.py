@@ -26,7 +26,7 @@ WITHOUT_TORCH = (
     "algorithm.app.console.output",
     "algorithm.app.report.compare",
     "algorithm.env.checks.checker",
-    "algorithm.app.check.check_process",
+    "algorithm.app.check.process",
     "ds.server",
     "ds.client",
     "ds.certificates",

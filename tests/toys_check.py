@@ -425,6 +425,15 @@ class Borrowing(Sound):
         return super().step(action)
 
 
+class Elsewhere(Sound):
+    """Begins where the number of the process says."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        self._state[2] += np.float32(os.getpid() / 1e7)
+        return self._seen(), info
+
+
 # --- what is left behind
 
 
@@ -507,6 +516,6 @@ class Crashing(Sound):
         return super().step(action)
 
 
-for _toy in list(vars().values()):
-    if isinstance(_toy, type) and issubclass(_toy, Sound):
-        gym.register(f"{_toy.__name__}-v0", entry_point=_toy)
+TOYS = [toy for toy in list(vars().values()) if isinstance(toy, type) and issubclass(toy, Sound)]
+for _toy in TOYS:
+    gym.register(f"{_toy.__name__}-v0", entry_point=_toy)

@@ -12,6 +12,7 @@ from algorithm.agents.divergence import diverged
 from algorithm.agents.registry import family
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
+from algorithm.core.wording import format_bytes
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
 from algorithm.runs.checkpoints.manager import CheckpointManager, Replays, SaveCost
 from algorithm.runs.names import behaviour_file
@@ -47,7 +48,7 @@ class Checkpointer:
     @property
     def summary(self) -> str:
         """Cost of all checkpoints, for a person."""
-        return f"{self._count} written, {_size(self._bytes)} in {self._seconds:.2f} s"
+        return f"{self._count} written, {format_bytes(self._bytes)} in {self._seconds:.2f} s"
 
     def save(self, metrics: Mapping[str, object]) -> bool:
         """Write one if this step has none; return whether it has one now.
@@ -127,12 +128,8 @@ def kept_replays(agents: Mapping[str, Agent], chosen: Replays) -> Replays:
 
 
 def _cost(cost: SaveCost) -> str:
-    replay = f", {_size(cost.replay_bytes)} of them replay" if cost.replay_bytes else ""
-    return f"{_size(cost.bytes_written)}{replay}, {cost.seconds:.2f} s"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 2**20:,.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 2**10:.0f} KiB"
+    replay = f", {format_bytes(cost.replay_bytes)} of them replay" if cost.replay_bytes else ""
+    return f"{format_bytes(cost.bytes_written)}{replay}, {cost.seconds:.2f} s"
 
 
 def _refuse_non_finite(snapshot: Snapshot) -> None:

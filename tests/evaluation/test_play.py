@@ -20,7 +20,7 @@ from algorithm.core.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
-from tests.preflight.test_check import LIMITS
+from tests.check.test_check import LIMITS
 from tests.run.sessions import TASK, run, weights_hash
 
 ROOT = Path(__file__).resolve().parents[2]

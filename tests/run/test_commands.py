@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.app.check.check_printer import CheckVerdict, LivePrinter
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.command import guarded
@@ -133,19 +132,6 @@ def test_a_command_is_one_line_whatever_the_width(width):
         for _, command in COMMANDS:
             assert command in lines, "nothing else stands on its line"
         assert lines[lines.index(COMMANDS[0][1]) - 1] == "# go on"
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_the_check_ends_with_commands_of_one_line(width):
-    stream = Terminal()
-    command = "python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3"
-    verdict = CheckVerdict(
-        errors=0, warnings=0, notes=0, seconds=1.0, dry_run=f"{command} --dry_run", train=command
-    )
-    LivePrinter(stream, width=width).end(verdict)
-    lines = plain(stream).splitlines()
-    assert any(line.endswith(command) for line in lines)
-    assert any(line.endswith(f"{command} --dry_run") for line in lines)
 
 
 @pytest.mark.parametrize("label", LABELS)

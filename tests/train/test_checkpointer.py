@@ -121,8 +121,8 @@ def test_nothing_is_written_twice_and_all_is_summed_up(parts):
     training.counters.step = 1
     saver.save_finally({})
     assert disk.saved == [0, 1]
-    assert said.messages == ["checkpoint of step 0: 3.0 MiB, 1.0 MiB of them replay, 0.50 s"]  # the first one
-    assert saver.summary == "2 written, 6.0 MiB in 1.00 s"
+    assert said.messages == ["checkpoint of step 0: 3.0 MB, 1.0 MB of them replay, 0.50 s"]  # the first one
+    assert saver.summary == "2 written, 6.0 MB in 1.00 s"
 
 
 @pytest.mark.fault("F11")

@@ -33,6 +33,7 @@ from algorithm.config.schema import BaseConfig, Config, NetConfig
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.program import program
 from algorithm.core.reading import read_bytes, read_json
+from algorithm.core.wording import format_bytes
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import Entry, read_listed, read_manifest
 from algorithm.runs.config import WandbConfig
@@ -68,7 +69,7 @@ def share(options: TrainOptions, folder: EnvFolder) -> int:
         rows = [("checkpoint", f"step {built.shared.step:,}")]
         if target:
             write_bytes(target, built.data)
-            rows.append(("file", f"{target}, {len(built.data) / 2**20:.1f} MiB"))
+            rows.append(("file", f"{target}, {format_bytes(len(built.data))}"))
         if options.push:
             rows.append(("hub", upload(built, options.push, private=options.private)))
         played = f"{HUB}{options.push}" if options.push else str(target)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.app.check.replay_consistency import RandomPolicy
 from algorithm.app.console.base import LineConsole
 from algorithm.config.schema import Config
 from algorithm.core.data import Float, StepBatch
@@ -24,6 +23,7 @@ from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop
 from tests.env.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
+from tests.toys_agents import RandomPolicy
 
 BALL, CUBE = "Ball?team=0", "Cube?team=0"
 
