@@ -95,8 +95,9 @@ def test_rows_change_only_when_no_window_is_being_read(make):
             lambda: replay.refresh_carry(result(batch.ids, np.ones(8), anchor=batch.anchor, carry=carry)),  # noqa: B023
             lambda: replay.close(1),
             lambda: replay.load_state(taken(replay)),
+            lambda: None,
         ]
-        changes[turn % 3]()
+        changes[turn % 4]()
         start = turn % 3
         segment = make_segment(VECTOR, stream=1, episode=turn // 3, start=start, length=1, carry_shape=(2,))
         replay.add(segment)
