@@ -1,4 +1,4 @@
-"""An actor's waits for its learner: a clock that tests can replace, growing pauses, lines that stay few."""
+"""Time between learner and actors: a clock that tests can replace, growing pauses, lines that stay few."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -18,23 +17,11 @@ ShowLine = Callable[[str], None]
 """Output of one line for a person; called from any thread."""
 
 
-class Clock(Protocol):
-    """Source of time."""
-
-    def now(self) -> float:
-        """Return the seconds since some moment; never decreases."""
-        ...
-
-    def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for ``event``, at most so long. Return whether it is set."""
-        ...
-
-
-class RealClock:
+class Clock:
     """The machine's monotonic clock."""
 
     def now(self) -> float:
-        """Return the seconds of a monotonic clock."""
+        """Return the seconds since some moment; never decreases."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
@@ -64,28 +51,25 @@ class Backoff:
 
 
 class RateLimitedLog:
-    """Log that shows one line of a kind per minute, with the number of those left out."""
+    """Log of few lines a minute of each kind; a later one says how many were left out. Thread-safe.
 
-    def __init__(self, show: ShowLine, clock: Clock) -> None:
-        self._show, self._clock, self._lock = show, clock, threading.Lock()
-        self._shown_at: dict[str, float] = {}
-        self._suppressed: dict[str, int] = {}
+    now: seconds, never going back
+    """
 
-    def say(self, kind: str, text: str) -> bool:
-        """Show the line if one of its kind is due; return whether it was shown."""
+    def __init__(self, show: ShowLine, now: Callable[[], float]) -> None:
+        self._show, self._now = show, now
+        self._lock = threading.Lock()
+        self._kinds: dict[str, tuple[float, int, int]] = {}  # begin of the minute, lines in it, left out
+
+    def say(self, kind: str, text: str, *, most: int = 1) -> None:
+        """Show a line, unless ``most`` of its kind have been shown within a minute."""
         with self._lock:
-            now, suppressed = self._clock.now(), self._suppressed.get(kind, 0)
-            if kind in self._shown_at and now - self._shown_at[kind] < QUIET_S:
-                self._suppressed[kind] = suppressed + 1
-                return False
-            self._shown_at[kind], self._suppressed[kind] = now, 0
-        self._show(f"{text} ({suppressed:,} more like this before)" if suppressed else text)
-        return True
-
-
-def pause(clock: Clock, halted: threading.Event, seconds: float, stopped: Callable[[], bool]) -> None:
-    """Wait so long, but not when ``halted`` or ``stopped``. The latter is called five times a second."""
-    until = clock.now() + seconds
-    while (left := until - clock.now()) > 0 and not stopped():
-        if clock.wait(halted, min(left, LOOK_S)):
-            return
+            now = self._now()
+            begun, shown, left_out = self._kinds.get(kind, (now, 0, 0))
+            if now - begun >= QUIET_S:
+                begun, shown = now, 0
+            if shown >= most:
+                self._kinds[kind] = (begun, shown, left_out + 1)
+                return
+            self._kinds[kind] = (begun, shown + 1, 0)
+        self._show(f"{text} ({left_out:,} more like this before)" if left_out else text)

@@ -24,20 +24,19 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.files import write_json
 from algorithm.train.assembly import nn_file
 from algorithm.train.session import Session, train
+from ds.acting import longest_segment
 from ds.actor_command import actor_command
+from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
 from ds.compatibility import agreed
-from ds.connections import most_at_a_time, refuse_if_taken
 from ds.ingest import IngestQueue
-from ds.limits import message_limit
-from ds.parameters import ParameterStore
 from ds.prefetch import Prefetching
+from ds.protocol import address
 from ds.registry import ActorRegistry
 from ds.security import learner_security
-from ds.server import Server
-from ds.service import Service, Terms
-from ds.transport import address
-from ds.weights import WeightPublisher
+from ds.server import Server, most_at_a_time, refuse_if_taken
+from ds.service import Service
+from ds.weights import ParameterStore, WeightPublisher
 
 LOOPBACK = "127.0.0.1"
 
@@ -115,12 +114,9 @@ class Remote:
             limit=base.max_actors_each_learner,
             synchronous=net.synchronous,
             heartbeat=net.heartbeat,
-            max_lag=net.max_lag,
         )
-        specs = {name: agent.spec for name, agent in agents.items()}
-        carries = {name: agent.policy.stored_carry_shape for name, agent in agents.items()}
-        self._max_message = message_limit(specs, carries, base.max_episode_length)
-        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._max_message))
+        self._terms = self._make_terms()
+        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._terms.max_message))
         session.stack.callback(self._queue.close)
         self._parameters = ParameterStore({name: agent.policy.warming_up for name, agent in agents.items()})
         self._publisher = WeightPublisher(self._parameters, agents, always=net.synchronous)
@@ -137,12 +133,6 @@ class Remote:
             max_lag={name: self._limits(name).max_lag for name in agents},
         )
 
-    def _max_length(self) -> int:
-        """Return the transitions of the longest segment that every behaviour takes."""
-        limits = [self._limits(name).max_length for name in self._agents]
-        own: int = self._base.max_episode_length
-        return min([own, *(limit for limit in limits if limit is not None)])
-
     def _limits(self, behaviour: str) -> RemoteLimits:
         config = self._session.loaded.for_behaviour(behaviour)
         return family(config).remote_limits(config)
@@ -151,13 +141,11 @@ class Remote:
         """Listen. The newest weights are published before the first actor joins."""
         session = self._session
         self._publisher.publish_if_due()
-        terms = self._terms()
         self._server = Server(
-            Service(self._actors, self._queue, self._parameters, terms),
+            Service(self._actors, self._queue, self._parameters, self._terms),
             host=self._host,
             port=self._net.learner_port,
             security=self._security,
-            max_message=terms.max_message,
             on_fault=self._actors.count_fault,
         )
         port = self._server.start()
@@ -174,7 +162,7 @@ class Remote:
         """End the actors of a complete training; after a signal they wait for the learner to return."""
         if stopped:
             return
-        self._parameters.finish()
+        self._parameters.finished = True
         self._queue.close()
         until = time.monotonic() + 3 * self._net.heartbeat
         while self._actors.metrics()["ds/actors"] and time.monotonic() < until and not self._session.stop:
@@ -207,7 +195,7 @@ class Remote:
             self._session.console.message(line)
         self._faults.of_actors(*self._actors.take_faults())
 
-    def _terms(self) -> Terms:
+    def _make_terms(self) -> Terms:
         loaded = self._session.loaded
         folder = loaded.env_dir
         if self._session.run.config.exists() and not self._session.options.use_env_nn:
@@ -219,8 +207,9 @@ class Remote:
             agreed=agreed(loaded, specs, files),
             specs=specs,
             carry_shapes=carries,
-            max_length=self._max_length(),
-            max_message=self._max_message,
+            max_length=longest_segment(loaded, specs),
+            max_message=message_limit(specs, carries, self._base.max_episode_length),
+            max_lag=self._net.max_lag,
             synchronous=self._net.synchronous,
             room_timeout=self._net.heartbeat,
         )

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from algorithm.core.spec import AgentSpec
-from ds.checking import BadMessage, check_beat, check_trajectory
+from ds.checking import Terms, check_beat, check_trajectory
 from ds.compatibility import differences, digest
 from ds.ingest import IngestQueue
-from ds.parameters import ParameterStore
 from ds.protocol import (
+    BadMessage,
     Beat,
     Bye,
     Hello,
@@ -25,22 +23,13 @@ from ds.protocol import (
     Receipt,
     ReceiptState,
     Refused,
-    TrajectoryChunk,
     TrajectoryMessage,
     WeightRequest,
     Welcome,
 )
 from ds.records import shown
-from ds.registry import ActorRegistry, Verdict
-
-_AT_ONCE: Mapping[Verdict, ReceiptState] = {
-    "taken before": "taken",
-    "stale before": "stale",
-    "rejected before": "rejected",
-    "unknown": "unknown",
-    "busy": "again",
-}
-"""Answers that do not depend on the message."""
+from ds.registry import ActorRegistry
+from ds.weights import ParameterStore
 
 MAX_CHANNELS = 64
 MANY = 64
@@ -49,34 +38,14 @@ MANY = 64
 MAX_DIFFERENCES = 50
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Requirements for an actor.
-
-    agreed:       see :func:`ds.compatibility.agreed`
-    specs, carry_shapes: by behaviour; of one stored carry, (0,) where none is stored
-    max_length:   L of the longest segment
-    max_message:  bytes of the largest message
-    synchronous:  a message is answered only when it has been learned from
-    room_timeout: seconds that a message waits for room before its actor is asked to send it again
-    """
-
-    agreed: Mapping[str, Any]
-    specs: Mapping[str, AgentSpec]
-    carry_shapes: Mapping[str, tuple[int, ...]]
-    max_length: int
-    max_message: int
-    synchronous: bool
-    room_timeout: float
-
-
 class Service:
     """Answers to actors from registry, queue and published parameters; see :mod:`ds.protocol`."""
 
     def __init__(
         self, actors: ActorRegistry, queue: IngestQueue, parameters: ParameterStore, terms: Terms
     ) -> None:
-        self._actors, self._queue, self._parameters, self._terms = actors, queue, parameters, terms
+        self.terms = terms
+        self._actors, self._queue, self._parameters = actors, queue, parameters
         self._digest = digest(terms.agreed)
         self._storing: set[asyncio.Task[Receipt]] = set()
 
@@ -88,19 +57,23 @@ class Service:
         """Return the answer that asks for Hello first."""
         return self._joined((), "unknown") if kind is Join else self._receipt("unknown")
 
-    async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
+    async def hello(self, hello: Hello) -> Welcome | Refused:
         """Register an actor, after those that expired."""
         self._expire()
         return self._actors.hello(hello)
 
     async def join(self, join: Join) -> Joined | Refused:
         """Compare settings and counts; a mismatch is refused, and the slot freed."""
-        refused = await self._mismatch(join)
+        try:
+            refused = await self._mismatch(join)
+            channels = None if refused else self._actors.join(join)
+        except BadMessage as error:
+            self._actors.count_fault("rejected", f"a join: {error}")
+            refused = Refused(why="malformed", reason=str(error), fix="start the actor anew")
         if refused is not None:
             why = "; ".join(refused.differences) or refused.reason
-            self._depart(Bye(actor=join.actor, reason=f"it does not fit: {why}"))
+            self._leave(join.actor, f"it does not fit: {why}")
             return refused
-        channels = self._actors.joined(join)
         if channels is None:
             return self._joined(join.channels, "unknown")
         self._parameters.seen(join.version)
@@ -113,15 +86,13 @@ class Service:
         """
         if self._parameters.finished:
             return self._receipt("finished")
-        verdict = self._actors.accept(message, self._parameters.lag(message.version))
-        if verdict in _AT_ONCE:
-            return self._receipt(_AT_ONCE[verdict], "it came before" if "before" in verdict else "")
-        if verdict == "no channel":
-            return self._reject(message, f"channel {message.channel} is none of those it joined with")
-        if verdict == "no count":
-            reason = f"number {message.number}, {message.dropped} steps given up: neither follows from before"
-            return self._reject(message, reason)
-        storing = asyncio.ensure_future(self._store(message, stale=verdict == "stale"))
+        try:
+            state = self._actors.accept(message)
+        except BadMessage as error:
+            return self._reject(message, error)
+        if state is not None:
+            return self._receipt(state, "" if state in ("unknown", "again") else "it came before")
+        storing = asyncio.ensure_future(self._store(message))
         self._storing.add(storing)  # a loop keeps no task alive by itself
         storing.add_done_callback(self._storing.discard)
         return await asyncio.shield(storing)
@@ -129,12 +100,11 @@ class Service:
     async def beat(self, beat: Beat) -> Receipt:
         """Return whether the actor is known, with the newest version."""
         try:
-            dropped = self._actors.dropped(beat.actor)
-            check_beat(beat, version=self._parameters.max_version, dropped=dropped)
+            check_beat(beat, version=self._parameters.max_version)
+            known = self._actors.beat(beat, self._parameters.lag(beat.version))
         except BadMessage as error:
             self._actors.count_fault("rejected", f"a beat: {error}")
             return self._receipt("rejected", str(error))
-        known = self._actors.beat(beat, self._parameters.lag(beat.version))
         self._expire()
         if self._parameters.finished:
             return self._receipt("finished")
@@ -142,26 +112,23 @@ class Service:
 
     async def bye(self, bye: Bye) -> None:
         """Free the slot at once."""
-        self._depart(bye)
+        self._leave(bye.actor, bye.reason)
 
     def weights(self, wanted: WeightRequest) -> tuple[bytes, ...]:
         """Return the newest weights in pieces; none if the actor has them."""
         return self._parameters.weights(wanted.newer_than)
 
     async def _mismatch(self, join: Join) -> Refused | None:
-        if self._terms.synchronous and len(join.channels) != 1:
-            reason = f"{len(join.channels)} channels: a synchronous learner takes messages from one"
-            return Refused(why="malformed", reason=reason)
-        doubt = self._impossible_counts(join)
-        if doubt:
-            self._actors.count_fault("rejected", f"a join: {doubt}")
-            return Refused(why="malformed", reason=doubt, fix="start the actor anew")
+        """Return why settings do not fit. Raises BadMessage for what no actor can say."""
+        most, max_version = 1 if self.terms.synchronous else MAX_CHANNELS, self._parameters.max_version
+        if not 1 <= len(join.channels) <= most:
+            raise BadMessage(f"{len(join.channels)} channels, and there are 1 to {most}")
+        if not 0 <= join.version <= max_version:
+            what = f"it has weights of version {join.version}"
+            raise BadMessage(f"{what}, and there can be none above {max_version}")
         if join.digest == self._digest:
             return None
-        try:
-            found = await asyncio.to_thread(_differences, join.agreed, self._terms.agreed)
-        except BadMessage as error:
-            return Refused(why="malformed", reason=str(error))
+        found = await asyncio.to_thread(_differences, join.agreed, self.terms.agreed)
         return Refused(
             why="differs",
             reason="the actor has other settings than the learner",
@@ -169,59 +136,45 @@ class Service:
             fix="start the actor with the learner's configuration, networks and versions",
         )
 
-    def _impossible_counts(self, join: Join) -> str:
-        """Return why an actor's counts are impossible; empty if they may be true."""
-        if not 1 <= len(join.channels) <= MAX_CHANNELS:
-            return f"{len(join.channels)} channels, and there are 1 to {MAX_CHANNELS}"
-        max_version = self._parameters.max_version
-        if not 0 <= join.version <= max_version:
-            return f"it has weights of version {join.version}, and there can be none above {max_version}"
-        return self._actors.impossible_counts(join)
-
-    def _joined(self, channels: tuple[int, ...], state: ReceiptState) -> Joined:
-        return Joined(max_message=self._terms.max_message, channels=channels, receipt=self._receipt(state))
-
-    async def _store(self, message: TrajectoryMessage, *, stale: bool) -> Receipt:
-        terms, lag = self._terms, self._parameters.lag(message.version)
+    async def _store(self, message: TrajectoryMessage) -> Receipt:
+        terms, lag = self.terms, self._parameters.lag(message.version)
         try:
-            check = partial(
-                check_trajectory,
-                message,
-                terms.specs,
-                terms.carry_shapes,
-                max_length=terms.max_length,
-                version=self._parameters.max_version,
-            )
+            check = partial(check_trajectory, message, terms, version=self._parameters.max_version)
             if len(message.chunks) > MANY:
                 await asyncio.to_thread(check)
             else:
                 check()
         except BadMessage as error:
-            return self._reject(message, shown(str(error)))
+            return self._reject(message, error)
+        stored, reason = message, ""
+        state: ReceiptState = "taken"
+        if 0 <= terms.max_lag < lag:
+            stored = replace(message.without(terms.specs), episodes=())
+            state, reason = "stale", f"{lag} versions behind, more than net_config.max_lag"
         number = self._actors.number(message.actor)
-        stored = without_data(message) if stale else message
-        if number is None or not await self._queue.put(number, stored, timeout=terms.room_timeout):
-            self._actors.not_queued(message)
+        came = number is not None and await self._queue.put(number, stored, timeout=terms.room_timeout)
+        if not came:
+            self._actors.settled(message, "again")
             return self._receipt("finished" if self._parameters.finished else "again")
-        self._actors.queued(message, lag, stale=stale)
+        self._actors.settled(message, state, lag=lag)
         if terms.synchronous:
-            await self._queue.processed(stored)
-        if stale:
-            return self._receipt("stale", f"{lag} versions behind, more than net_config.max_lag")
-        return self._receipt("taken")
+            await came.learned.wait()
+        return self._receipt(state, reason)
 
-    def _reject(self, message: TrajectoryMessage, reason: str) -> Receipt:
-        self._actors.rejected(message, reason)
+    def _reject(self, message: TrajectoryMessage, error: BadMessage) -> Receipt:
+        reason = shown(str(error))
+        self._actors.settled(message, "rejected", why=reason)
         return self._receipt("rejected", reason)
 
-    def _receipt(self, state: ReceiptState, reason: str = "") -> Receipt:
-        parameters = self._parameters
-        return Receipt(
-            state=state, version=parameters.newest, warming_up=parameters.warming_up, reason=reason
-        )
+    def _joined(self, channels: tuple[int, ...], state: ReceiptState) -> Joined:
+        return Joined(max_message=self.terms.max_message, channels=channels, receipt=self._receipt(state))
 
-    def _depart(self, bye: Bye) -> None:
-        number = self._actors.bye(bye)
+    def _receipt(self, state: ReceiptState, reason: str = "") -> Receipt:
+        newest, warming_up = self._parameters.newest, self._parameters.warming_up
+        return Receipt(state=state, version=newest, warming_up=warming_up, reason=reason)
+
+    def _leave(self, actor: str, reason: str) -> None:
+        number = self._actors.leave(actor, reason)
         if number is not None:
             self._queue.left(number)
 
@@ -239,10 +192,3 @@ def _differences(theirs: str, ours: Mapping[str, Any]) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         pass
     raise BadMessage("what the actor has agreed to is no JSON object")
-
-
-def without_data(message: TrajectoryMessage) -> TrajectoryMessage:
-    """Return a stale message without transitions: its agents' open episodes end where they are."""
-    agents = dict.fromkeys((chunk.behaviour, chunk.agent) for chunk in message.chunks)
-    chunks = tuple(TrajectoryChunk(behaviour, agent, None) for behaviour, agent in agents)
-    return replace(message, chunks=chunks, episodes=())

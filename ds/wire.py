@@ -22,14 +22,13 @@ import struct
 from functools import cache
 from itertools import chain
 from math import prod
-from typing import Any, TypeVar, get_args, overload
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
 
 from algorithm.core.data import Array
-from ds.errors import WireError
-from ds.protocol import Join, TrajectoryMessage
+from ds.protocol import Join, TrajectoryMessage, WireError
 
 SCHEMA = 2
 """Version of this layout; both sides must write the same."""
@@ -57,9 +56,6 @@ DTYPES = tuple(
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _HEADER = struct.Struct("<B3xI")
 _LARGE_KINDS = (Join.__name__, TrajectoryMessage.__name__)
-
-M = TypeVar("M")
-N = TypeVar("N")
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -94,18 +90,13 @@ def encode(message: msgspec.Struct) -> bytes:
     return b"".join(chain((_HEADER.pack(SCHEMA, len(structure)), structure), _padded(arrays, end)))
 
 
-@overload
-def decode(kinds: type[M], data: bytes) -> M: ...
-@overload
-def decode(kinds: tuple[type[M], type[N]], data: bytes) -> M | N: ...
-def decode(kinds: Any, data: bytes) -> Any:
-    """Return the message in ``data``, of one of ``kinds``; its arrays are read-only views of ``data``.
+def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, and an instance of it
+    """Return the message in ``data``, of type ``kind``; its arrays are read-only views of ``data``.
 
     Raises WireError with one line that names the place, and nothing else whatever the bytes are.
     """
     structure = _structure(data)
     arrays = _ArrayReader(data, _HEADER.size + len(structure))
-    kind = kinds[0] | kinds[1] if isinstance(kinds, tuple) else kinds
     try:
         decoder = msgspec.msgpack.Decoder(kind, ext_hook=arrays.read, dec_hook=_checked)
         message = decoder.decode(structure)
