@@ -9,7 +9,7 @@ import platform
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +42,7 @@ from ds.protocol import PROTOCOL, Hello, LearnerRefused, Welcome
 from ds.security import actor_security
 from ds.send_queue import SendQueue
 from ds.trajectory import TrajectoryWriter
-from ds.weights import WeightLoader
+from ds.weights import load
 
 LOOPBACK = "127.0.0.1"
 _ANSWER_S = 20.0
@@ -163,14 +163,13 @@ class _Work:
         check_behaviours(self.loaded, env.specs)
         device = pick_device(self.options.train.device)
         acting = make_policies(self.loaded, env.specs, self.welcome, seed, device)
-        loader = WeightLoader({name: one.parts for name, one in acting.items()})
         channels = 1 if self.welcome.synchronous else base.episode_sender_process_num
         writer = TrajectoryWriter(max_length=longest_segment(self.loaded, env.specs), channels=channels)
         send_queue = SendQueue(self.link, channels=channels, size=self.loaded.config.net_config.spool_size)
         self._join(env, send_queue, console)
         send_queue.start()
         faults.attach(partial(self._end_of_hang, send_queue))
-        self._await_weights(loader, writer)
+        self._await_weights(acting, writer)
         rollout = LocalCollector(
             env,
             {name: one.policy for name, one in acting.items()},
@@ -179,7 +178,7 @@ class _Work:
             length_limit=base.max_step_each_iter,
             on_non_finite=self._on_non_finite(faults, folder),
         )
-        self._loop(rollout, acting, loader, writer, send_queue, StatusLine(console, self.link), faults)
+        self._loop(rollout, acting, writer, send_queue, StatusLine(console, self.link), faults)
         for rest in writer.finish(episodes=()):
             send_queue.put(rest)
         send_queue.finish(_LAST_S)
@@ -193,8 +192,7 @@ class _Work:
     def _loop(
         self,
         rollout: LocalCollector,
-        acting: dict[str, Acting],
-        loader: WeightLoader,
+        acting: Mapping[str, Acting],
         writer: TrajectoryWriter,
         send_queue: SendQueue,
         status: StatusLine,
@@ -211,15 +209,15 @@ class _Work:
                 self.stop.set(end.what, interrupted=True)
                 return
             so_far = (faults.env_restarts, faults.non_finite)
-            link.report(steps=rollout.steps, version=loader.version, faults=so_far)
+            link.report(steps=rollout.steps, version=writer.version, faults=so_far)
             for packed in writer.flush(agents=rollout.agents, episodes=episodes, whole=synchronous):
                 (send_queue.hand_over if synchronous else send_queue.put)(packed)
             if iteration.ends(episodes) and base.reset_on_iteration:
                 rollout.truncate()
-            newest = link.wait_newer(loader.version) if synchronous else link.weights()
+            newest = link.wait_newer(writer.version) if synchronous else link.weights()
             if newest is not None:
-                self._load_weights(loader, writer, newest)
-            status.show_if_due(rollout.steps, [episode.total for episode in episodes], loader.version)
+                self._load_weights(acting, writer, newest)
+            status.show_if_due(rollout.steps, [episode.total for episode in episodes], writer.version)
 
     def _env(self, faults: Faults, folder: Path, seed: int) -> VecEnv:
         base = self.loaded.config.base_config
@@ -242,19 +240,21 @@ class _Work:
         who = f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}"
         console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
 
-    def _await_weights(self, loader: WeightLoader, writer: TrajectoryWriter) -> None:
+    def _await_weights(self, acting: Mapping[str, Acting], writer: TrajectoryWriter) -> None:
         """Wait for the learner's first weights; no step is taken with others."""
-        while not (loader.version or self.stop or self.link.finished):
+        while not (writer.version or self.stop or self.link.finished):
             newest = self.link.wait_newer(0) if self.welcome.synchronous else self.link.weights()
             if newest is None:
                 time.sleep(0.02)
             else:
-                self._load_weights(loader, writer, newest)
+                self._load_weights(acting, writer, newest)
 
-    def _load_weights(self, loader: WeightLoader, writer: TrajectoryWriter, chunks: Sequence[bytes]) -> None:
+    @staticmethod
+    def _load_weights(
+        acting: Mapping[str, Acting], writer: TrajectoryWriter, chunks: Sequence[bytes]
+    ) -> None:
         try:
-            loader.load(chunks)
-            writer.version = loader.version
+            writer.version = load(chunks, {name: one.parts for name, one in acting.items()})
         except ValueError as error:
             raise LearnerRefused(
                 "the learner's weights cannot be used",

@@ -16,7 +16,7 @@ import numpy as np
 from algorithm.core.data import Array
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
-from ds.protocol import BadMessage, Beat, TrajectoryMessage, Transitions
+from ds.protocol import BadMessage, Beat, Hello, TrajectoryMessage, Transitions
 from ds.wire import ALIGNMENT, aligned
 
 MAX_AGENT = 2**31 - 1
@@ -25,6 +25,9 @@ MAX_COUNT = 2**31 - 1
 
 MAX_ENVIRONMENTS = 2**16
 """Maximum number of environments of one actor."""
+
+MAX_NAME = 64  # characters
+MAX_PID = 2**32
 
 MAX_TOTAL = 2**53
 """Maximum of counts over a run: integers up to here are exact in JSON and float64, too."""
@@ -62,6 +65,12 @@ class Terms:
     max_lag: int
     synchronous: bool
     room_timeout: float
+
+
+def check_hello(hello: Hello) -> None:
+    """Raise BadMessage for who has no name, or an endless one: names are remembered, and saved."""
+    _within("length of the actor's name", len(hello.actor), 1, MAX_NAME)
+    _within("pid", hello.pid, 0, MAX_PID)
 
 
 def check_beat(beat: Beat, *, version: int) -> None:

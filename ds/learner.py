@@ -25,10 +25,9 @@ from algorithm.runs.files import write_json
 from algorithm.train.assembly import nn_file
 from algorithm.train.session import Session, train
 from ds.acting import longest_segment
-from ds.actor_command import actor_command
 from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
-from ds.compatibility import agreed
+from ds.compatibility import actor_command, agreed
 from ds.ingest import IngestQueue
 from ds.prefetch import Prefetching
 from ds.protocol import address

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ds.backoff import LOOK_S, Backoff, Clock, ShowLine
-from ds.contact import ConnectionMonitor, WeightFetcher
+from ds.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, ShowLine, WeightFetcher
 from ds.protocol import (
     Beat,
     Busy,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ds.protocol import ReceiptState
+from ds.checking import AHEAD
+from ds.protocol import BadMessage, Beat, Join, ReceiptState, TrajectoryMessage
 
 RECENT = 20  # messages whose lag is averaged
 
@@ -54,6 +55,13 @@ class Visit:
     lags: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))  # versions, of the last messages
     last_beat: float | None = None
 
+    def beats(self, beat: Beat, lag: int, now: float) -> None:
+        """Update from a beat, with weights ``lag`` versions behind."""
+        if self.last_beat is not None and now > self.last_beat:
+            self.steps_per_s = (beat.steps - self.steps) / (now - self.last_beat)
+        self.last_beat = self.seen = now
+        self.steps, self.waiting, self.behind = beat.steps, beat.waiting, lag
+
 
 class Actor(SavedActor, kw_only=True):
     """Record of an actor, kept after it has left.
@@ -84,6 +92,65 @@ class Actor(SavedActor, kw_only=True):
         """Return what outlives the learner."""
         return SavedActor(**{name: getattr(self, name) for name in SavedActor.__struct_fields__})
 
+    def go_on_from(self, join: Join) -> int:
+        """Advance each channel to the later of the actor's number and the one that came here.
+
+        Returns how many of its steps never came here; from now on they count as if they had. Raises
+        BadMessage, and changes nothing, for counts that cannot be.
+        """
+        known = [*self.channels, *(0 for _ in join.channels[len(self.channels) :])]
+        for channel, number in enumerate(join.channels):
+            check_follows(f"the last message of channel {channel}", number, known[channel])
+        check_follows("taken_steps", join.taken_steps, self.came_steps)
+        self.stored += known[len(self.channels) :]
+        self.channels = known
+        for channel, number in enumerate(join.channels):
+            known[channel] = max(known[channel], number)
+        lost = max(0, join.taken_steps - self.came_steps)
+        self.came_steps += lost
+        self.stored_steps += lost
+        return lost
+
+    def accept(self, message: TrajectoryMessage) -> ReceiptState | None:
+        """Return the answer to a message that is not to be stored; None, and its channel is busy, for another.
+
+        Raises BadMessage for a channel or counts that cannot be.
+        """
+        channel = message.channel
+        if not 0 <= channel < len(self.channels):
+            raise BadMessage(f"channel {channel} is none of those it joined with")
+        newest = self.channels[channel]
+        check_follows("number", message.number, newest, least=1)
+        check_follows("dropped", message.dropped, self.dropped)
+        if channel in self.busy:
+            return "again"
+        if message.number <= newest:
+            return self.became.get(channel, "taken") if message.number == newest else "taken"
+        self.busy.add(channel)
+        return None
+
+    def advance(self, message: TrajectoryMessage, became: ReceiptState) -> int:
+        """Advance the channel past this message; return the numbers that never came."""
+        channel, number = message.channel, message.number
+        self.became[channel] = became
+        gaps = max(0, number - self.channels[channel] - 1)
+        self.channels[channel] = max(self.channels[channel], number)
+        if became == "taken":
+            self.came_steps += message.steps
+        return gaps
+
+    def give_up(self, dropped: int) -> int:
+        """Set the steps that it has given up so far; return how many are new."""
+        new = max(0, dropped - self.dropped)
+        self.dropped += new
+        return new
+
+    def new_faults(self, faults: tuple[int, int]) -> tuple[int, int]:
+        """Set the faults so far; return how many of each kind are new."""
+        new = (max(0, faults[0] - self.faults[0]), max(0, faults[1] - self.faults[1]))
+        self.faults = (self.faults[0] + new[0], self.faults[1] + new[1])
+        return new
+
     def row(self, now: float) -> tuple[str, str]:
         """Return a line for a panel: name and status."""
         visit = self.visit
@@ -98,3 +165,9 @@ class Actor(SavedActor, kw_only=True):
 def shown(text: str) -> str:
     """Return an actor's text, fit for a log: short and printable."""
     return "".join(one if one.isprintable() else "?" for one in text[:200])
+
+
+def check_follows(what: str, count: int, known: int, *, least: int = 0) -> None:
+    """Raise BadMessage for a count that is impossible; ``known``: the last known one."""
+    if not least <= count <= known + AHEAD:
+        raise BadMessage(f"{what} is {count}, and here it is {known}")

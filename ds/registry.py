@@ -8,11 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ds.backoff import RateLimitedLog
-from ds.checking import AHEAD
+from ds.contact import RateLimitedLog
 from ds.protocol import (
-    PROTOCOL,
-    BadMessage,
     Beat,
     Hello,
     Join,
@@ -21,15 +18,13 @@ from ds.protocol import (
     TrajectoryMessage,
     Welcome,
 )
-from ds.records import Actor, SavedRegistry, Visit, shown
+from ds.records import Actor, SavedRegistry, Visit, check_follows, shown
 
 MISSED = 3  # heartbeats
 BURST = 64  # lines a minute on actors that come and leave
 MAX_LIVING = 2**14
 MAX_DEPARTED = 1024  # that are remembered, of those that have joined
 MAX_NEWS = 100
-MAX_NAME = 64  # characters; names are remembered, and saved
-MAX_PID = 2**32
 UNKNOWN = 1000  # actors that may have come after a checkpoint: none gets a number that another still has
 
 COUNTED = ("dropped", "lost", "stale", "rejected", "duplicates", "gaps")
@@ -72,13 +67,6 @@ class ActorRegistry:
 
     def hello(self, hello: Hello) -> Welcome | Refused:
         """Give a slot to a new or returning actor; a living one keeps its own."""
-        if hello.protocol != PROTOCOL:
-            reason = f"the actor speaks protocol {hello.protocol}, the learner {PROTOCOL}"
-            return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
-        if not 1 <= len(hello.actor) <= MAX_NAME:
-            return Refused(why="malformed", reason=f"an actor's name has 1 to {MAX_NAME} characters")
-        if not 0 <= hello.pid <= MAX_PID:
-            return Refused(why="malformed", reason=f"no process has the number {hello.pid}")
         with self._lock:
             actor = self._living.get(hello.actor)
             if actor is None:
@@ -106,22 +94,8 @@ class ActorRegistry:
             actor = self._living.get(join.actor)
             if actor is None:
                 return None
-            known = [*actor.channels, *(0 for _ in join.channels[len(actor.channels) :])]
-            for channel, number in enumerate(join.channels):
-                if not _follows(number, known[channel]):
-                    what = f"channel {channel}: the actor says message {number}"
-                    raise BadMessage(f"{what}, here it is {known[channel]}")
-            if not _follows(join.taken_steps, actor.came_steps):
-                what = f"{join.taken_steps} steps are said to have been taken"
-                raise BadMessage(f"{what}; {actor.came_steps} came here")
-            actor.stored += known[len(actor.channels) :]
-            actor.channels = known
-            for channel, number in enumerate(join.channels):
-                known[channel] = max(known[channel], number)
+            lost = actor.go_on_from(join)
             actor.visit.seen, actor.visit.joined = self._clock(), True
-            lost = max(0, join.taken_steps - actor.came_steps)
-            actor.came_steps += lost
-            actor.stored_steps += lost
             self._counts["lost"] += lost
             if lost:
                 self._tell(f"{actor.name}: {lost} steps that an earlier learner had are lost")
@@ -134,24 +108,13 @@ class ActorRegistry:
         or counts that cannot be.
         """
         with self._lock:
-            actor, channel = self._living.get(message.actor), message.channel
+            actor = self._living.get(message.actor)
             if actor is None or not actor.visit.joined:
                 return "unknown"
             actor.visit.seen = self._clock()
-            if not 0 <= channel < len(actor.channels):
-                raise BadMessage(f"channel {channel} is none of those it joined with")
-            newest = actor.channels[channel]
-            if not (_follows(message.number, newest, 1) and _follows(message.dropped, actor.dropped)):
-                raise BadMessage(
-                    f"number {message.number}, {message.dropped} steps given up: neither follows from before"
-                )
-            if channel in actor.busy:
-                return "again"
-            if message.number <= newest:
-                self._counts["duplicates"] += 1
-                return actor.became.get(channel, "taken") if message.number == newest else "taken"
-            actor.busy.add(channel)
-            return None
+            answer = actor.accept(message)
+            self._counts["duplicates"] += answer not in (None, "again")
+            return answer
 
     def settled(
         self, message: TrajectoryMessage, became: ReceiptState, *, lag: int = 0, why: str = ""
@@ -167,19 +130,14 @@ class ActorRegistry:
                 self._counts["stale"] += message.steps
             elif became == "rejected":
                 self.count_fault("rejected", f"{actor.name if actor else 'an unknown actor'}: {why}")
-            channel = message.channel
-            if actor is None or (became in ("rejected", "again") and channel not in actor.busy):
+            if actor is None or (became in ("rejected", "again") and message.channel not in actor.busy):
                 return
-            actor.busy.discard(channel)
-            if became == "again":
-                return
-            actor.became[channel] = became
-            self._counts["gaps"] += max(0, message.number - actor.channels[channel] - 1)
-            actor.channels[channel] = max(actor.channels[channel], message.number)
+            actor.busy.discard(message.channel)
+            if became != "again":
+                self._counts["gaps"] += actor.advance(message, became)
             if became == "taken":
-                actor.came_steps += message.steps
                 actor.visit.lags.append(lag)
-                self._count_dropped(actor, message.dropped)
+                self._counts["dropped"] += actor.give_up(message.dropped)
 
     def count_fault(self, kind: str, what: str) -> None:
         """Count bytes that are no message, or a refused connection; logged now and then."""
@@ -206,23 +164,13 @@ class ActorRegistry:
         """
         with self._lock:
             actor = self._living.get(beat.actor)
-            if not _follows(beat.dropped, 0 if actor is None else actor.dropped):
-                raise BadMessage(f"dropped is {beat.dropped}, which does not follow from before")
             if actor is None:
                 return False
-            visit, now = actor.visit, self._clock()
-            if visit.last_beat is not None and now > visit.last_beat:
-                visit.steps_per_s = (beat.steps - visit.steps) / (now - visit.last_beat)
-            visit.last_beat = visit.seen = now
-            visit.steps, visit.waiting, visit.behind = beat.steps, beat.waiting, lag
-            self._count_dropped(actor, beat.dropped)
-            most = (max(beat.faults[0], actor.faults[0]), max(beat.faults[1], actor.faults[1]))
-            restarts, non_finite = self._new_faults
-            self._new_faults = (
-                restarts + most[0] - actor.faults[0],
-                non_finite + most[1] - actor.faults[1],
-            )
-            actor.faults = most
+            check_follows("dropped", beat.dropped, actor.dropped)
+            actor.visit.beats(beat, lag, self._clock())
+            self._counts["dropped"] += actor.give_up(beat.dropped)
+            restarts, non_finite = actor.new_faults(beat.faults)
+            self._new_faults = (self._new_faults[0] + restarts, self._new_faults[1] + non_finite)
             return True
 
     def leave(self, name: str, reason: str) -> int | None:
@@ -343,12 +291,3 @@ class ActorRegistry:
 
     def _tell(self, line: str) -> None:
         self._log.say("actors", line, most=BURST)
-
-    def _count_dropped(self, actor: Actor, dropped: int) -> None:
-        self._counts["dropped"] += max(0, dropped - actor.dropped)
-        actor.dropped = max(actor.dropped, dropped)
-
-
-def _follows(count: int, known: int, least: int = 0) -> bool:
-    """Return whether a count is possible; ``known``: the last known one."""
-    return least <= count <= known + AHEAD

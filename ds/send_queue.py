@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ds.backoff import FIRST_PAUSE_S, LOOK_S, RateLimitedLog
+from ds.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog
 from ds.link import Link, Sent
 from ds.protocol import Receipt, TrajectoryChunk, TrajectoryMessage, Unreachable
 from ds.trajectory import Key

@@ -335,9 +335,7 @@ def _port_refused(host: str, port: int, error: OSError | None) -> UsageError:
     what, fix = "the learner cannot listen there", "choose another net_config.learner_port"
     if number == errno.EADDRINUSE:
         what, (why, fix) = "the learner's port is taken", _holder(port)
-        fix += (
-            "\nor let this learner take another one: -o net_config.learner_port=PORT, or 0 for any"
-        )
+        fix += "\nor let this learner take another one: -o net_config.learner_port=PORT, or 0 for any"
     elif number == errno.EACCES:
         why = "ports below 1024 need more rights"
     else:

@@ -10,10 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ds.checking import Terms, check_beat, check_trajectory
+from ds.checking import Terms, check_beat, check_hello, check_trajectory
 from ds.compatibility import differences, digest
 from ds.ingest import IngestQueue
 from ds.protocol import (
+    PROTOCOL,
     BadMessage,
     Beat,
     Bye,
@@ -59,6 +60,13 @@ class Service:
 
     async def hello(self, hello: Hello) -> Welcome | Refused:
         """Register an actor, after those that expired."""
+        if hello.protocol != PROTOCOL:
+            reason = f"the actor speaks protocol {hello.protocol}, the learner {PROTOCOL}"
+            return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
+        try:
+            check_hello(hello)
+        except BadMessage as error:
+            return Refused(why="malformed", reason=str(error))
         self._expire()
         return self._actors.hello(hello)
 

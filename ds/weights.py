@@ -153,16 +153,12 @@ class WeightPublisher:
             self._parameters.publish(version, chunks(version, packed(self._parts)))
 
 
-class WeightLoader:
-    """Loader of received weights into an actor's networks."""
+def load(pieces: Sequence[bytes], behaviours: Mapping[str, Parts]) -> int:
+    """Load received weights into an actor's networks; return their version.
 
-    def __init__(self, behaviours: Mapping[str, Parts]) -> None:
-        self._behaviours = behaviours
-        self.version = 0
-
-    def load(self, pieces: Sequence[bytes]) -> None:
-        """Load these weights. ValueError, and possibly mixed networks, if they do not fit."""
-        version, payload = assembled(pieces)
-        with torch.no_grad():
-            unpack(payload, self._behaviours)
-        self.version = version
+    ValueError, and possibly mixed networks, if they do not fit.
+    """
+    version, payload = assembled(pieces)
+    with torch.no_grad():
+        unpack(payload, behaviours)
+    return version
