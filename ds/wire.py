@@ -19,10 +19,9 @@ The length that a container announces allocates nothing.
 from __future__ import annotations
 
 import struct
-from functools import cache
 from itertools import chain
 from math import prod
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -97,11 +96,7 @@ def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, 
     """
     structure = _structure(data)
     arrays = _ArrayReader(data, _HEADER.size + len(structure))
-    try:
-        decoder = msgspec.msgpack.Decoder(kind, ext_hook=arrays.read, dec_hook=_checked)
-        message = decoder.decode(structure)
-    except _MALFORMED as error:
-        raise _wire_error(error) from None
+    message = _decoded(msgspec.msgpack.Decoder(kind, ext_hook=arrays.read, dec_hook=_checked), structure)
     arrays.finish()
     return message
 
@@ -114,10 +109,7 @@ def sender(data: bytes) -> str:
     structure = _structure(data)
     if len(structure) <= LARGE:
         return ""
-    try:
-        head = _HEAD.decode(structure)
-    except _MALFORMED as error:
-        raise _wire_error(error) from None
+    head: _Head = _decoded(_HEAD, structure)
     if head.kind not in _LARGE_KINDS:
         allowed = " and ".join(_LARGE_KINDS)
         raise WireError(f"a structure of {len(structure)} bytes, only {allowed} have more than {LARGE}")
@@ -129,13 +121,11 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-_MALFORMED = (msgspec.MsgspecError, WireError, UnicodeDecodeError, RecursionError)
-
-
-def _wire_error(error: Exception) -> WireError:
-    if isinstance(error, WireError):
-        return error
-    return WireError(" ".join(str(error).split())[:300] or type(error).__name__)
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], structure: memoryview) -> Any:  # noqa: ANN401
+    try:
+        return decoder.decode(structure)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(" ".join(str(error).split())[:300] or type(error).__name__) from None
 
 
 def _structure(data: bytes) -> memoryview:
@@ -223,17 +213,7 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 
 
 def _checked(annotation: object, value: object) -> object:
-    """Return an array of the annotated dtype; msgspec adds the place to a ValueError."""
+    """Return an array as it is: ``ds.checking`` compares dtypes; msgspec adds the place to a ValueError."""
     if not isinstance(value, np.ndarray):
         raise ValueError(f"{type(value).__name__} where an array is meant")
-    dtype = _dtype(annotation)
-    if dtype is not None and value.dtype != dtype:
-        raise ValueError(f"{value.dtype} where {dtype} is meant")
     return value
-
-
-@cache
-def _dtype(annotation: object) -> np.dtype[np.generic] | None:
-    """Return the dtype of ``NDArray[…]``; None for any that is sent."""
-    (scalar,) = get_args(get_args(annotation)[1])
-    return None if scalar is np.generic else np.dtype(scalar)
