@@ -32,8 +32,8 @@ from benchmarks.worker import Answer
 from ds.certificates import make
 from ds.collector import RemoteCollector
 from ds.ingest import IngestQueue
-from ds.limits import message_limit
-from ds.parameters import ParameterStore
+from ds.checking import message_limit
+from ds.weights import ParameterStore
 from ds.registry import ActorRegistry
 from ds.security import CERTIFICATE, KEY, LearnerSecurity
 from ds.server import Server

@@ -9,7 +9,7 @@ import pytest
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.core.errors import UsageError
 from ds import actor
-from ds.errors import LearnerRefused
+from ds.protocol import LearnerRefused
 from ds.link import Link
 from ds.protocol import Bye
 from tests.ds.learners import HELLO, FakeLearner

@@ -14,7 +14,7 @@ import pytest
 import ds.server
 from ds import connections
 from ds.connections import MAX_CONNECTIONS, RESERVED, ConnectionLimiter, most_connections
-from ds.errors import Unreachable
+from ds.protocol import Unreachable
 from tests.ds.samples import HELLO, WELCOME
 from tests.ds.scene import LENGTH, Scene
 from tests.ds.talking import HOST, Learner, actor, learner

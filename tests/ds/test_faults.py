@@ -22,7 +22,7 @@ from algorithm.runs.logs.metrics import read_metrics
 from ds import certificates
 from ds.client import Client
 from ds.compatibility import agreed, digest
-from ds.errors import LearnerRefused
+from ds.protocol import LearnerRefused
 from ds.protocol import PROTOCOL, Hello, Join, TrajectoryChunk, TrajectoryMessage
 from ds.security import ActorSecurity, is_loopback
 from tests.ds.processes import finish

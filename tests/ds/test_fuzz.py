@@ -25,9 +25,9 @@ from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from ds.checking import AHEAD
 from ds.collector import RemoteCollector
 from ds.compatibility import digest
-from ds.errors import WireError
+from ds.protocol import WireError
 from ds.ingest import IngestQueue
-from ds.parameters import ParameterStore
+from ds.weights import ParameterStore
 from ds.protocol import (
     PROTOCOL,
     Beat,

@@ -12,7 +12,7 @@ import pytest
 
 from algorithm.core.errors import StorageError, UsageError
 from ds import certificates, transport
-from ds.errors import LearnerRefused, Unreachable
+from ds.protocol import LearnerRefused, Unreachable
 from ds.records import INTERVAL_S, FaultLog
 from ds.security import (
     AUTHORITY,

@@ -22,7 +22,7 @@ import ds.server
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from ds import connections, transport
-from ds.errors import Busy, LearnerRefused, Unreachable
+from ds.protocol import Busy, LearnerRefused, Unreachable
 from ds.protocol import Beat, Bye, Refused, TrajectoryChunk, WeightRequest
 from ds.wire import encode
 from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, same, trajectory, transitions
