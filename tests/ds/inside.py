@@ -49,7 +49,18 @@ class Log:
 class LearnerSide:
     """A learner; a state goes through JSON. Its loop runs only while a test waits for an answer."""
 
-    def __init__(self, *, size=100, limit=-1, silence=100, whole=False, lags=None, state=None, **changes):
+    def __init__(
+        self,
+        *,
+        size=100,
+        limit=-1,
+        silence=100,
+        whole=False,
+        lags=None,
+        state=None,
+        recorders=None,
+        **changes,
+    ):
         self.loop, self.clock = asyncio.new_event_loop(), Clock()
         self.terms = terms(**changes)
         self.actors = ActorRegistry(
@@ -58,7 +69,8 @@ class LearnerSide:
         )  # fmt: skip
         self.queue, self.parameters = IngestQueue(size, line=2), ParameterStore({"vector": True})
         self.service = Service(self.actors, self.queue, self.parameters, self.terms)
-        self.logs, self.watch, self.published = {name: Log() for name in SPECS}, Stopwatch(Clock()), 0
+        self.logs = recorders or {name: Log() for name in SPECS}
+        self.watch, self.published = Stopwatch(Clock()), 0
         self.collector = RemoteCollector(
             self.queue, self.actors, self.parameters, self.logs, before_step=self._publish, watch=self.watch,
             wait=0.0, whole=whole, max_lag=lags, silence=silence,

@@ -1,4 +1,4 @@
-"""A learner that comes late, refuses, is slow, dies, comes back, or has finished; nothing of it unaccounted."""
+"""A learner that comes late, refuses, is slow, dies, comes back, or has finished; nothing is unaccounted."""
 
 from __future__ import annotations
 
@@ -378,7 +378,10 @@ def test_what_is_not_taken_is_sent_again_and_takes_turns_with_pauses(answers, sl
         send_queue.hand_over(packed())
         assert send_queue.sent.waiting == 0, "the learner has it"
         assert actor.clock.waits == pytest.approx(waits)
-        assert all(isinstance(one, Unreachable) and not isinstance(one, Busy) for one in answers) or not actor.lines
+        assert (
+            all(isinstance(one, Unreachable) and not isinstance(one, Busy) for one in answers)
+            or not actor.lines
+        )
         send_queue.hand_over(packed())
     assert numbers(learner.came) == [1] * (len(answers) + 1) + [2] and numbers(learner.stored) == [1, 2]
 
@@ -420,7 +423,7 @@ def test_what_the_learner_does_not_want_is_told_at_most_once_a_minute(state, lin
 
 @pytest.mark.fault("F06")
 def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead():
-    """A message of each channel may be on its way; the second one waits, whatever the size, or for the end."""
+    """A message of each channel may be on its way; the second one waits for it, or the end."""
     learner, stop = FakeLearner(), threading.Event()
     learner.gate.clear()
     with sending(learner, channels=2, size=50, stopped=stop.is_set) as (send_queue, _):
@@ -533,7 +536,9 @@ def test_episodes_that_lost_their_pieces_are_not_taken_for_one():
         learner.up = True
         until(lambda: not send_queue.sent.waiting)
     assert numbers(learner.stored) == [1, 4]
-    replay = ReplayBuffer(VECTOR, capacity=50, batch_size=1, learn=8, carry_shape=(0,), sampler=UniformSampler())
+    replay = ReplayBuffer(
+        VECTOR, capacity=50, batch_size=1, learn=8, carry_shape=(0,), sampler=UniformSampler()
+    )
     for piece in (piece for one in learner.stored for piece in one.chunks):
         if piece.transitions is None:
             replay.close(0)

@@ -254,8 +254,12 @@ def test_the_limit_is_that_of_the_largest_message_and_not_much_more(behaviour, l
     largest = chunk(behaviour, agent=2**31 - 1, start=2**30, length=length)
     largest = with_column(largest, "priority", np.ones(length, np.float32))
     told = {"episodes": ((behaviour, 2**31 - 1, 1e38, 2**31 - 1),), "gone": ((behaviour, 2**31 - 1),)}
-    size = len(encode(trajectory(largest, actor="a" * 32, number=2**53, dropped=2**53, version=2**53, **told)))
+    size = len(
+        encode(trajectory(largest, actor="a" * 32, number=2**53, dropped=2**53, version=2**53, **told))
+    )
     limit = message_limit({behaviour: SPECS[behaviour]}, CARRIES, length)
     assert size <= limit <= max(SMALLEST_LIMIT, size + 2**14 + 500)
     steps = [chunk(behaviour, agent=agent, length=1) for agent in range(60)]
-    assert len(encode(trajectory(*steps))) <= message_limit({behaviour: SPECS[behaviour]}, CARRIES, 1, agents=60)
+    assert len(encode(trajectory(*steps))) <= message_limit(
+        {behaviour: SPECS[behaviour]}, CARRIES, 1, agents=60
+    )

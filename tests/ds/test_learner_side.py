@@ -46,9 +46,13 @@ def test_slots_are_used_again_and_numbers_are_not():
 
 @pytest.mark.parametrize(
     ("changes", "why"),
-    [({"protocol": PROTOCOL + 1}, "protocol"), ({"actor": ""}, "malformed"), ({"actor": "a" * 65}, "malformed"),
-     ({"pid": -1}, "malformed")],
-)  # fmt: skip
+    [
+        ({"protocol": PROTOCOL + 1}, "protocol"),
+        ({"actor": ""}, "malformed"),
+        ({"actor": "a" * 65}, "malformed"),
+        ({"pid": -1}, "malformed"),
+    ],
+)
 def test_who_cannot_come_is_not_remembered(changes, why):
     side = LearnerSide()
     refused = side.hello(**changes)
@@ -57,7 +61,8 @@ def test_who_cannot_come_is_not_remembered(changes, why):
 
 
 @pytest.mark.parametrize(
-    ("settings", "most"), [({"limit": 2}, 2), ({"synchronous": True}, 1), ({"synchronous": True, "limit": 5}, 1)]
+    ("settings", "most"),
+    [({"limit": 2}, 2), ({"synchronous": True}, 1), ({"synchronous": True, "limit": 5}, 1)],
 )
 def test_no_more_actors_than_may_be(settings, most):
     side = LearnerSide(**settings)
@@ -504,7 +509,7 @@ def test_every_step_is_counted_also_over_a_restart(sizes, stop):
 
 @pytest.mark.fault("F04")
 def test_a_restarted_learner_knows_what_it_has_and_counts_what_it_lost():
-    """Of a: three messages of three steps came before the checkpoint, one of them not stored; one after it."""
+    """Of a: three messages of three steps before the checkpoint, one of them not stored; one after it."""
     before = LearnerSide().come("a", "b", "c")
     for number in (1, 2, 3):
         before.deliver(number, chunk(agent=1, start=3 * number))
