@@ -112,7 +112,7 @@ class Actor(SavedActor, kw_only=True):
         return lost
 
     def accept(self, message: TrajectoryMessage) -> ReceiptState | None:
-        """Return the answer to a message that is not to be stored; None, and its channel is busy, for another.
+        """Return the answer to a message that is not to be stored; None, and a busy channel, for another.
 
         Raises BadMessage for a channel or counts that cannot be.
         """
