@@ -122,6 +122,7 @@ def test_ever_so_many_who_come_and_leave_fill_neither_log_nor_memory(monkeypatch
     assert side.hello("one more").why == "full"
 
 
+@pytest.mark.fault("F18")
 def test_what_is_wrong_is_counted_and_told_of_in_a_line():
     side = LearnerSide()
     for k in range(1000):
