@@ -36,8 +36,8 @@ from ds.ingest import IngestQueue
 from ds.registry import ActorRegistry
 from ds.security import CERTIFICATE, KEY, LearnerSecurity
 from ds.server import Server
-from ds.service import Service
-from ds.weights import ParameterStore, chunks
+from ds.service import ParameterStore, Service
+from ds.weights import chunks
 from ds.wire import encode
 
 SIZES = {"0.3 MB": 300_000, "20 MB": 20_000_000}

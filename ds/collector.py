@@ -15,7 +15,7 @@ from ds.ingest import ActorLeft, IngestQueue
 from ds.protocol import TrajectoryMessage
 from ds.records import SavedRegistry
 from ds.registry import ActorRegistry
-from ds.weights import ParameterStore
+from ds.service import ParameterStore
 
 MAX_ROWS = 16
 

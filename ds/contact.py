@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ds.protocol import LearnerAway, Unreachable
 
@@ -75,6 +76,22 @@ class RateLimitedLog:
                 return
             self._kinds[kind] = (begun, shown + 1, 0)
         self._show(f"{text} ({left_out:,} more like this before)" if left_out else text)
+
+
+@dataclass
+class Sent:
+    """Counts of what an actor has sent, for the learner.
+
+    taken:       number of the last message that a learner has answered for, by channel
+    taken_steps: environment steps in the messages that a learner took
+    waiting:     messages that wait to be sent, those being sent included
+    dropped:     environment steps given up so far
+    """
+
+    taken: list[int]
+    taken_steps: int = 0
+    waiting: int = 0
+    dropped: int = 0
 
 
 HICCUP_S = 1.0

@@ -29,13 +29,14 @@ from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
 from ds.compatibility import actor_command, agreed
 from ds.ingest import IngestQueue
+from ds.port import refuse_if_taken
 from ds.prefetch import Prefetching
 from ds.protocol import address
 from ds.registry import ActorRegistry
 from ds.security import learner_security
-from ds.server import Server, most_at_a_time, refuse_if_taken
-from ds.service import Service
-from ds.weights import ParameterStore, WeightPublisher
+from ds.server import Server, most_at_a_time
+from ds.service import ParameterStore, Service
+from ds.weights import WeightPublisher
 
 LOOPBACK = "127.0.0.1"
 

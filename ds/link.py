@@ -7,10 +7,9 @@ import json
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ds.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, ShowLine, WeightFetcher
+from ds.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, Sent, ShowLine, WeightFetcher
 from ds.protocol import (
     Beat,
     Busy,
@@ -35,22 +34,6 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
-@dataclass
-class Sent:
-    """Counts of what an actor has sent, for the learner.
-
-    taken:       number of the last message that a learner has answered for, by channel
-    taken_steps: environment steps in the messages that a learner took
-    waiting:     messages that wait to be sent, those being sent included
-    dropped:     environment steps given up so far
-    """
-
-    taken: list[int]
-    taken_steps: int = 0
-    waiting: int = 0
-    dropped: int = 0
-
-
 class Link:
     """An actor's connections, with threads that send beats and, unless synchronous, fetch weights.
 
@@ -61,10 +44,9 @@ class Link:
     show:     shows a line; called from any thread, one at a time
     stopped:  whether the user wants to end; called while the main thread waits
 
-    ``halted`` is set when no thread may send any more, ``finished`` once the learner says that the training
-    has ended. The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as
-    it goes, and ``close``. All but the last raise the error of a thread that ends the actor:
-    LearnerRefused, or LearnerAway after ``patience`` seconds.
+    ``halted`` is set when no thread may send any more. The main thread calls ``start``, ``join``, then
+    ``report`` and ``weights`` or ``wait_newer`` as it goes, and ``close``. All but the last raise what ends
+    the actor: LearnerRefused, or LearnerAway after ``patience`` seconds.
     """
 
     def __init__(
@@ -81,12 +63,10 @@ class Link:
     ) -> None:
         self.actor, self.stopped = hello.actor, stopped
         self.clock = clock or Clock()
-        self.halted, self.finished = threading.Event(), False
+        self.halted = threading.Event()
+        self.finished = False  # the training has ended, and so shall the actor
         self.sent = Sent(taken=[])
-        self.warming_up: Mapping[str, bool] = {}
-        """Behaviour -> whether it acts at random; empty before the first receipt."""
-        self.max_message = 0
-        """Bytes of the largest message that the learner takes."""
+        self.warming_up: Mapping[str, bool] = {}  # behaviour -> acts at random; empty before a receipt
         self._connect, self._hello, self._show, self._draw = connect, hello, show, draw
         self._caller = connect()
         self._channels: list[Client] = []
@@ -147,15 +127,11 @@ class Link:
         """
         epoch = self._epoch
         receipt = self._call(self._channels[message.channel].deliver, message)
-        self._hear(receipt, epoch)
+        self._apply(receipt, epoch)
         return receipt
 
     def beat(self) -> None:
-        """Send a beat. Raises as :meth:`deliver`.
-
-        In synchronous mode the news of the receipt are left: those of the last message's came with it, and
-        this one may have been written before.
-        """
+        """Send a beat; raises as :meth:`deliver`."""
         epoch, sent, (steps, version, faults) = self._epoch, self.sent, self._acted
         beat = Beat(
             actor=self.actor,
@@ -165,7 +141,9 @@ class Link:
             dropped=sent.dropped,
             faults=faults,
         )
-        self._hear(self._call(self._caller.beat, beat), epoch, news=not self._synchronous)
+        receipt = self._call(self._caller.beat, beat)
+        # In synchronous mode it may be older than the receipt of the last message, which brought the news.
+        self._apply(receipt, epoch, news=not self._synchronous)
 
     def weights(self) -> list[bytes] | None:
         """Return the newest weights that have been fetched and not taken yet, in pieces."""
@@ -256,13 +234,12 @@ class Link:
             taken_steps=self.sent.taken_steps,
         )
         joined = self._call(self._caller.join, join)
-        self.max_message = joined.max_message
         self._fetcher.retry_missing()
         if joined.receipt.state != "unknown":
-            self._hear(joined.receipt, self._epoch)
+            self._apply(joined.receipt, self._epoch)
         return joined
 
-    def _hear(self, receipt: Receipt, epoch: int, *, news: bool = True) -> None:
+    def _apply(self, receipt: Receipt, epoch: int, *, news: bool = True) -> None:
         """Apply a receipt. epoch: of the registration when the request was sent."""
         if receipt.state == "finished":
             self.finished = True

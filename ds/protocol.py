@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from algorithm.core.data import Array, Bool, Float, Segment
 from algorithm.core.errors import UserError
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the protocol; both sides must have the same."""
 
 MAX_ITEMS = 4096
@@ -129,7 +129,6 @@ class Join(Message, frozen=True, kw_only=True):
 class Joined(Message, frozen=True, kw_only=True):
     """Answer to Join; from here on messages are taken."""
 
-    max_message: int  # bytes of the largest message
     channels: Items[int]  # of each channel the last message that has come here
     receipt: Receipt
 

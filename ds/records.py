@@ -63,7 +63,7 @@ class Visit:
         self.steps, self.waiting, self.behind = beat.steps, beat.waiting, lag
 
 
-class Actor(SavedActor, kw_only=True):
+class ActorRecord(SavedActor, kw_only=True):
     """Record of an actor, kept after it has left.
 
     channels, came_steps: of each channel the last message that has come; environment steps in all of them
@@ -83,7 +83,7 @@ class Actor(SavedActor, kw_only=True):
         return f"actor {self.number} ({self.visit.host}, pid {self.visit.pid})"
 
     @classmethod
-    def of_state(cls, saved: SavedActor) -> Actor:
+    def of_state(cls, saved: SavedActor) -> ActorRecord:
         """Return the record of a state; messages under way are not part of it."""
         own = {name: getattr(saved, name) for name in SavedActor.__struct_fields__}
         return cls(**own, channels=list(saved.stored), came_steps=saved.stored_steps)

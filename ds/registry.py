@@ -18,7 +18,7 @@ from ds.protocol import (
     TrajectoryMessage,
     Welcome,
 )
-from ds.records import Actor, SavedRegistry, Visit, check_follows, shown
+from ds.records import ActorRecord, SavedRegistry, Visit, check_follows, shown
 
 MISSED = 3  # heartbeats
 BURST = 64  # lines a minute on actors that come and leave
@@ -56,8 +56,8 @@ class ActorRegistry:
         self._limit = 1 if synchronous else limit
         self._heartbeat, self._clock = heartbeat, clock
         self._lock = threading.RLock()
-        self._living: dict[str, Actor] = {}
-        self._departed: dict[str, Actor] = {}  # who left first is the first
+        self._living: dict[str, ActorRecord] = {}
+        self._departed: dict[str, ActorRecord] = {}  # who left first is the first
         self._awaited: dict[str, float] = {}  # lived when the state was taken -> since when it may return
         self._next_number, self._skipped = 0, 0
         self._counts = dict.fromkeys(COUNTED, 0)
@@ -245,12 +245,12 @@ class ActorRegistry:
         """Restore; actors that lived are awaited for three heartbeats. Raises KeyError for another state."""
         with self._lock:
             self._living = {}
-            self._departed = {saved.actor: Actor.of_state(saved) for saved in state.members}
+            self._departed = {saved.actor: ActorRecord.of_state(saved) for saved in state.members}
             self._awaited = {name: self._clock() for name in state.living if self._departed[name].channels}
             self._next_number, self._skipped = state.next_number, UNKNOWN
             self._counts = {name: state.counts[name] for name in COUNTED}
 
-    def _enter(self, hello: Hello) -> Actor:
+    def _enter(self, hello: Hello) -> ActorRecord:
         """Return a record, in the actor's former slot if that is free, else in the first free one."""
         self._awaited.pop(hello.actor, None)
         actor = self._departed.pop(hello.actor, None)
@@ -258,7 +258,7 @@ class ActorRegistry:
         if actor is None:
             number = self._next_number + self._skipped
             self._next_number, self._skipped = number + 1, 0
-            actor = Actor(actor=hello.actor, number=number, slot=-1)
+            actor = ActorRecord(actor=hello.actor, number=number, slot=-1)
         taken = {one.slot for one in self._living.values()}
         if actor.slot < 0 or actor.slot in taken:
             actor.slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
@@ -275,7 +275,7 @@ class ActorRegistry:
             fix = "set net_config.synchronous to false on the learner"
         return Refused(why="full", reason=reason, fix=fix)
 
-    def _depart(self, actor: Actor, how: str) -> int | None:
+    def _depart(self, actor: ActorRecord, how: str) -> int | None:
         """Free the slot; return the actor's number, or None if it has never joined: then it is forgotten."""
         del self._living[actor.actor]
         actor.busy.clear()

@@ -8,8 +8,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ds.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog
-from ds.link import Link, Sent
+from ds.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog, Sent
+from ds.link import Link
 from ds.protocol import Receipt, TrajectoryChunk, TrajectoryMessage, Unreachable
 from ds.trajectory import Key
 

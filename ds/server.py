@@ -7,24 +7,19 @@ message is read, and a message that is too large is seen. For a client that is t
 from __future__ import annotations
 
 import asyncio
-import errno
 import hmac
 import random
-import shlex
-import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import grpc
 import grpc.aio
-import psutil
 
-from algorithm.core.errors import UsageError
-from algorithm.core.system.processes import allow_descriptors, allow_reuse, open_descriptors
+from ds.port import MAX_CONNECTIONS, most_connections, port_refused
 from ds.protocol import (
     BUSY,
     SECOND_MS,
@@ -41,14 +36,13 @@ from ds.protocol import (
     keepalive,
 )
 from ds.security import LearnerSecurity
-from ds.service import Service
 from ds.wire import decode, encode, sender
 
-MAX_CALLS = 1024
-"""Concurrent calls, and connections, at most. 170 actors with five channels and a beat stay below."""
+if TYPE_CHECKING:  # what receives needs no torch
+    from ds.service import Service
 
-RESERVED = 256
-"""Descriptors kept for everything else: checkpoints, logs, environments."""
+MAX_CALLS = MAX_CONNECTIONS
+"""Concurrent calls at most. 170 actors with five channels and a beat stay below."""
 
 BODY_S = 60.0
 """Seconds within which a message must arrive."""
@@ -64,7 +58,7 @@ LEAST = 16
 
 T = TypeVar("T")
 OnPeerFault = Callable[[str, str], None]
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+CallContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class Server:
@@ -135,7 +129,7 @@ class Server:
                 pair = (security.key, security.certificate)
                 port = server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
         except RuntimeError:
-            raise _port_refused(self._host, self._port, _bind_error(self._host, self._port)) from None
+            raise port_refused(self._host, self._port) from None
         await server.start()
         self._server = server
         return int(port)
@@ -180,19 +174,19 @@ class Server:
         kind: type[Any],
         method: Callable[[Any], Awaitable[Any]],
         bodies: AsyncIterator[bytes],
-        context: Context,
+        context: CallContext,
     ) -> bytes:
         message = await self._message(kind, bodies, context)
         answer = self._service.unknown(kind) if message is None else await method(message)
         return b"" if answer is None else encode(answer)
 
-    async def _weights(self, bodies: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+    async def _weights(self, bodies: AsyncIterator[bytes], context: CallContext) -> AsyncIterator[bytes]:
         wanted = await self._message(WeightRequest, bodies, context)
         assert wanted is not None
         for chunk in self._service.weights(wanted):
             yield chunk
 
-    async def _message(self, kind: type[T], bodies: AsyncIterator[bytes], context: Context) -> T | None:
+    async def _message(self, kind: type[T], bodies: AsyncIterator[bytes], context: CallContext) -> T | None:
         """Return the one message of a call; a call without one is counted and aborted.
 
         None for a large one from an actor that is not registered.
@@ -228,20 +222,13 @@ class Server:
         await context.abort(code, reason)
         return None
 
-    def _has_token(self, context: Context) -> bool:
+    def _has_token(self, context: CallContext) -> bool:
         if self._security.token is None:
             return True
         given = [value for key, value in context.invocation_metadata() or () if key == TOKEN_HEADER]
         value = given[0] if len(given) == 1 else ""
         found = value.encode("utf-8", "replace") if isinstance(value, str) else value
         return hmac.compare_digest(found, f"Bearer {self._security.token}".encode())
-
-
-def most_connections() -> int:
-    """Return the number of connections that leave enough descriptors; raises the soft limit if it may."""
-    limit = allow_descriptors(MAX_CALLS + 2 * RESERVED)
-    free = max(limit - len(open_descriptors()), 2)
-    return min(MAX_CALLS, max(free - RESERVED, free // 2))
 
 
 def most_at_a_time(largest: int) -> int:
@@ -307,53 +294,3 @@ async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:
     async for body in bodies:
         return body
     return None
-
-
-def refuse_if_taken(host: str, port: int) -> None:
-    """Raise UsageError if ``host:port`` cannot be bound now; port 0 is always free."""
-    error = _bind_error(host, port)
-    if error is not None:
-        raise _port_refused(host, port, error)
-
-
-def _bind_error(host: str, port: int) -> OSError | None:
-    """Return the system's own error, which gRPC hides."""
-    try:
-        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            allow_reuse(probe)
-            probe.bind(target)
-            probe.listen()
-    except OSError as error:
-        return error
-    return None
-
-
-def _port_refused(host: str, port: int, error: OSError | None) -> UsageError:
-    """Return the error for a person after binding ``host:port`` has failed."""
-    number = error.errno if error else None
-    what, fix = "the learner cannot listen there", "choose another net_config.learner_port"
-    if number == errno.EADDRINUSE:
-        what, (why, fix) = "the learner's port is taken", _holder(port)
-        fix += "\nor let this learner take another one: -o net_config.learner_port=PORT, or 0 for any"
-    elif number == errno.EACCES:
-        why = "ports below 1024 need more rights"
-    else:
-        why = str(error or "it cannot be bound")
-        if number == errno.EADDRNOTAVAIL:
-            why = "no network interface of this machine has that address"
-        fix = "set net_config.learner_host to an address of this machine, or 0.0.0.0 for all of them"
-    return UsageError(what, where=f"{host}:{port}", why=why, fix=fix)
-
-
-def _holder(port: int) -> tuple[str, str]:
-    """Return which process listens at ``port``, and a fix."""
-    try:
-        for one in psutil.net_connections("tcp"):
-            if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid:
-                process = psutil.Process(one.pid)
-                command = shlex.join(process.cmdline()) or process.name()
-                return f"process {one.pid} listens there: {command}", f"end it: kill {one.pid}"
-    except psutil.Error:  # another user's process, or one that has just ended
-        pass
-    return "another process listens there; this user may not see which", "end that process"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from ds.checking import Terms, check_beat, check_hello, check_trajectory
+from ds.checking import AHEAD, Terms, check_beat, check_hello, check_trajectory
 from ds.compatibility import differences, digest
 from ds.ingest import IngestQueue
 from ds.protocol import (
@@ -30,13 +30,75 @@ from ds.protocol import (
 )
 from ds.records import shown
 from ds.registry import ActorRegistry
-from ds.weights import ParameterStore
 
 MAX_CHANNELS = 64
 MANY = 64
 """Number of chunks from which the check of a message takes a while."""
 
 MAX_DIFFERENCES = 50
+
+_UNSAVED = 1_000_000
+"""Versions that a learner may have published between its last checkpoint and the moment it was killed."""
+
+
+class ParameterStore:
+    """Published weights and flags of a learner; a reader gets one whole version or none.
+
+    warming_up: behaviour -> its agents act at random
+    finished:   the training has ended, and so shall the actors
+    """
+
+    def __init__(self, warming_up: Mapping[str, bool]) -> None:
+        self._weights: tuple[int, tuple[bytes, ...]] = (0, ())
+        self._resumed = 0
+        self._first = 1  # version of this learner's first weights
+        self.warming_up: Mapping[str, bool] = dict(warming_up)
+        self.finished = False
+
+    @property
+    def newest(self) -> int:
+        """Version of the newest weights, 0 before the first."""
+        return self._weights[0]
+
+    @property
+    def next_version(self) -> int:
+        """Version of the next weights: above all that were published, here or before, or seen by an actor."""
+        return max(self.newest + 1, self._first)
+
+    @property
+    def max_version(self) -> int:
+        """Highest version that an actor may have, of this learner or of one before it."""
+        return max(self.next_version - 1, self._resumed + AHEAD)
+
+    def resume(self, version: int) -> None:
+        """Set the newest version at the time of the restored state.
+
+        The learner that was killed may have published further ones. Those of this one are above all of them.
+        """
+        self._resumed = version
+        self._first = version + _UNSAVED + 1
+
+    def seen(self, version: int) -> None:
+        """Note a version that an actor has from an earlier learner."""
+        if version > self.newest:
+            self._first = max(self._first, version + 1)
+
+    def lag(self, version: int) -> int:
+        """Return how many versions weights are behind the newest; 1 or more for those of a learner before."""
+        if version >= self._first:
+            return max(0, self.newest - version)
+        return max(1, self.newest - max(self._first - 1, version))
+
+    def publish(self, version: int, chunks: Sequence[bytes]) -> None:
+        """Replace the newest weights. ValueError for a version that is not newer."""
+        if version <= self.newest:
+            raise ValueError(f"weights of version {version} follow those of version {self.newest}")
+        self._weights = (version, tuple(chunks))
+
+    def weights(self, than: int) -> tuple[bytes, ...]:
+        """Return the newest weights in pieces if newer than version ``than``, else nothing."""
+        version, chunks = self._weights
+        return chunks if version > than else ()
 
 
 class Service:
@@ -175,7 +237,7 @@ class Service:
         return self._receipt("rejected", reason)
 
     def _joined(self, channels: tuple[int, ...], state: ReceiptState) -> Joined:
-        return Joined(max_message=self.terms.max_message, channels=channels, receipt=self._receipt(state))
+        return Joined(channels=channels, receipt=self._receipt(state))
 
     def _receipt(self, state: ReceiptState, reason: str = "") -> Receipt:
         newest, warming_up = self._parameters.newest, self._parameters.warming_up

@@ -13,8 +13,7 @@ from ds.compatibility import digest
 from ds.ingest import ActorLeft, IngestQueue
 from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Welcome
 from ds.registry import ActorRegistry
-from ds.service import Service
-from ds.weights import ParameterStore
+from ds.service import ParameterStore, Service
 from tests.ds.trajectories import CARRIES, SPECS, Clock, trajectory
 
 AGREED = {"sac_config.nn": "nn", "base_config.env_args": {"a": [1]}}

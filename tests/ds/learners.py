@@ -7,8 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ds.contact import Clock
-from ds.link import Link, Sent
+from ds.contact import Clock, Sent
+from ds.link import Link
 from ds.protocol import (
     Beat,
     Bye,
@@ -156,9 +156,9 @@ class FakeCaller:
         me.hear(join)
         channels = tuple(me.last.get(channel, 0) for channel in range(len(join.channels)))
         if join.actor not in me.known:
-            return Joined(max_message=9, channels=channels, receipt=me.receipt("unknown"))
+            return Joined(channels=channels, receipt=me.receipt("unknown"))
         me.joined.add(join.actor)
-        return Joined(max_message=1000, channels=channels, receipt=me.receipt("taken"))
+        return Joined(channels=channels, receipt=me.receipt("taken"))
 
     def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         return self._learner.deliver(trajectory)

@@ -60,7 +60,7 @@ class Notes:
 
     async def join(self, join: Join) -> Joined | Refused:
         self.seen.append(join)
-        return self.refusal or Joined(max_message=MAX_MESSAGE, channels=(0,), receipt=TAKEN)
+        return self.refusal or Joined(channels=(0,), receipt=TAKEN)
 
     async def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         if self.error is not None:

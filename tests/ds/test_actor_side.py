@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import ds.send_queue
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from ds import link as link_module
-from ds.contact import Backoff, Clock, WeightFetcher
-from ds.link import Sent
+from ds.contact import Backoff, Clock, Sent, WeightFetcher
 from ds.protocol import (
     Beat,
     Busy,
@@ -172,7 +171,7 @@ def test_beats_begin_before_the_actor_has_joined_and_say_how_it_is():
     assert learner.of(Beat) == [beat]
     (join,) = learner.of(Join)
     assert (join.channels, join.taken_steps, join.version, join.digest) == ((0, 0), 60, 0, "digest")
-    assert link.max_message == 1000 and learner.open == 3, "a connection for each channel, and one"
+    assert learner.open == 3, "a connection for each channel, and one"
     link.close("done")
     assert learner.of(Bye) == [Bye(actor="a1", reason="done")] and learner.closed == 3
 
@@ -184,7 +183,7 @@ def test_a_learner_started_anew_is_greeted_and_joined_again():
     actor.link.start()
     learner.restart()  # while environments are built
     actor.link.join({}, "digest", Sent(taken=[0]))
-    assert actor.link.deliver(MESSAGE).state == "taken" and actor.link.max_message == 1000
+    assert actor.link.deliver(MESSAGE).state == "taken"
     learner.restart()
     learner.said.clear()
     actor.link.beat()

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from algorithm.config.loader import load_config
 from algorithm.config.schema import NetConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.runs.logs.metrics import read_metrics
 from ds import certificates
 from ds.client import Client
 from ds.compatibility import agreed, digest
@@ -138,19 +137,6 @@ def test_actors_wait_for_a_learner_that_has_made_its_evaluations(scene):
     assert finish(again) == 0
     assert actor.is_alive(), scene.said("actor")
     assert scene.end(actor, SIGINT) == 130
-
-
-@pytest.mark.fault("F06")
-@pytest.mark.slow
-def test_actors_wait_for_a_learner_that_is_slower(scene):
-    learner = scene.learner("-c", "slow_learner")
-    actors = [scene.actor(name, "-c", "slow_learner") for name in ("first", "second")]
-    assert [finish(each) for each in (learner, *actors)] == [0, 0, 0]
-    stored = scene.stored()
-    assert all(whole(made) and not missing(made) for made in stored.values())
-    waiting = read_metrics(scene.run / "metrics.jsonl")["ds/waiting"]
-    assert max(waiting) == 5, "base_config.episode_queue_size"
-    assert scene.metric("ds/dropped") == scene.metric("ds/lost") == scene.metric("ds/gaps") == 0
 
 
 @pytest.mark.fault("F16")

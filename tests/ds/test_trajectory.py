@@ -319,6 +319,7 @@ def test_who_is_gone_is_named_once_behind_its_own_transitions():
     (one,) = flush(writer)
     assert one.gone == (("a", 2), ("a", 3), ("a", 1))
     assert [one.gone for one in flush(writer, whole=True)] == [(), ()]
+    writer = TrajectoryWriter(max_length=3, channels=2)
     for agent, start, end in ((1, 0, True), (3, 0, True), (1, 5, True), (2, 0, True)):
         add(writer, start, stream=agent, terminated=end)
     found = flush(writer, frozenset({("a", 2), ("a", 3)}))

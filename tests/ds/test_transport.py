@@ -21,10 +21,12 @@ import numpy as np
 import psutil
 import pytest
 
+import ds.port
 import ds.server
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from ds.client import passing
+from ds.port import MAX_CONNECTIONS, RESERVED, most_connections
 from ds.protocol import (
     SERVICE,
     Beat,
@@ -37,7 +39,6 @@ from ds.protocol import (
     WeightRequest,
     address,
 )
-from ds.server import MAX_CALLS, RESERVED, most_connections
 from ds.weights import CHUNK
 from ds.wire import encode
 from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, same, trajectory, transitions
@@ -361,10 +362,10 @@ def test_descriptors_are_left_for_everything_else(
     limits = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda which, limit: limits.append(limit))
-    monkeypatch.setattr(ds.server, "open_descriptors", lambda: list(range(30)))
+    monkeypatch.setattr(ds.port, "open_descriptors", lambda: list(range(30)))
     most = most_connections()
     assert limits[-1] == (raised, hard)
-    assert 1 <= most <= MAX_CALLS
+    assert 1 <= most <= MAX_CONNECTIONS
     free = raised - 30 - most
     assert free >= RESERVED or free >= (raised - 30) // 2
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ds.weights import CHUNK, ParameterStore, WeightPublisher, assembled, chunks, load, packed, unpack
+from ds.service import ParameterStore
+from ds.weights import CHUNK, WeightPublisher, assembled, chunks, load, packed, unpack
 
 
 def net(seed, width=4):
