@@ -84,10 +84,11 @@ def test_memory_stays_as_it_is_while_actors_wait_for_their_learner(scene):
     learner = scene.learner(*flags)
     actors = [scene.actor(name, *flags) for name in ("first", "second")]
     watched, samples = [psutil.Process(process.pid) for process in (learner, *actors)], list[list[float]]()
-    with contextlib.suppress(psutil.NoSuchProcess):
-        while all(process.is_alive() for process in (learner, *actors)):
+    while all(process.is_alive() for process in (learner, *actors)):
+        with contextlib.suppress(psutil.NoSuchProcess):
             samples.append([one.memory_info().rss / 2**20 for one in watched])
-            time.sleep(0.5)
+        time.sleep(0.5)
+    samples.pop()  # they may have been ending
     assert [finish(each, limit=600.0) for each in (learner, *actors)] == [0, 0, 0]
     assert all(whole(made) and not missing(made) for made in scene.stored().values())
     assert max(read_metrics(scene.run / "metrics.jsonl")["ds/waiting"]) == 5
