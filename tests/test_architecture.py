@@ -30,7 +30,7 @@ WITHOUT_TORCH = (
     "ds.server",
     "ds.client",
     "ds.certificates",
-    "ds.limits",
+    "ds.checking",
     "ds.evolver.genes",
     "ds.evolver.networks",
     "ds.evolver.population",

@@ -13,7 +13,7 @@ from algorithm.agents.sac.family import SAC
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.seeding import stream_seed
 from ds.acting import actor_seed, with_noise
-from ds.weights import WeightLoader, packed, unpack
+from ds.weights import packed, unpack
 from tests.extensions import test_grid as grid
 
 CPU = torch.device("cpu")
@@ -72,4 +72,3 @@ def test_critics_travel_only_where_a_branch_is_greedy():
         sac, parts = agent.config.sac_config, agent.acting_parts()
         assert ("q" in parts) == (sac.discrete_dqn_like and bool(agent.spec.action.branches))
         assert ("RND" in parts) == sac.use_rnd
-        assert WeightLoader({"x": parts}).version == 0

@@ -9,9 +9,8 @@ import pytest
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.core.errors import UsageError
 from ds import actor
-from ds.errors import LearnerRefused
 from ds.link import Link
-from ds.protocol import Bye
+from ds.protocol import Bye, LearnerRefused
 from tests.ds.learners import HELLO, FakeLearner
 
 TASK = """\

@@ -39,6 +39,6 @@ def saturated(history: History) -> str | None:
         return None
     return (
         f"actions are stuck at their bounds: policy/saturation is {short(history.now('policy/saturation'))}, "
-        f"and episodes return {short(now)}, no more than random actions did ({short(before)}) · lower {RUN_BLOCK}.learning_rate, "
-        "or raise td3_config.exploration_noise"
+        f"and episodes return {short(now)}, no more than random actions did ({short(before)}) · lower "
+        f"{RUN_BLOCK}.learning_rate, or raise td3_config.exploration_noise"
     )
