@@ -95,7 +95,7 @@ class Normaliser(nn.Module):
         shifts, scales = torch.split(self.shift, self._sizes), torch.split(self.scale, self._sizes)
         for name, shape, shift, scale in zip(self.names, self._shapes, shifts, scales, strict=True):
             deviation = obs[name].to(shift.dtype) - shift.view(shape)
-            result[name] = deviation.mul_(scale.view(shape)).clamp_(-self._clip, self._clip)
+            result[name] = (deviation * scale.view(shape)).clamp(-self._clip, self._clip)
         return result
 
     @torch.no_grad()
