@@ -93,6 +93,42 @@ def test_a_traced_update_is_the_update(traced, name):
     compare(OPTIONS[name], steps=4)
 
 
+def test_the_first_updates_are_eager_however_often_a_run_is_resumed(pure):
+    def learner():
+        return small_sac(compiled=True, eager_first=3)
+
+    straight, before, after, eager = learner(), learner(), learner(), small_sac()
+    said: list[str] = []
+    straight.tell(said.append)
+    for step in range(5):
+        batch = random_batch(16, 1, seed=step)
+        for sac in (straight, eager):
+            sac.update(batch)
+        (before if step < 2 else after).update(batch)
+        if step == 1:
+            after.load_tensors(before.tensors(), before.updates)
+        assert bool(said) == (step >= 3)
+        same = all(torch.equal(value, weights(eager)[name]) for name, value in weights(straight).items())
+        assert same or step >= 3
+    for name, value in weights(straight).items():
+        assert torch.equal(value, weights(after)[name]), name
+
+
+def test_each_step_reads_the_learning_rate_of_now(traced):
+    sac = small_sac(compiled=True, encoder_learning_rate=1e-4, rep_depth=1)
+    sac.update(random_batch(16, 1))
+    sac.scale_learning_rate(0.0)
+    before = weights(sac)
+    sac.update(random_batch(16, 1, seed=1))
+    learned = sac.trained()
+    for name, value in weights(sac).items():
+        if name in learned:
+            assert torch.equal(value, before[name]), name
+    sac.scale_learning_rate(1.0)
+    sac.update(random_batch(16, 1, seed=2))
+    assert not torch.equal(weights(sac)[next(iter(sorted(learned)))], before[next(iter(sorted(learned)))])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_compiled_update_is_the_update(name):

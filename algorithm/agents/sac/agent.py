@@ -30,6 +30,7 @@ from algorithm.agents.sac.description import describe, encoder_work, notices, on
 from algorithm.agents.sac.initial_priority import LargestPriority, OwnTdError
 from algorithm.agents.sac.learner import Sac
 from algorithm.agents.sac.model import NETWORKS
+from algorithm.agents.sac.rules import EAGER_FIRST
 from algorithm.agents.sac.stored_states import NoStoredStates, StoredStateRefresher, StoredStates
 from algorithm.agents.sac.values import with_values
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates, UpdateSchedule
@@ -91,6 +92,7 @@ class SacAgent:
             seed=stream_seed(seed, "learner", behaviour),
             extensions=extensions,
             compiled=self._not_compiled is None,
+            eager_first=EAGER_FIRST if sac.compile == "auto" else 0,
         )
         if self._demonstrations:
             self._demonstrations.show(self.sac.model.normaliser)
@@ -196,8 +198,10 @@ class SacAgent:
         """Return a row on whether updates are compiled; none where that is off."""
         if self.config.sac_config.compile == "off":
             return []
-        why = self._not_compiled
-        return [("updates", "compiled" if why is None else f"not compiled: {why}")]
+        if self._not_compiled is not None:
+            return [("updates", f"not compiled: {self._not_compiled}")]
+        late = f", behind the first {EAGER_FIRST:,}" if self.config.sac_config.compile == "auto" else ""
+        return [("updates", f"compiled{late}")]
 
     def _new_actor(self, purpose: str, *, exploring: bool) -> Actor:
         return new_actor(

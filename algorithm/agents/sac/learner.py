@@ -51,6 +51,7 @@ class Sac:
     seed:       of all random numbers drawn in updates
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
     compiled:   updates are; see :func:`~algorithm.agents.sac.compiled_update.reason_against`
+    eager_first: updates before the compiled ones, counted over all runs that go on from one another
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Sac:
         seed: int,
         extensions: Sequence[Extension] = (),
         compiled: bool = False,
+        eager_first: int = 0,
     ) -> None:
         self.device = device
         self.extensions = tuple(extension.to(device) for extension in extensions)
@@ -119,6 +121,7 @@ class Sac:
             self._take = CompiledUpdates(
                 self._eager, self._functional(), self._update, self.model.training_mode, rounded=rounded
             )
+        self._eager_first = eager_first
         self.tell = self._take.tell
         self.updates = 0
 
@@ -138,7 +141,8 @@ class Sac:
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
         noise = UpdateNoise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
-        found = self._take(batch, noise, turn)
+        take = self._take if self.updates > self._eager_first else self._eager
+        found = take(batch, noise, turn)
         valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
         return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
 
