@@ -17,10 +17,10 @@ from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.seeding import restore_generator
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
+from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.acting.programs import NumpyPrograms
-from algorithm.nn.acting_model import ActingModel
 from algorithm.nn.distributions import HybridAction
-from algorithm.nn.layer_noise import LayerNoise
+from algorithm.nn.layers.noisy import LayerNoise
 
 
 class Actor:

@@ -6,8 +6,8 @@ from algorithm.extensions.atc import Atc
 from algorithm.extensions.byol import Byol
 from algorithm.extensions.options import Build
 from algorithm.extensions.two_views import TwoViews, no_additional_loss, q_consistency
-from algorithm.nn.augment import Augmentation
-from algorithm.nn.projections import check_prediction, check_projection
+from algorithm.nn.layers.augment import Augmentation
+from algorithm.nn.models.projections import check_prediction, check_projection
 
 
 def make_siamese(build: Build) -> TwoViews | None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.images import image_layouts
+from algorithm.nn.layers.images import image_layouts
 
 CLIP = 5.0
 """Bound of normalised numbers, in standard deviations, unless a family has another one."""

@@ -16,7 +16,7 @@ from algorithm.core.errors import ModelError
 from algorithm.extensions.base import Extension
 from algorithm.extensions.rnd import RND
 from algorithm.nn.distributions import TanhNormal
-from algorithm.nn.dynamics import ModelRND
+from algorithm.nn.models.dynamics import ModelRND
 from tests.batches import CPU, SMALL, random_batch, small_sac
 from tests.extensions.exploring import (
     MEMORIES,

@@ -24,9 +24,9 @@ from algorithm.extensions.byol import Byol
 from algorithm.extensions.options import Build
 from algorithm.extensions.siamese import make_siamese
 from algorithm.extensions.two_views import TwoViews, no_additional_loss
-from algorithm.nn.augment import Augmentation
+from algorithm.nn.layers.augment import Augmentation
 from algorithm.nn.loader import OPTIONAL, load_networks
-from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
+from algorithm.nn.models.projections import ModelRepPrediction, ModelRepProjection
 from tests.batches import CPU, random_batch, weights
 from tests.oracles import window_mean
 

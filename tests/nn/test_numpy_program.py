@@ -16,7 +16,7 @@ from algorithm.nn.acting import tracing
 from algorithm.nn.acting.programs import NumpyPrograms
 from algorithm.nn.acting.tracing import Tape
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.noisy import NoisyLinear
+from algorithm.nn.layers.noisy import NoisyLinear
 from tests.batches import CPU
 
 GENERATOR = torch.Generator()

@@ -12,9 +12,9 @@ from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.sac.acting import new_actor
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.acting_model import ActingModel
-from algorithm.nn.defaults import ModelPolicy
+from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.models.defaults import ModelPolicy
 from algorithm.nn.normalise import NoNormaliser
 from tests.batches import CPU, SMALL, random_batch, small_sac
 from tests.extensions.exploring import SPECS, make_agent

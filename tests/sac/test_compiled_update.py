@@ -15,9 +15,9 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.learner import Sac
 from algorithm.config.schema import Config
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn import defaults
+from algorithm.nn.layers.norm import WARM_UP, BatchNorm
 from algorithm.nn.loader import Networks
-from algorithm.nn.norm import WARM_UP, BatchNorm
+from algorithm.nn.models import defaults
 from algorithm.nn.protocols import Rep
 from main import main
 from tests.batches import CPU, SMALL, random_batch, small_sac, weights

@@ -12,7 +12,7 @@ from algorithm.agents.sac.learner import Sac
 from algorithm.agents.sac.passes import Joint, Separate
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.norm import EPSILON, MOMENTUM
+from algorithm.nn.layers.norm import EPSILON, MOMENTUM
 from tests.batches import SMALL, assert_resumes, random_batch, small_sac, weights
 
 BATCH = {"norm": "batch"}

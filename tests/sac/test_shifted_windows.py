@@ -11,7 +11,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.learner import Sac
 from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.augment import RandomShift
+from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.loader import load_networks
 from tests.batches import CPU, random_batch
 

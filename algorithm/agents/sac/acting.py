@@ -20,7 +20,7 @@ from algorithm.agents.sac.values import make_values, with_values
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.loader import NnFile
 from algorithm.nn.normalise import NoNormaliser, Normaliser

@@ -66,7 +66,7 @@ class SacConfig(Block):
     )
     compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
         "auto",
-        "on: updates are compiled if they can be, for up to a minute. auto: if there will be 20,000, from 5,001 on.",
+        "on: updates are compiled if they can be, for up to a minute. auto: behind 5,000, if 20,000 are due.",
         resume=_OTHER_ROUNDING,
     )
     write_summary_per_step: Whole = option(1000, "Environment steps between two points of the curves.", ge=1)

@@ -28,15 +28,15 @@ from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.seeding import restore_generator
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, OwnSteps
-from algorithm.nn.gradients import Autograd, Functional, Gradients, Loss
-from algorithm.nn.layer_noise import LayerNoise
+from algorithm.nn.layers.noisy import LayerNoise
+from algorithm.nn.layers.norm import BatchStatistics
+from algorithm.nn.learning.gradients import Autograd, Functional, Gradients, Loss
+from algorithm.nn.learning.optimiser import FlatAdam, below, if_any
+from algorithm.nn.learning.target import NoTarget
 from algorithm.nn.loader import Networks
-from algorithm.nn.norm import BatchStatistics
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.optimiser import FlatAdam, below, if_any
 from algorithm.nn.process import graphs_round
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
-from algorithm.nn.target import NoTarget
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
 
@@ -129,8 +129,9 @@ class Sac:
         """Take one gradient step of critics, policy, temperature and extensions; the target follows.
 
         The batch is not modified, and no operation waits for the device. A step with a gradient that is not
-        finite is skipped (see :class:`~algorithm.nn.optimiser.FlatAdam`) and counted in ``skipped``; then
-        ``priority`` may hold NaN. The target follows nevertheless, since the parameters stay finite.
+        finite is skipped (see :class:`~algorithm.nn.learning.optimiser.FlatAdam`) and counted in
+        ``skipped``; then ``priority`` may hold NaN. The target follows nevertheless, since the parameters
+        stay finite.
         """
         self.updates += 1
         turn = Turn(

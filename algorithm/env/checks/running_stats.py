@@ -11,7 +11,7 @@ from algorithm.core.data import Bool, Double
 from algorithm.env.observations import ROUNDING
 from algorithm.env.spaces import Leaf
 
-_IMAGE_SIDE = 8  # pixels; a smaller array is not an image (algorithm.nn.images)
+_IMAGE_SIDE = 8  # pixels; a smaller array is not an image (algorithm.nn.layers.images)
 
 
 class RunningMoments:
@@ -94,7 +94,7 @@ class ObsStats:
 
 
 def _is_image(shape: tuple[int, ...], dtype: str) -> bool:
-    """Return whether shape and dtype are those of an image, as ``algorithm.nn.images`` does with torch."""
+    """Return whether shape and dtype are those of an image, as ``nn/layers/images.py`` does with torch."""
     if not (dtype == "uint8" or dtype.startswith("float")):
         return False
     wide = sum(side >= _IMAGE_SIDE for side in shape)

@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.conv import conv
 from algorithm.nn.dry_run import blame, file_of
-from algorithm.nn.images import image_layouts
-from algorithm.nn.mlp import mlp
+from algorithm.nn.layers.conv import conv
+from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.layers.mlp import mlp
 
 
 class Discriminator(Protocol):

@@ -14,9 +14,9 @@ from typing_extensions import override
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.nn.dry_run import blame, file_of
-from algorithm.nn.encode import VectorEncoder
-from algorithm.nn.images import ImageLayout, image_layouts
-from algorithm.nn.mlp import mlp
+from algorithm.nn.layers.encode import VectorEncoder
+from algorithm.nn.layers.images import ImageLayout, image_layouts
+from algorithm.nn.layers.mlp import mlp
 
 DECODER_SIDE = 8
 """Largest side of a decoder's first picture, which it then doubles."""

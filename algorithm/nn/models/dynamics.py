@@ -15,7 +15,7 @@ from typing_extensions import override
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.dry_run import blame, file_of
-from algorithm.nn.mlp import mlp
+from algorithm.nn.layers.mlp import mlp
 
 _BATCHES = (2, 3), (1,)
 """Leading dimensions of the dry runs."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from typing_extensions import override
 
-from algorithm.nn.flat import FlatParameters, weight_matrices
+from algorithm.nn.learning.flat import FlatParameters, weight_matrices
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
