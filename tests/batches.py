@@ -150,6 +150,7 @@ def small_sac(
     q: Mapping[str, object] | None = None,
     policy: Mapping[str, object] | None = None,
     compiled: bool = False,
+    eager_first: int = 0,
     device: torch.device = CPU,
     **options: object,
 ) -> Sac:
@@ -162,7 +163,16 @@ def small_sac(
     }
     config = SacConfig(**{**plain, **options})
     networks = small_networks(with_values(spec, config), rep_depth=rep_depth, q=q, policy=policy)
-    return Sac(spec, networks, config, device=device, seed=seed, extensions=extensions, compiled=compiled)
+    return Sac(
+        spec,
+        networks,
+        config,
+        device=device,
+        seed=seed,
+        extensions=extensions,
+        compiled=compiled,
+        eager_first=eager_first,
+    )
 
 
 def weights(sac: Sac) -> dict[str, torch.Tensor]:

@@ -134,7 +134,7 @@ def test_starts_without_torch(name: str) -> None:
         ("algorithm.core.data", "algorithm.ops.returns", "stands right of"),
         ("algorithm.ops.returns", "numpy", "imports torch only"),
         ("algorithm.ops.returns", "algorithm.core.data", "imports torch only"),
-        ("algorithm.nn.mlp", "algorithm.replay.buffer", "stands right of"),
+        ("algorithm.nn.layers.mlp", "algorithm.replay.buffer", "stands right of"),
         ("algorithm.replay.buffer", "algorithm.extensions.base", "stands right of"),
         ("algorithm.extensions.base", "algorithm.agents.sac.model", "imports a family"),
         ("algorithm.extensions.base", "algorithm.extensions.rnd", "stands right of"),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from algorithm.agents.roles import Tensors
 from algorithm.core.data import Segment, StepBatch
 from algorithm.core.seeding import restore_generator
-from algorithm.nn.optimiser import FlatOptimiser, below
+from algorithm.nn.learning.optimiser import FlatOptimiser, below
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 

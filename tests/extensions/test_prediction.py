@@ -21,9 +21,9 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Context
 from algorithm.extensions.options import Build
 from algorithm.extensions.prediction import Prediction, make_prediction
-from algorithm.nn.images import image_layouts
+from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.loader import load_networks
-from algorithm.nn.world import ImageDecoder
+from algorithm.nn.models.world import ImageDecoder
 from tests.batches import CPU, SMALL, Sac, random_batch, weights
 
 NAMES = {"loss/transition", "loss/reward", "loss/observation"}

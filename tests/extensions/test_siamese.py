@@ -17,15 +17,14 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.extensions import atc
+from algorithm.extensions import atc, make_siamese
 from algorithm.extensions.atc import Atc, pairs
 from algorithm.extensions.byol import Byol
 from algorithm.extensions.options import Build
-from algorithm.extensions.siamese import make_siamese
 from algorithm.extensions.two_views import TwoViews, no_additional_loss
-from algorithm.nn.augment import Augmentation
+from algorithm.nn.layers.augment import Augmentation
 from algorithm.nn.loader import OPTIONAL, load_networks
-from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
+from algorithm.nn.models.projections import ModelRepPrediction, ModelRepProjection
 from tests.batches import CPU, Sac, random_batch, weights
 from tests.oracles import window_mean
 
@@ -432,7 +431,7 @@ def test_two_views_without_a_contrast_cannot_be_made():
         ("ATC", "ModelRepPrediction", Wide(wide=1), r"expected \(2, 8\), got \(2, 9\)"),
         ("BYOL", "ModelRepPrediction", Wide(wide=-1), r"expected \(2, 128\), got \(2, 127\)"),
         ("BYOL", "ModelRepProjection", Wide(cut=1), r"expected \(2, P\), got \(1, 8\)"),
-        ("BYOL", "ModelRepProjection", Wide(single=True), "expected a tensor, got tuple"),
+        ("BYOL", "ModelRepProjection", Wide(single=True), r"expected \(2, P\), got tuple"),
         ("BYOL", "ModelRepProjection", nn.Linear(3, 3), "RuntimeError"),
     ],
 )

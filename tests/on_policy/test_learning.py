@@ -14,7 +14,7 @@ from algorithm.agents.on_policy.learner import _entropies
 from algorithm.agents.on_policy.rollout import Rollout
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.nn.optimiser import FlatAdam, FlatRms
+from algorithm.nn.learning.optimiser import FlatAdam, FlatRms
 from algorithm.ops.discrete import branch_log_probs
 from algorithm.replay.budget import MemoryBudget
 from tests.on_policy import agents

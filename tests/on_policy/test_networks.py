@@ -15,8 +15,8 @@ from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue, set_ortho
 from algorithm.config.schema import fields
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.defaults import ModelRep
-from algorithm.nn.recurrent import LSTM
+from algorithm.nn.layers.recurrent import LSTM
+from algorithm.nn.models.defaults import ModelRep
 from algorithm.nn.return_scale import ReturnScale
 from tests.on_policy.agents import make, train, weights
 

@@ -9,10 +9,10 @@ from algorithm.agents.off_policy.description import encoder_work, update_cost
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.flat import weight_matrices
+from algorithm.nn.layers.mlp import mlp
+from algorithm.nn.learning.flat import weight_matrices
+from algorithm.nn.learning.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 from algorithm.nn.loader import load_networks
-from algorithm.nn.mlp import mlp
-from algorithm.nn.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 from tests.batches import SMALL, Sac, random_batch, small_sac, target_of, update_policy, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))

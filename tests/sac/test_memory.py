@@ -13,11 +13,11 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import Segment, SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.defaults import ModelQ
 from algorithm.nn.encoding import RecurrentEncoding, make_encoding
 from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
 from algorithm.nn.loader import load_networks
-from algorithm.nn.memories import AttentionRep, RecurrentRep
+from algorithm.nn.models.defaults import ModelQ
 from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from tests.batches import CPU, Sac, random_batch, weights

@@ -11,7 +11,7 @@ from torch import nn
 from algorithm.agents.off_policy.passes import Joint, Separate
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.norm import EPSILON, MOMENTUM
+from algorithm.nn.layers.norm import EPSILON, MOMENTUM
 from tests.batches import SMALL, Sac, assert_resumes, random_batch, small_sac, weights
 
 BATCH = {"norm": "batch"}

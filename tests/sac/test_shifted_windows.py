@@ -10,7 +10,7 @@ import torch
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.augment import RandomShift
+from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.loader import load_networks
 from tests.batches import CPU, Sac, random_batch
 

@@ -12,7 +12,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Context, Extension
-from algorithm.nn.optimiser import FlatAdam
+from algorithm.nn.learning.optimiser import FlatAdam
 from tests.batches import SMALL, random_batch, small_sac, weights
 
 BAD = [float("nan"), float("inf"), -float("inf"), 1e30]  # the last one is finite, its square is not

@@ -29,6 +29,7 @@ from algorithm.agents.off_policy.description import (
 from algorithm.agents.off_policy.initial_priority import OwnTdError
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.rules import EAGER_FIRST
 from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
@@ -72,6 +73,7 @@ class OffPolicyAgent(Agent):
             seed=stream_seed(inputs.seed, "learner", inputs.behaviour),
             extensions=extensions,
             compiled=self._not_compiled is None,
+            eager_first=EAGER_FIRST if keys.compile == "auto" else 0,
         )
         if shown:
             shown.show(learner.model.normaliser)
@@ -247,8 +249,9 @@ class OffPolicyAgent(Agent):
         acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
         rows = [*describe(self.spec, keys, self.learner.heads, self.replay), *cost, ("acting", acting)]
         if keys.compile != "off":
+            late = f", behind the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
             why = self._not_compiled
-            rows.append(("updates", "compiled" if why is None else f"not compiled: {why}"))
+            rows.append(("updates", f"compiled{late}" if why is None else f"not compiled: {why}"))
         return rows
 
 

@@ -16,8 +16,8 @@ from typing_extensions import TypedDict
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.core.data import SequenceBatch
-from algorithm.nn.compiled import CompiledFunction, NotCompilableError
-from algorithm.nn.gradients import Functional, Gradients
+from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError
+from algorithm.nn.learning.gradients import Functional, Gradients
 
 Say = Callable[[str], None]
 

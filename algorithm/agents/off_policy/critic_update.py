@@ -21,9 +21,9 @@ from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.distributions import HybridAction
-from algorithm.nn.gradients import Gradients, Loss
-from algorithm.nn.norm import BatchNorm, has_batch_norm
-from algorithm.nn.optimiser import FlatAdam, if_any
+from algorithm.nn.layers.norm import BatchNorm, has_batch_norm
+from algorithm.nn.learning.gradients import Gradients, Loss
+from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 

@@ -11,9 +11,9 @@ from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
-from algorithm.nn.augment import Augmentation
-from algorithm.nn.flat import weight_matrices
-from algorithm.nn.norm import has_batch_norm
+from algorithm.nn.layers.augment import Augmentation
+from algorithm.nn.layers.norm import has_batch_norm
+from algorithm.nn.learning.flat import weight_matrices
 from algorithm.nn.normalise import vector_names
 from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer

@@ -28,15 +28,15 @@ from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, OwnSteps
-from algorithm.nn.gradients import Autograd, Functional, Gradients, Loss
-from algorithm.nn.layer_noise import LayerNoise
+from algorithm.nn.layers.noisy import LayerNoise
+from algorithm.nn.layers.norm import BatchStatistics
+from algorithm.nn.learning.gradients import Autograd, Functional, Gradients, Loss
+from algorithm.nn.learning.optimiser import FlatAdam, if_any
+from algorithm.nn.learning.target import NoTarget
 from algorithm.nn.loader import Networks
-from algorithm.nn.norm import BatchStatistics
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.optimiser import FlatAdam, if_any
 from algorithm.nn.process import graphs_round
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
-from algorithm.nn.target import NoTarget
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import masked_mean, valid_share
 from algorithm.replay.buffer import ReplayBuffer
@@ -53,6 +53,7 @@ class OffPolicyLearner(Learner):
     seed:       of all random numbers drawn in updates
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
     compiled:   updates are; see :func:`~algorithm.agents.off_policy.compiled_update.reason_against`
+    eager_first: updates before the compiled ones, counted over all runs that go on from one another
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class OffPolicyLearner(Learner):
         seed: int,
         extensions: Sequence[Extension] = (),
         compiled: bool = False,
+        eager_first: int = 0,
     ) -> None:
         super().__init__(device, seed)
         self.extensions = tuple(extension.to(device) for extension in extensions)
@@ -121,14 +123,16 @@ class OffPolicyLearner(Learner):
             self._take = CompiledUpdates(
                 self._eager, self._functional(), self._update, self.model.training_mode, rounded=rounded
             )
+        self._eager_first = eager_first
         self.tell = self._take.tell
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
         """Take one gradient step of critics, policy, temperature and extensions; the target follows.
 
         The batch is not modified, and no operation waits for the device. A step with a gradient that is not
-        finite is skipped (see :class:`~algorithm.nn.optimiser.FlatAdam`) and counted in ``skipped``; then
-        ``priority`` may hold NaN. The target follows nevertheless, since the parameters stay finite.
+        finite is skipped (see :class:`~algorithm.nn.learning.optimiser.FlatAdam`) and counted in
+        ``skipped``; then ``priority`` may hold NaN. The target follows nevertheless, since the parameters
+        stay finite.
         """
         self.updates += 1
         turn = Turn(
@@ -139,7 +143,8 @@ class OffPolicyLearner(Learner):
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
         noise = UpdateNoise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
-        found = self._take(batch, noise, turn)
+        take = self._take if self.updates > self._eager_first else self._eager
+        found = take(batch, noise, turn)
         valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
         return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
 

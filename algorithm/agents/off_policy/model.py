@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
-from algorithm.nn import defaults
-from algorithm.nn.acting_model import ActingModel, TrainingMode
+from algorithm.nn.acting.model import ActingModel, TrainingMode
 from algorithm.nn.dry_run import check_policy, check_q
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
-from algorithm.nn.flat import FlatParameters
+from algorithm.nn.layers.norm import NormedLinear, has_batch_norm
+from algorithm.nn.learning.flat import FlatParameters
+from algorithm.nn.learning.target import NoTarget, Target
 from algorithm.nn.loader import Network, Networks
-from algorithm.nn.norm import NormedLinear, has_batch_norm
+from algorithm.nn.models import defaults
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Obs, Rep
-from algorithm.nn.target import NoTarget, Target
 
 NETWORKS = {
     "ModelQ": Network("q", check_q, defaults.ModelQ),
@@ -91,7 +91,7 @@ class Model(ActingModel):
         vars(self)["next_policy"] = self.target_policy
 
     def move_targets(self, tau: float) -> None:
-        """Let all targets follow; see :meth:`algorithm.nn.target.Target.polyak_`."""
+        """Let all targets follow; see :meth:`algorithm.nn.learning.target.Target.polyak_`."""
         self.target.polyak_(tau)
         if self.policy_target is not None:
             self.policy_target.polyak_(tau)

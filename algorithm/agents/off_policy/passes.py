@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from algorithm.agents.off_policy.model import Model
-from algorithm.nn.norm import BatchStatistics
+from algorithm.nn.layers.norm import BatchStatistics
 
 StateActions = tuple[Tensor, Tensor]
 """States [P, S] and continuous actions [P, A_c]."""
@@ -32,7 +32,7 @@ class Passes(Protocol):
         ...
 
     def look(self) -> bool:
-        """Return whether a norm may be past its warm-up; see :class:`~algorithm.nn.norm.BatchStatistics`."""
+        """Return whether a norm may be past its warm-up, as ``BatchStatistics`` does."""
         ...
 
     def settle(self, usable: Tensor) -> dict[str, Tensor]:

@@ -10,6 +10,9 @@ from algorithm.core.fields import AnyConfig, Contradiction
 WORTH = 20_000
 """Planned updates from which ``compile: auto`` compiles: that takes as long as some thousand of them."""
 
+EAGER_FIRST = 5_000
+"""Updates of such a training before the compiled ones: one that ends early, at success, is not compiled."""
+
 
 def planned_updates(sac: AnyConfig, max_step: float) -> float:
     """Return the updates of a training of so many environment steps; negative: it has no end."""

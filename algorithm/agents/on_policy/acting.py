@@ -17,7 +17,7 @@ from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.roles import Acting, ActingInputs, RemoteLimits
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 

@@ -24,12 +24,12 @@ from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting_model import TrainingMode
-from algorithm.nn.augment import RandomShift
+from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.layers.augment import RandomShift
+from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import Normaliser
-from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms
 from algorithm.nn.protocols import Obs
 from algorithm.nn.return_scale import ReturnScale
 from algorithm.ops.densities import normal_entropy

@@ -32,17 +32,14 @@ class Deterministic:
         """Return u = tanh(z)."""
         return np.tanh(z)
 
-    def act(
-        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
-    ) -> tuple[Tensor, Tensor | None]:
+    def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
         """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u before it is clipped."""
         mean = continuous_part(policy).mean
         part = noise.widen(TanhNormal(mean.tanh(), torch.zeros_like(mean) + self._log_std))
-        if greedy:
+        if normal is None:
             z, u = mean.clamp(-Z_LIMIT, Z_LIMIT), part.mean
         else:
-            drawn = torch.randn(mean.shape, generator=generator, device=mean.device)
-            u = (part.mean + part.log_std.exp() * drawn).clamp(-_LARGEST, _LARGEST)
+            u = (part.mean + part.log_std.exp() * normal).clamp(-_LARGEST, _LARGEST)
             z = 0.5 * (u.log1p() - (-u).log1p())  # artanh
         return z, normal_logp(u, part.mean, part.log_std)
 

@@ -15,7 +15,7 @@ from algorithm.env.single import Remark
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.env.wrappers import running_statistics
 
-_IMAGE_SIDE = 8  # pixels; a smaller array is not an image (algorithm.nn.images)
+_IMAGE_SIDE = 8  # pixels; a smaller array is not an image (algorithm.nn.layers.images)
 
 
 class RunningMoments:
@@ -146,7 +146,7 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
 
 
 def _is_image(shape: tuple[int, ...], dtype: str) -> bool:
-    """Return whether shape and dtype are those of an image, as ``algorithm.nn.images`` does with torch."""
+    """Return whether shape and dtype are those of an image, as ``nn.layers.images`` does by torch."""
     if not (dtype == "uint8" or dtype.startswith("float")):
         return False
     wide = sum(side >= _IMAGE_SIDE for side in shape)

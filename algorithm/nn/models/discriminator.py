@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.conv import conv
-from algorithm.nn.dry_run import blame, file_of
-from algorithm.nn.images import image_layouts
-from algorithm.nn.mlp import mlp
+from algorithm.nn.dry_run import shape_of
+from algorithm.nn.layers.conv import conv
+from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.layers.mlp import mlp
 
 
 class Discriminator(Protocol):
@@ -56,17 +55,9 @@ class ModelDiscriminator(nn.Module):
         return logit
 
 
-@torch.no_grad()
 def check_discriminator(network: nn.Module, spec: AgentSpec, vector_size: int) -> None:
     """Run a network on zeros. Raises ModelError for another shape than [P], or its own exception."""
-    name, where = type(network).__name__, file_of(network)
     layouts = image_layouts(spec.obs).items()
     for p in (3, 1):
         images = {key: torch.zeros(p, one.channels, one.height, one.width) for key, one in layouts}
-        with blame(name, "forward", where):
-            result = network(torch.zeros(p, vector_size), images)
-        got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-        if got != (p,):
-            raise ModelError(
-                f"{name}.forward returned a wrong shape", where=where, why=f"expected {(p,)}, got {got}"
-            )
+        shape_of(network, (torch.zeros(p, vector_size), images), (p,))

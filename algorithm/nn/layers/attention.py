@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from algorithm.nn.positions import POSITIONS
+from algorithm.nn.layers.positions import POSITIONS
 
 DENSE_FACTOR = 4
 """Width of the feed-forward part in units of ``size`` (arXiv 1706.03762, section 3.3)."""
@@ -56,7 +56,7 @@ class SelfAttention(nn.Module):
     """Attention of several heads with one projection for queries, keys and values.
 
     size, heads: widths
-    positions:   a key of :data:`~algorithm.nn.positions.POSITIONS`
+    positions:   a key of :data:`~algorithm.nn.layers.positions.POSITIONS`
     """
 
     def __init__(self, size: int, heads: int, positions: str) -> None:
@@ -134,7 +134,7 @@ class Attention(nn.Module):
     context:   number of tokens in a query's reach, itself included; at least 2
     depth:     number of layers
     heads:     number of heads; with ``rotary`` each must have an even width
-    positions: ``rotary`` or ``sinusoidal``, see :mod:`algorithm.nn.positions`
+    positions: ``rotary`` or ``sinusoidal``, see :mod:`algorithm.nn.layers.positions`
     gated:     gates instead of sums, see :class:`Gate`: slower, but steadier in long or deep training
     Raises ``ValueError`` for numbers and names outside of these.
     """

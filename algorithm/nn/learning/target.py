@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from algorithm.nn.flat import FlatParameters
+from algorithm.nn.learning.flat import FlatParameters
 
 
 class Target:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol, cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,7 +20,7 @@ class NoisyLinear(nn.Module):
     y = (μ_w + σ_w ⊙ ε_out ε_inᵀ) x + μ_b + σ_b ⊙ ε_out, ε = sign(n)·√|n|, n ~ N(0, 1).
 
     The noise stays the same until it is drawn anew: once per step while acting, once per update. An
-    evaluation sets it to zero, as it is in a new layer (:class:`~algorithm.nn.layer_noise.LayerNoise`). It
+    evaluation sets it to zero, as it is in a new layer (:class:`~algorithm.nn.layers.noisy.LayerNoise`). It
     belongs to no checkpoint.
 
     in_size, out_size: widths
@@ -61,3 +64,37 @@ class NoisyLinear(nn.Module):
     def extra_repr(self) -> str:
         """Return the widths for a printed network."""
         return f"{len(self.noise_in)}, {len(self.noise_out)}"
+
+
+class ExploringLayer(Protocol):
+    """Layer with noise of its own, in buffers that these methods overwrite in place."""
+
+    def resample_noise(self, generator: torch.Generator | None) -> None:
+        """Draw it anew."""
+        ...
+
+    def zero_noise(self) -> None:
+        """Set it to zero."""
+        ...
+
+
+class LayerNoise:
+    """Noise of all such layers in ``modules``, set before each use.
+
+    on: drawn anew for each use; false for evaluation, where it is zero.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], *, on: bool) -> None:
+        found = (
+            layer for module in modules for layer in module.modules() if hasattr(layer, "resample_noise")
+        )
+        self._layers = [cast(ExploringLayer, layer) for layer in found]
+        self._on = on
+
+    def apply(self, generator: torch.Generator) -> None:
+        """Set the noise, before each step; costs nothing where there are no such layers."""
+        for layer in self._layers:
+            if self._on:
+                layer.resample_noise(generator)
+            else:
+                layer.zero_noise()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from algorithm.nn.discriminator import ModelDiscriminator
-from algorithm.nn.dynamics import ModelForwardDynamic, ModelInverseDynamic, ModelRND
-from algorithm.nn.projections import ModelRepPrediction, ModelRepProjection
-from algorithm.nn.world import ModelObservation, ModelReward, ModelTransition
+from algorithm.nn.models.discriminator import ModelDiscriminator
+from algorithm.nn.models.dynamics import ModelForwardDynamic, ModelInverseDynamic, ModelRND
+from algorithm.nn.models.projections import ModelRepPrediction, ModelRepProjection
+from algorithm.nn.models.world import ModelObservation, ModelReward, ModelTransition
 
 __all__ = [
     "ModelDiscriminator",

@@ -10,15 +10,13 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 Numbers = NDArray[Any]
 Operation = Callable[..., Any]
-_Limit = Numbers | float | None
 
 
-def _clamp(x: Numbers, low: _Limit = None, high: _Limit = None) -> Numbers:
+def _clamp(x: Numbers, low: Numbers | float | None = None, high: Numbers | float | None = None) -> Numbers:
     if low is not None:
         x = np.maximum(x, low)
     return x if high is None else np.minimum(x, high)
@@ -26,12 +24,6 @@ def _clamp(x: Numbers, low: _Limit = None, high: _Limit = None) -> Numbers:
 
 def _sigmoid(x: Numbers) -> Numbers:
     return 0.5 * np.tanh(0.5 * x) + 0.5
-
-
-def _softplus(x: Numbers, beta: float = 1, threshold: float = 20) -> Numbers:
-    scaled = x * beta
-    result = np.logaddexp(scaled.dtype.type(0), scaled) / beta  # from 20 on that is x
-    return result if threshold >= 20 else np.where(scaled > threshold, x, result)
 
 
 ELEMENTWISE: Mapping[str, Operation] = {
@@ -76,7 +68,7 @@ ELEMENTWISE: Mapping[str, Operation] = {
     "sign": np.sign,
     "silu": lambda x: x * _sigmoid(x),
     "sin": np.sin,
-    "softplus": _softplus,
+    "softplus": lambda x, beta=1: np.logaddexp(x.dtype.type(0), x * beta) / beta,
     "sqrt": np.sqrt,
     "square": np.square,
     "sub": np.subtract,
@@ -96,19 +88,6 @@ def _over(reduce: Operation) -> Operation:
     return lambda x, dim=None, keepdim=False: reduce(x, dim, keepdims=keepdim)
 
 
-def _along(x: Numbers, dim: int, index: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the places in ``x`` that ``index`` names in each row, or in the first ones."""
-    if x.ndim != 2 or dim not in (1, -1):
-        raise NotImplementedError("along another dimension than the second of two")
-    return np.arange(len(index))[:, None], index
-
-
-def _scatter(x: Numbers, dim: int, index: Numbers, value: Numbers | float) -> Numbers:
-    result = x.copy()
-    result[_along(x, dim, index)] = value
-    return result
-
-
 def _layer_norm(
     x: Numbers,
     shape: Sequence[int],
@@ -122,79 +101,32 @@ def _layer_norm(
     return centred * weight + bias
 
 
-def _gru(
-    x: Numbers,
-    carry: Numbers,
-    weights: Sequence[Numbers],
-    biases: bool,
-    layers: int,
-    dropout: float,
-    training: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Numbers, Numbers]:
-    """Return outputs and last states of layers one above the other: the gates r, z and n of torch's GRU."""
-    if x.ndim != 3 or bidirectional or not biases or (training and dropout):
-        raise NotImplementedError("packed tokens, two directions, no biases, or dropout")
-    tokens = x.swapaxes(0, 1) if batch_first else x  # [T, N, F]
-    states = []
-    for layer in range(layers):
-        w, v, b, c = weights[4 * layer : 4 * layer + 4]
-        h, outputs = carry[layer], []
-        for token in tokens:
-            of_x, of_h = (_split(one, h.shape[-1], -1) for one in (token @ w.T + b, h @ v.T + c))
-            r, z = _sigmoid(of_x[0] + of_h[0]), _sigmoid(of_x[1] + of_h[1])
-            n = np.tanh(of_x[2] + r * of_h[2])
-            h = n + z * (h - n)
-            outputs.append(h)
-        tokens = np.stack(outputs)
-        states.append(h)
-    return tokens.swapaxes(0, 1) if batch_first else tokens, np.stack(states)
-
-
 def _index(x: Numbers, index: Sequence[Numbers | None]) -> Numbers:
     if any(one is not None and one.dtype.itemsize == 1 for one in index):
         raise NotImplementedError("a mask: the number of results depends on its values")
     return x[tuple(slice(None) if one is None else one for one in index)]
 
 
-def _slice(
-    x: Numbers, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Numbers:
-    return x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)]
+def _at(x: Numbers, dim: int, place: int | slice) -> tuple[int | slice, ...]:
+    return (slice(None),) * (dim % x.ndim) + (place,)
 
 
 def _split(x: Numbers, sizes: Sequence[int] | int, dim: int = 0) -> list[Numbers]:
-    lead, length = (slice(None),) * (dim % x.ndim), x.shape[dim]
+    length = x.shape[dim]
     ends = [*range(0, length, sizes), length] if isinstance(sizes, int) else accumulate(sizes, initial=0)
-    return [x[(*lead, slice(start, end))] for start, end in pairwise(ends)]
+    return [x[_at(x, dim, slice(start, end))] for start, end in pairwise(ends)]
 
-
-def _stack(parts: Sequence[Numbers], dim: int = 0) -> Numbers:
-    if len(parts) > 1:
-        return np.stack(parts, dim)
-    return parts[0][(slice(None),) * (dim % (parts[0].ndim + 1)) + (None,)]
-
-
-def _spread(x: Numbers, shape: Sequence[int]) -> Numbers:
-    """Return a copy: numpy takes longer for a view."""
-    result = np.empty(shape, x.dtype)
-    result[...] = x
-    return result
-
-
-SAME: Mapping[str, Operation] = dict.fromkeys(("_to_copy", "clone", "to"), lambda x: x)
-"""Operations that return their first argument, perhaps in another type: that of torch's result."""
 
 SHAPED: Mapping[str, Operation] = {
     **dict.fromkeys(
         ("_unsafe_view", "reshape", "squeeze", "unsqueeze", "view"), lambda x, shape: x.reshape(shape)
     ),
-    "expand": _spread,
+    "expand": lambda x, shape: np.full(shape, x),  # numpy takes longer for a view
 }
 """Operations on the first argument and the shape of torch's result."""
 
 OPERATIONS: Mapping[str, Operation] = {
+    "_to_copy": lambda x, **_: x,
     "all": _over(np.logical_and.reduce),
     "amax": _over(np.maximum.reduce),
     "amin": _over(np.minimum.reduce),
@@ -202,11 +134,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "argmax": _over(np.argmax),
     "argmin": _over(np.argmin),
     "bmm": np.matmul,
+    "clone": lambda x, **_: x,
     "contiguous": np.ascontiguousarray,
     "cat": lambda parts, dim=0: np.concatenate(parts, dim),
     "embedding": lambda weight, index, padding=-1: weight[index],
-    "gather": lambda x, dim, index: x[_along(x, dim, index)],
-    "gru": _gru,
     "index": _index,
     "index_select": lambda x, dim, index: np.take(x, index, dim),
     "layer_norm": _layer_norm,
@@ -218,22 +149,20 @@ OPERATIONS: Mapping[str, Operation] = {
     "mm": np.matmul,
     "one_hot": lambda x, n: x[..., None] == np.arange(n),
     "permute": np.transpose,
-    "rand": lambda size, **options: torch.rand(size, **options).numpy(),
-    "randn": lambda size, **options: torch.randn(size, **options).numpy(),
-    "scatter": _scatter,
-    "select": lambda x, dim, index: x[(slice(None),) * (dim % x.ndim) + (index,)],
-    "slice": _slice,
+    "select": lambda x, dim, index: x[_at(x, dim, index)],
+    "slice": lambda x, dim=0, start=None, end=None, step=1: x[_at(x, dim, slice(start, end, step))],
     "softmax": lambda x, dim: np.exp(_log_softmax(x, dim)),
     "split": _split,
     "split_with_sizes": _split,
-    "stack": _stack,
+    "stack": lambda parts, dim=0: np.concatenate([np.expand_dims(one, dim) for one in parts], dim),
     "sum": _over(np.add.reduce),
     "t": np.transpose,
+    "to": lambda x, *_, **__: x,
     "transpose": np.swapaxes,
     "unbind": lambda x, dim=0: list(np.moveaxis(x, dim, 0)),
     "where": lambda mask, x, y: np.where(mask, x, y),
 }
-"""Other operations."""
+"""Other operations. One that copies may return its argument: nothing is written into."""
 
-KNOWN: Mapping[str, Operation] = {**ELEMENTWISE, **SAME, **SHAPED, **OPERATIONS}
+KNOWN: Mapping[str, Operation] = {**ELEMENTWISE, **SHAPED, **OPERATIONS}
 """All of them."""

@@ -12,12 +12,12 @@ from typing_extensions import override
 
 from algorithm.core.fields import AtLeastOne, Natural
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.attention import Attention
-from algorithm.nn.conv import Kind
-from algorithm.nn.defaults import ModelRep
-from algorithm.nn.mlp import Activation
+from algorithm.nn.layers.attention import Attention
+from algorithm.nn.layers.conv import Kind
+from algorithm.nn.layers.mlp import Activation
+from algorithm.nn.layers.recurrent import GRU, LSTM
+from algorithm.nn.models.defaults import ModelRep
 from algorithm.nn.protocols import Memory, Rep
-from algorithm.nn.recurrent import GRU, LSTM
 
 CELLS = {"gru": GRU, "lstm": LSTM}
 

@@ -10,11 +10,11 @@ from typing_extensions import override
 
 from algorithm.core.fields import AtLeastOne, Natural
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.conv import Kind
 from algorithm.nn.distributions import HybridAction
-from algorithm.nn.encode import ImageEncoder, VectorEncoder
-from algorithm.nn.images import image_layouts
-from algorithm.nn.mlp import (
+from algorithm.nn.layers.conv import Kind
+from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
+from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.layers.mlp import (
     ACTIVATIONS,
     ActionHead,
     Activation,
@@ -24,7 +24,7 @@ from algorithm.nn.mlp import (
     hidden_widths,
     mlp,
 )
-from algorithm.nn.noisy import NoisyLinear
+from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.protocols import Rep, q_size
 
 
@@ -34,11 +34,11 @@ class ModelRep(Rep):
     Vectors are flattened, choices one-hot, each image goes through convolutions and a layer of ``dense_n``.
     With the default depth 0 the state of a task without images is the observation itself, as usual in SAC.
 
-    conv:         kind of convolutions, see :func:`~algorithm.nn.conv.conv`; None by the size of the image
+    conv:         kind of convolutions, see ``conv``; None by the size of the image
     random_shift: largest shift of images while learning, in pixels, see
-                  :class:`~algorithm.nn.augment.RandomShift`; 0 is none, None goes by the size of the image
+                  ``RandomShift``; 0 is none, None goes by the size of the image
     bounded:      features of images are normalised and bounded, see
-                  :class:`~algorithm.nn.encode.ImageEncoder`
+                  :class:`~algorithm.nn.layers.encode.ImageEncoder`
     activation:   of the layers
     out_size:     width of the state
     """
@@ -80,9 +80,9 @@ class ModelQ(nn.Module):
 
     dense_n, dense_depth: other numbers of units and layers
     hidden: the width of each layer instead
-    norm:   of the layers, see :func:`~algorithm.nn.mlp.mlp`
+    norm:   of the layers, see :func:`~algorithm.nn.layers.mlp.mlp`
     block:  ``residual``: each layer is a block that adds to its input, see
-            :func:`~algorithm.nn.mlp.residual_mlp`
+            :func:`~algorithm.nn.layers.mlp.residual_mlp`
     activation: between the layers
     """
 
@@ -113,7 +113,7 @@ class ModelPolicy(nn.Module):
     """Policy of 2 layers of 256 units, then the action head.
 
     dense_n, dense_depth, hidden, norm, block, activation: as of :class:`ModelQ`
-    noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.noisy.NoisyLinear`
+    noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.layers.noisy.NoisyLinear`
     """
 
     def __init__(

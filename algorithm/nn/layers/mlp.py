@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.nn.norm import BatchNorm, NormedLinear
+from algorithm.nn.layers.norm import BatchNorm, NormedLinear
 
 LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""
@@ -59,7 +59,7 @@ def mlp(
     hidden:     width of each hidden layer; may be empty.
     out_size:   width of a last linear layer without activation; None leaves it out.
     activation: builds one; the default works in place, which halves the memory a layer touches.
-    linear:     builds a layer from its widths, such as :class:`~algorithm.nn.noisy.NoisyLinear`.
+    linear:     builds a layer from its widths, such as :class:`~algorithm.nn.layers.noisy.NoisyLinear`.
     norm:       ``layer``: layer norm (arXiv 1607.06450) between each hidden layer and its activation, as in
                 DroQ (arXiv 2110.02034). ``batch``: batch norm of the input and behind each activation, as in
                 CrossQ (arXiv 1902.05605). ``batch_first``: of the input and in front of each activation, and

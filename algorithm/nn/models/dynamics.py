@@ -12,13 +12,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.dry_run import blame, file_of
-from algorithm.nn.mlp import mlp
-
-_BATCHES = (2, 3), (1,)
-"""Leading dimensions of the dry runs."""
+from algorithm.nn.dry_run import shape_of
+from algorithm.nn.layers.mlp import mlp
 
 
 class ForwardDynamic(Protocol):
@@ -94,7 +90,6 @@ class ModelRND(nn.Module):
         return features
 
 
-@torch.no_grad()
 def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | str) -> None:
     """Run a network on zeros.
 
@@ -102,18 +97,5 @@ def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | st
     out_size: width of its result, or the letter of a free width
     Raises :class:`ModelError` for another shape, or an exception of the network's own.
     """
-    name, where = type(network).__name__, file_of(network)
-    for lead in _BATCHES:
-        with blame(name, "forward", where):
-            result = network(*(torch.zeros(*lead, size) for size in sizes))
-        got: tuple[object, ...] | str = type(result).__name__
-        if isinstance(result, Tensor):
-            got = tuple(result.shape)
-        if isinstance(out_size, str) and isinstance(got, tuple) and got:
-            got = (*got[:-1], out_size)
-        if got != (*lead, out_size):
-            raise ModelError(
-                f"{name}.forward returned a wrong shape",
-                where=where,
-                why=f"expected {(*lead, out_size)}, got {got}",
-            )
+    for lead in (2, 3), (1,):
+        shape_of(network, [torch.zeros(*lead, size) for size in sizes], (*lead, out_size))

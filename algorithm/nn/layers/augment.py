@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.images import ImageLayout, image_layouts
+from algorithm.nn.layers.images import ImageLayout, image_layouts
 from algorithm.nn.normalise import vector_names
 
 MAX_PAD = 4

@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.augment import RandomShift, default_shift
-from algorithm.nn.conv import conv
-from algorithm.nn.images import image_layouts, to_planes
+from algorithm.nn.layers.augment import RandomShift, default_shift
+from algorithm.nn.layers.conv import conv
+from algorithm.nn.layers.images import image_layouts, to_planes
 
 
 class ImageEncoder(nn.Module):
@@ -22,12 +22,12 @@ class ImageEncoder(nn.Module):
 
     obs:          the observations of the agent
     name:         the encoded one
-    kind:         ``simple``, ``nature`` or ``resnet``, see :func:`~algorithm.nn.conv.conv`; None by size
+    kind:         ``simple``, ``nature`` or ``resnet``, see ``conv``; None by size
     out:          width of a dense layer behind the convolutions; None leaves it out
     bounded:      the layer's output is normalised and bounded to ±1 by ``tanh`` as in DrQ (arXiv 2004.13649);
                   false: ReLU as in Mnih et al. 2015
     random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none, None goes by
-                  size, see :func:`~algorithm.nn.augment.default_shift`
+                  size, see :func:`~algorithm.nn.layers.augment.default_shift`
     Raises :class:`ModelError` if there is no such observation, if it is no image, or too small for ``kind``.
     """
 

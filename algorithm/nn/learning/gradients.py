@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad
 from typing_extensions import override
 
-from algorithm.nn.compiled import NotCompilableError
-from algorithm.nn.optimiser import FlatOptimiser
+from algorithm.nn.learning.compiled import NotCompilableError
+from algorithm.nn.learning.optimiser import FlatOptimiser
 
 Output = TypeVar("Output")
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from typing_extensions import override
 
-from algorithm.nn.flat import FlatParameters, weight_matrices
+from algorithm.nn.learning.flat import FlatParameters, weight_matrices
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -53,7 +53,8 @@ class FlatOptimiser(ABC):
     ) -> None:
         self.flat = modules if isinstance(modules, FlatParameters) else FlatParameters(modules)
         self.learning_rate, self._factor = learning_rate, 1.0
-        self._rate = torch.tensor(learning_rate, dtype=torch.float64)  # which a compiled step reads
+        # A compiled step reads it. Of one number without dimensions dynamo would begin its analysis anew.
+        self._rate = torch.tensor([learning_rate], dtype=torch.float64)
         self._shorten = ClipGradNorm(max_norm) if math.isfinite(max_norm) else _leave
         device, dtype = self.flat.data.device, self.flat.data.dtype
         self._longest = torch.tensor(math.sqrt(torch.finfo(dtype).max), dtype=dtype, device=device)
@@ -172,10 +173,11 @@ class FlatAdam(FlatOptimiser):
             usable = self._decays * (1.0 - self._unusable)
             self.flat.data.addcmul_(self.flat.data, usable, value=-self.learning_rate * self.factor)
         before = self._count.clone() if len(self._rates) > 1 else self._count
+        rate = self._rate[0]
         for index, (part, share) in enumerate(self._rates):
             if index:
                 self._count.copy_(before)  # each call counts a step, and it is one
-            self._step(part, gradient, self._rate if share == 1.0 else self._rate * share)
+            self._step(part, gradient, rate if share == 1.0 else rate * share)
 
     def _step(self, part: slice, gradient: Tensor, rate: Tensor) -> None:
         mean, square = self._moments

@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec, ObsSpec
-from algorithm.nn.dry_run import blame, file_of
-from algorithm.nn.encode import VectorEncoder
-from algorithm.nn.images import ImageLayout, image_layouts
-from algorithm.nn.mlp import mlp
+from algorithm.nn.dry_run import blame, file_of, fitting_shape
+from algorithm.nn.layers.encode import VectorEncoder
+from algorithm.nn.layers.images import ImageLayout, image_layouts
+from algorithm.nn.layers.mlp import mlp
 
 DECODER_SIDE = 8
 """Largest side of a decoder's first picture, which it then doubles."""
@@ -215,18 +215,10 @@ def _check(
     named = dict(zip(shapes, parts, strict=True)) if fits else parts
     if not isinstance(named, Mapping) or set(named) != set(shapes):
         got = ", ".join(sorted(named)) if isinstance(named, Mapping) else type(result).__name__
-        raise _wrong(name, where, "value", ", ".join(shapes), got)
+        raise ModelError(
+            f"{name}.forward returned a wrong value",
+            where=where,
+            why=f"expected {', '.join(shapes)}, got {got}",
+        )
     for what, shape in shapes.items():
-        _check_shape(name, where, what, (*lead, *shape), named[what])
-
-
-def _check_shape(name: str, where: str, what: str, shape: tuple[int, ...], got: object) -> None:
-    found = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
-    if found != shape:
-        raise _wrong(name, where, f"shape of {what}", shape, found)
-
-
-def _wrong(name: str, where: str, what: str, expected: object, got: object) -> ModelError:
-    return ModelError(
-        f"{name}.forward returned a wrong {what}", where=where, why=f"expected {expected}, got {got}"
-    )
+        fitting_shape(name, where, f"shape of {what}", (*lead, *shape), named[what])

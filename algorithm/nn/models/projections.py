@@ -1,4 +1,4 @@
-"""Networks of contrastive learning, see :mod:`algorithm.extensions.siamese`, with default classes."""
+"""Networks of contrastive learning, with default classes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.dry_run import blame, file_of
-
-_ROWS = 2, 1  # of the dry runs
+from algorithm.nn.dry_run import shape_of
 
 
 class RepProjection(Protocol):
@@ -69,39 +66,19 @@ class ModelRepPrediction(nn.Module):
 
 def check_projection(projection: nn.Module, state_size: int) -> int:
     """Return the width P of its projections. Raises ModelError if it returns another shape than [B, P]."""
-    shapes = [_shape_of("ModelRepProjection", projection, rows, state_size) for rows in _ROWS]
-    for rows, shape in zip(_ROWS, shapes, strict=True):
-        if len(shape) != 2 or shape != (rows, shapes[0][-1]):
-            raise _wrong_shape("ModelRepProjection", projection, f"({rows}, P)", shape)
-    return shapes[0][1]
+    name = "ModelRepProjection"
+    _, size = shape_of(projection, [torch.zeros(2, state_size)], (2, "P"), name=name)
+    shape_of(projection, [torch.zeros(1, state_size)], (1, size), name=name)
+    return size
 
 
 def check_prediction(prediction: nn.Module, size: int) -> None:
     """Raise ModelError if a prediction has another shape than its input, [B, size]."""
-    for rows in _ROWS:
-        shape = _shape_of("ModelRepPrediction", prediction, rows, size)
-        if shape != (rows, size):
-            raise _wrong_shape("ModelRepPrediction", prediction, (rows, size), shape)
+    for rows in (2, 1):
+        shape_of(prediction, [torch.zeros(rows, size)], (rows, size), name="ModelRepPrediction")
 
 
 def _hidden_layer(in_size: int, hidden: int, out_size: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(in_size, hidden), nn.LayerNorm(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out_size)
-    )
-
-
-@torch.no_grad()
-def _shape_of(name: str, network: nn.Module, rows: int, size: int) -> tuple[int, ...]:
-    with blame(name, "forward", file_of(network)):
-        result = network(torch.zeros(rows, size))
-    if not isinstance(result, Tensor):
-        raise _wrong_shape(name, network, "a tensor", type(result).__name__)
-    return tuple(result.shape)
-
-
-def _wrong_shape(name: str, network: nn.Module, expected: object, got: object) -> ModelError:
-    return ModelError(
-        f"{name}.forward returned a wrong shape",
-        where=file_of(network),
-        why=f"expected {expected}, got {got}",
     )
