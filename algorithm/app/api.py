@@ -23,7 +23,7 @@ from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.app.console.output import open_console
 from algorithm.app.play import LIMITS
 from algorithm.app.resume import resume
-from algorithm.app.sharing.export import build, upload, write
+from algorithm.app.sharing.export import build, write
 from algorithm.app.sharing.opening import Found, open_export
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
@@ -173,7 +173,7 @@ class Run:
         """
         self._refuse_export("push")
         built = build(self._dir, checkpoint, source=f"{HUB}{repository}", warn=_warn)
-        return upload(built, repository, private=private)
+        return built.upload(repository, private=private)
 
     def evaluate(self, episodes: int = 10, checkpoint: Which = "best", *, device: str = "cpu") -> Performance:
         """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths."""

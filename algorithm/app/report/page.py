@@ -18,14 +18,15 @@ def render(template: str, **content: object) -> str:
 
 @lru_cache(maxsize=1)
 def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     templates = Environment(
         loader=PackageLoader("algorithm.app.report"),
-        autoescape=True,
+        autoescape=select_autoescape(),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     templates.globals.update(light=LIGHT, dark=DARK)
+    templates.filters["cell"] = lambda text: text.replace("|", "&#124;")  # of a table in Markdown
     return templates
