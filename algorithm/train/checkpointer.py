@@ -12,8 +12,8 @@ from algorithm.agents.registry import family
 from algorithm.agents.roles import Agent
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
-from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
-from algorithm.runs.checkpoints.manager import CheckpointManager, Replays, SaveCost
+from algorithm.runs.checkpoints.checkpoint import SaveCost, Snapshot, load_checkpoint
+from algorithm.runs.checkpoints.manager import CheckpointManager, Replays
 from algorithm.runs.names import behaviour_level
 from algorithm.train.state import TrainState
 

@@ -1,4 +1,4 @@
-"""The zip of an export: files of a run, and ``manifest.json`` with their sizes and SHA-256. Loads no torch."""
+"""The zip of an export: files of a run, and ``manifest.json`` with their SHA-256. Loads no torch."""
 
 from __future__ import annotations
 

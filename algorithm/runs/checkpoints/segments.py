@@ -26,7 +26,7 @@ from algorithm.core.data import Array
 from algorithm.core.system.files import sync, sync_folder
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import CHUNK_BYTES, ArrayChunks, Records, SegmentFile
-from algorithm.runs.checkpoints.manifest import Entry, check_hash, damaged, open_listed
+from algorithm.runs.checkpoints.manifest import Entry, damaged, listed_blocks
 from algorithm.runs.files import make_folder, put
 
 PATTERN = "seg_*.npy"
@@ -214,19 +214,9 @@ def _chunks(
     row_bytes = dtype.itemsize * prod(shape[1:])
     if entry.nbytes != len(header) + shape[0] * row_bytes:
         raise damaged(path, f"{shape[0]} rows of {row_bytes} bytes do not make {entry.nbytes} bytes")
-    digest = hashlib.sha256()
-    with open_listed(folder, name, entry.nbytes) as file:
-        begin = file.read(len(header))
-        digest.update(begin)
-        if begin != header:
-            raise damaged(path, f"its header is not that of {shape} {dtype}")
-        rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-        buffer = np.empty((min(rows, shape[0]), *shape[1:]), dtype)
-        for first in range(0, shape[0], rows):
-            chunk = buffer[: min(rows, shape[0] - first)]
-            raw = memoryview(chunk.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-            if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
-                raise damaged(path, "it has become shorter")
-            digest.update(raw)
-            yield chunk
-    check_hash(path, entry, digest)
+    chunk = max(1, CHUNK_BYTES // max(1, row_bytes)) * row_bytes
+    blocks = listed_blocks(folder, name, entry, itertools.chain([len(header)], itertools.repeat(chunk)))
+    if next(blocks) != header:
+        raise damaged(path, f"its header is not that of {shape} {dtype}")
+    for block in blocks:
+        yield np.frombuffer(block, dtype).reshape(-1, *shape[1:])
