@@ -32,9 +32,8 @@ from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import DamagedError
 from tests.oracles_replay import digest, stored
 from tests.replay.buffers import result
-from tests.runs.kills import child
 from tests.runs.malice import Trap, pickled, sign
-from tests.runs.small_disk import fill, limit_files, on_a_small_disk
+from tests.runs.small_disk import fill, on_a_small_disk
 from tests.runs.snapshots import files_of, grow, make_replay, never, save
 
 
@@ -89,17 +88,6 @@ def test_a_checkpoint_writes_little_more_than_what_is_new(tmp_path):
     save(tmp_path, 3, replay=replay)
     assert sizes(tmp_path).keys() - first.keys() == {"seg_000000002.npy"}, "nothing is new"
     assert digest(loaded(tmp_path, 3, make_replay(UniformSampler(), capacity=5000))) == digest(replay)
-
-
-def test_anybody_can_read_a_segment(tmp_path):
-    replay = make_replay()
-    grow(replay, 5)
-    save(tmp_path, 1, replay=replay)
-    rows = np.load(tmp_path / "replay" / "seg_000000001.npy", allow_pickle=False)
-    assert rows.tobytes() == stored(replay).tobytes() and rows.dtype == replay.record_type
-    assert rows.dtype.names == ("id", "real", "links", "carry")
-    priority = np.load(tmp_path / "replay" / "seg_000000001_priority.npy", allow_pickle=False)
-    assert priority.dtype == np.float64 and priority.shape == (len(replay),)
 
 
 def test_rows_and_their_files_leave_together(tmp_path):
@@ -185,20 +173,6 @@ def test_a_larger_replay_goes_on_with_the_files_or_has_lost_rows_and_ids(tmp_pat
     assert digest(loaded(tmp_path, 2, make_replay(UniformSampler(), capacity=100))) == digest(larger)
 
 
-def test_a_smaller_replay_is_refused(tmp_path):
-    replay = make_replay()
-    grow(replay, 5)
-    save(tmp_path, 1, replay=replay)
-    with pytest.raises(ValueError, match=r"replay_config\.capacity is 39, too small"):
-        loaded(tmp_path, 1, make_replay(capacity=39))
-
-
-def test_a_checkpoint_without_replay_says_so(tmp_path):
-    path = save(tmp_path, 1)
-    assert not load_replay(path, tmp_path / "replay", "", make_replay())
-    check_replay(path, tmp_path / "replay")
-
-
 def test_a_replay_that_is_given_up_leaves_a_checkpoint_to_play_with(tmp_path):
     replay = make_replay()
     grow(replay, 5)
@@ -211,7 +185,8 @@ def test_a_replay_that_is_given_up_leaves_a_checkpoint_to_play_with(tmp_path):
     remove_segments(path.parent, tmp_path / "replay")
     assert sizes(tmp_path) == {}
     assert find_checkpoint(path.parent, warn=never).path == path
-    assert sorted(files_of(path).values()) == sorted(before.values())
+    gone = {"replay.json", "manifest.json"}
+    assert files_of(path).items() >= {name: data for name, data in before.items() if name not in gone}.items()
 
 
 class Wide:
@@ -459,17 +434,3 @@ def test_a_full_disk_changes_nothing_and_the_next_attempt_makes_good(begun):
 
     if not on_a_small_disk(disk, 512 * 1024, act):
         pytest.skip("mounting a file system is not allowed here, not even in a namespace of one's own")
-
-
-@pytest.mark.fault("F08")
-def test_a_file_that_may_not_grow_changes_nothing_and_the_next_attempt_makes_good(begun):
-    """The kernel's limit on the length of files: possible everywhere."""
-    disk, replay = begun
-
-    def act() -> None:
-        run = disk / "run"
-        save(run, 1, replay=replay)
-        grow(replay, 700)
-        fails_and_then_works(run, replay, limit_files, lambda: limit_files(2**40), (0, 50, 300, 4096, 50_000))
-
-    assert os.waitstatus_to_exitcode(child(act)) == 0, "it failed, see what it printed"

@@ -12,7 +12,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -197,22 +197,26 @@ def remove_checkpoint(path: Path) -> None:
     """Remove a checkpoint; a kill on the way leaves a hidden folder. Raises StorageError."""
     aside = path.with_name(f"{_DRAFT}old_{path.name}")
     shutil.rmtree(aside, ignore_errors=True)
-    _move(path, aside, "an old checkpoint cannot be removed")
-    shutil.rmtree(aside, ignore_errors=True)
+    with _explained("an old checkpoint cannot be removed", path):
+        rename(path, aside)
+        sync_folder(path.parent)
+        shutil.rmtree(aside)
 
 
 def set_aside(path: Path) -> Path:
     """Rename a damaged checkpoint so that no reader takes it, and return the name. Raises StorageError."""
     names = (path.with_name(f"{path.name}{_DAMAGED}{n or ''}") for n in range(10**6))
     aside = next(name for name in names if not name.exists())
-    _move(path, aside, "a checkpoint cannot be renamed")
+    with _explained("a checkpoint cannot be renamed", path):
+        rename(path, aside)
+        sync_folder(path.parent)
     return aside
 
 
-def _move(path: Path, target: Path, what: str) -> None:
+@contextlib.contextmanager
+def _explained(what: str, path: Path) -> Iterator[None]:
     try:
-        rename(path, target)
-        sync_folder(path.parent)
+        yield
     except OSError as error:
         raise StorageError.of(error, what=what, where=path) from error
 
