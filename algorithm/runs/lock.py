@@ -90,8 +90,9 @@ class Holder(BaseModel):
             return True
         try:
             process = psutil.Process(self.pid)
-            is_same = abs(process.create_time() - self.started) <= _SAME_START_S
-            return is_same and process.status() != psutil.STATUS_ZOMBIE  # ended, but not reaped by its parent
+            if process.status() == psutil.STATUS_ZOMBIE:  # ended, but not yet reaped by its parent
+                return False
+            return bool(abs(process.create_time() - self.started) <= _SAME_START_S)
         except psutil.NoSuchProcess:
             return False
         except psutil.AccessDenied:

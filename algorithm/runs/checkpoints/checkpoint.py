@@ -45,10 +45,10 @@ from algorithm.runs.checkpoints.manifest import (
 )
 from algorithm.runs.checkpoints.segments import (
     PATTERN,
-    SegmentWriter,
     WrittenReplay,
     read_replay,
     try_to_remove,
+    write_replay,
 )
 from algorithm.runs.files import json_text, make_folder, remove_unfinished, write_bytes, write_durably
 
@@ -116,18 +116,18 @@ def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SaveCost:
     }
     target = _free_name(root, snapshot.step)
     draft = root / f"{_DRAFT}{target.name}"
-    segments = SegmentWriter(snapshot.step)
     try:
         make_folder(root)
         written = {
-            level: segments.write(replays.absolute() / level, replay)
+            level: write_replay(replays.absolute() / level, snapshot.step, replay)
             for level, replay in snapshot.replays.items()
         }
         nbytes = _write_draft(draft, snapshot.step, files, written)
         _publish(draft, target)
     except Exception as error:
         shutil.rmtree(draft, ignore_errors=True)
-        segments.take_back()
+        with contextlib.suppress(StorageError, OSError):  # else they are litter, for a later call
+            remove_segments(root, replays)
         if not isinstance(error, OSError):
             raise
         raise StorageError.of(error, what="the checkpoint cannot be written", where=target) from error

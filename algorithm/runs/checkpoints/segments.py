@@ -69,47 +69,35 @@ class WrittenReplay:
         return {"rows": rows, "arrays": arrays, "meta": self.meta}
 
 
-class SegmentWriter:
-    """Writes what one checkpoint adds, and can take all of it back."""
+def write_replay(folder: Path, step: int, replay: ReplayBuffer) -> WrittenReplay:
+    """Write what of ``replay`` does not stand in ``folder`` yet; complete and synced. Raises OSError.
 
-    def __init__(self, step: int) -> None:
-        self._step = step
-        self._files: list[Path] = []
+    The caller calls :meth:`ReplayBuffer.mark_saved` once the checkpoint of ``step`` is complete.
+    """
+    make_folder(folder)
+    if not _reusable(replay.saved_files, folder):
+        replay.forget_saved()
+    parts, state, nbytes = replay.saved_files, replay.state(), 0
+    rows, arrays = replay.unsaved(), {}
+    if rows.shape[0]:
+        file = _new(folder, f"seg_{step:09d}")
+        entry = write_array(file, rows)
+        nbytes += entry.nbytes
+        parts += (SegmentFile(file, rows.shape[0], replay.next_id - 1, entry.nbytes, entry.sha256),)
+    for name, array in state.arrays.items():
+        file = _new(folder, f"seg_{step:09d}_{name}")
+        entry = write_array(file, array)
+        nbytes += entry.nbytes
+        arrays[name] = (file, array, entry)
+    sync_folder(folder)
+    return WrittenReplay(parts, arrays, state.meta, nbytes)
 
-    def write(self, folder: Path, replay: ReplayBuffer) -> WrittenReplay:
-        """Write what of ``replay`` does not stand in ``folder`` yet; complete and synced. Raises OSError.
 
-        The caller calls :meth:`ReplayBuffer.mark_saved` once the checkpoint is complete.
-        """
-        make_folder(folder)
-        if not _reusable(replay.saved_files, folder):
-            replay.forget_saved()
-        parts, state = replay.saved_files, replay.state()
-        rows, known = replay.unsaved(), len(parts)
-        if rows.shape[0]:
-            file = self._new(folder, f"seg_{self._step:09d}")
-            entry = write_array(file, rows)
-            parts += (SegmentFile(file, rows.shape[0], replay.next_id - 1, entry.nbytes, entry.sha256),)
-        arrays = {}
-        for name, array in state.arrays.items():
-            file = self._new(folder, f"seg_{self._step:09d}_{name}")
-            arrays[name] = (file, array, write_array(file, array))
-        sync_folder(folder)
-        new = sum(p.nbytes for p in parts[known:]) + sum(entry.nbytes for _, _, entry in arrays.values())
-        return WrittenReplay(parts, arrays, state.meta, new)
-
-    def take_back(self) -> None:
-        """Remove what has been written, as far as possible; the rest is litter."""
-        for file in self._files:
-            try_to_remove(file)
-
-    def _new(self, folder: Path, stem: str) -> Path:
-        """Return a name that is not taken: the same step may be saved twice."""
-        again = (f"{stem}_{n}" for n in itertools.count(2))
-        names = (folder / f"{name}.npy" for name in itertools.chain([stem], again))
-        file = next(name for name in names if not os.path.lexists(name))
-        self._files.append(file)
-        return file
+def _new(folder: Path, stem: str) -> Path:
+    """Return a name that is not taken: the same step may be saved twice."""
+    again = (f"{stem}_{n}" for n in itertools.count(2))
+    names = (folder / f"{name}.npy" for name in itertools.chain([stem], again))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def write_array(file: Path, content: ArrayChunks) -> Entry:

@@ -48,8 +48,8 @@ class LoggedPicture(NamedTuple):
     @classmethod
     def from_json(cls, plain: Sequence[Any]) -> LoggedPicture:
         """Parse :meth:`as_json`."""
-        *size, png = plain
-        return cls(*size, base64.b64decode(png))
+        height, width, colours, png = plain
+        return cls(height, width, colours, base64.b64decode(png))
 
 
 def event_file(folder: Path, purge: int | None = None) -> PatientFile:
