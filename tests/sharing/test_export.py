@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -270,13 +269,6 @@ def test_every_behaviour_goes_along(tmp_path, monkeypatch):
     assert main(["./task", "-n", "two.zip", "--eval=2", "--device=cpu", "--quiet"]) == 0
     places = [tmp_path / "models" / "task" / name / "evaluation.json" for name in ("a", "two.zip")]
     assert json.loads(places[0].read_text()) == json.loads(places[1].read_text())
-
-
-def test_a_task_that_is_not_here_is_played_where_its_environment_is(exported, tmp_path):
-    """Nothing of the folder that goes with the export is left on the import path."""
-    shared = asac.Run(forge(exported, tmp_path / "away.zip", lambda files: None, env="gone/task"))
-    assert shared.evaluate(1).returns and shared.policy().step == 120
-    assert str(shared.folder) not in sys.path
 
 
 def test_ppo_is_shared_alike_and_addresses_accounts_and_callbacks_stay_here(tmp_path, monkeypatch):

@@ -245,10 +245,10 @@ def _folder_of(root: Path, which: Ckpt) -> Path:
         where = root / f"{which}.json"
         if not where.exists():
             raise _missing(f"no checkpoint is known as the {which} one", where, steps)
-        step = read_json(where).get("step")
-        if type(step) is not int:
+        named = read_json(where).get("step")
+        if type(named) is not int:
             raise StorageError("a JSON file is damaged", where=where, why="it does not name a step")
-        lacks = f"it names the checkpoint of step {step}, which is not there"
+        step, lacks = named, f"it names the checkpoint of step {named}, which is not there"
     if step not in steps:
         raise _missing(lacks, where, steps)
     return checkpoint_of(root, step)
