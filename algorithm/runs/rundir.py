@@ -41,7 +41,7 @@ class _Start:
     copied: list[Path] = field(default_factory=list)
 
 
-class _Place:
+class _Below:
     """A file or folder of a run, by its name below the run's folder."""
 
     def __init__(self, name: str) -> None:
@@ -68,61 +68,61 @@ class RunDir:
     argument: str
     _start: _Start = field(default_factory=_Start, compare=False, repr=False)
 
-    config = _Place("config.yaml")
+    config = _Below("config.yaml")
     """The effective configuration."""
 
-    overrides = _Place("overrides.txt")
+    overrides = _Below("overrides.txt")
     """Overrides of the command line."""
 
-    manifest = _Place("manifest.json")
+    manifest = _Below("manifest.json")
     """Versions, commit, arguments, seeds and host, with which the run can be repeated."""
 
-    checkpoints = _Place("checkpoints")
+    checkpoints = _Below("checkpoints")
     """Folder of ``step_…`` folders."""
 
-    lock = _Place("run.lock")
+    lock = _Below("run.lock")
     """JSON that names the process that trains here now."""
 
-    replay = _Place("replay")
+    replay = _Below("replay")
     """Folder of the replays' segments, which checkpoints share."""
 
-    faults = _Place("faults")
+    faults = _Below("faults")
     """Folder of dumps with which a failure can be repeated; absent without one."""
 
-    videos = _Place("videos")
+    videos = _Below("videos")
     """Folder of filmed episodes."""
 
-    metrics_csv = _Place("metrics.csv")
+    metrics_csv = _Below("metrics.csv")
     """All metrics as a table, one row a summary; written with every checkpoint and at the end."""
 
-    metrics_jsonl = _Place("metrics.jsonl")
+    metrics_jsonl = _Below("metrics.jsonl")
     """The same, one JSON object a line, written at once."""
 
-    log = _Place("log")
+    log = _Below("log")
     """Folder of TensorBoard's event files."""
 
-    wandb = _Place("wandb")
+    wandb = _Below("wandb")
     """Folder of W&B's own files; absent without W&B."""
 
-    train_log = _Place("train.log")
+    train_log = _Below("train.log")
     """Everything printed on the console, and more with ``--logger_in_file``."""
 
-    workers = _Place("workers")
+    workers = _Below("workers")
     """Folder of the output of environments' worker processes; absent without such processes."""
 
-    players = _Place("players")
+    players = _Below("players")
     """Folder of the output and logs of Unity's players; absent without such players."""
 
-    result = _Place("result.json")
+    result = _Below("result.json")
     """The outcome, for programs."""
 
-    report = _Place("report.html")
+    report = _Below("report.html")
     """The page about the run."""
 
-    plots = _Place("plots")
+    plots = _Below("plots")
     """Folder of pictures."""
 
-    endpoint = _Place("endpoint.json")
+    endpoint = _Below("endpoint.json")
     """File with the address of the run's learner; absent in a run of one process."""
 
     @classmethod

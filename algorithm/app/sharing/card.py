@@ -111,7 +111,7 @@ def card(shared: Shared) -> str:
     known = facts.manifest.get("versions")
     versions = {"python": facts.manifest.get("python"), **(known if isinstance(known, Mapping) else {})}
     return render(
-        "card.md",
+        "card.jinja",
         front_matter=_front_matter(shared, measured),
         shared=shared,
         facts=facts,

@@ -103,7 +103,8 @@ class CheckpointManager:
         """Mark the checkpoint saved last as the best one. Raises StorageError."""
         assert self._saved_step is not None
         _point_to(self._root, "best", self._saved_step, mean=score)
-        self._best_step, self._best_score = self._saved_step, score
+        self._best_step = self._saved_step
+        self._best_score = score
         self._tidy()
 
     def resume(self, step: int) -> None:
