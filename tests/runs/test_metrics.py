@@ -204,17 +204,6 @@ def test_a_resumed_logger_goes_on_where_the_state_was_taken(opened, tmp_path, wa
     assert warned == []
 
 
-def test_a_state_of_no_row_at_all_begins_anew(opened, tmp_path, warned):
-    state = opened.state()
-    opened.write(1, {"loss/q": 1.0})
-    opened.close()
-    resumed = logger_in(tmp_path, warned, state)
-    assert (tmp_path / "metrics.csv").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes() == b""
-    resumed.write(1, {"loss/policy": 1.0})
-    resumed.close()
-    assert lines(tmp_path / "metrics.csv") == ["step,loss/policy", "1,1.0"]
-
-
 def test_damaged_lines_are_told_and_gone_on_without(opened, tmp_path, warned):
     for step in (1, 2, 3):
         opened.write(step, {"loss/q": float(step)})

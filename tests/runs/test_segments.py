@@ -385,52 +385,29 @@ def test_a_link_in_the_place_of_a_segment_or_a_level_is_not_followed(tmp_path, w
             act()
 
 
-def fails_and_then_works(run: Path, replay: ReplayBuffer, make_full, make_room, rooms) -> None:
-    """With too little room a save changes nothing; with enough the next one writes all of it."""
-    before, unsaved = files_of(run), replay.unsaved().shape
-    for room in rooms:
-        make_full(room)
-        with pytest.raises(StorageError) as caught:
-            save(run, 2, replay=replay)
-        assert caught.value.exit_code == 6 and "the checkpoint cannot be written" in caught.value.what
-        make_room()
-        assert files_of(run) == before, f"with room for {room} bytes something was left"
-        assert find_checkpoint(run / "checkpoints", warn=never).step == 1
-        assert replay.unsaved().shape == unsaved
-    save(run, 2, replay=replay)
-    assert digest(loaded(run, 2, Wider.make())) == digest(replay)
-
-
-class Wider:
-    """Enough rows for a save to need several blocks of a disk."""
-
-    @staticmethod
-    def make() -> ReplayBuffer:
-        return make_replay(capacity=4000)
-
-
-@pytest.fixture
-def begun(tmp_path) -> tuple[Path, ReplayBuffer]:
-    """A run with room for a file system, and a replay that has grown since it was begun."""
-    replay = Wider.make()
-    grow(replay, 300)
-    (tmp_path / "disk").mkdir()
-    return tmp_path / "disk", replay
-
-
 @pytest.mark.fault("F08")
-def test_a_full_disk_changes_nothing_and_the_next_attempt_makes_good(begun):
-    """A real one: a file system of 512 kB, on which less and less room is left."""
-    disk, replay = begun
+def test_a_full_disk_changes_nothing_and_the_next_attempt_makes_good(tmp_path):
+    """A real one: a file system of 512 kB, with less and less room; a save needs several blocks."""
+    disk, replay = tmp_path / "disk", make_replay(capacity=4000)
+    disk.mkdir()
 
     def act() -> None:
-        run = disk / "run"
+        run, ballast = disk / "run", disk / "ballast"
+        grow(replay, 300)
         save(run, 1, replay=replay)
         grow(replay, 700)
-        ballast = disk / "ballast"
-        fails_and_then_works(
-            run, replay, lambda room: fill(ballast, room), ballast.unlink, range(0, 90_000, 12_000)
-        )
+        before, unsaved = files_of(run), replay.unsaved().shape
+        for room in range(0, 90_000, 12_000):
+            fill(ballast, room)
+            with pytest.raises(StorageError) as caught:
+                save(run, 2, replay=replay)
+            assert caught.value.exit_code == 6 and "the checkpoint cannot be written" in caught.value.what
+            ballast.unlink()
+            assert files_of(run) == before, f"with room for {room} bytes something was left"
+            assert find_checkpoint(run / "checkpoints", warn=never).step == 1
+            assert replay.unsaved().shape == unsaved
+        save(run, 2, replay=replay)
+        assert digest(loaded(run, 2, make_replay(capacity=4000))) == digest(replay)
 
     if not on_a_small_disk(disk, 512 * 1024, act):
         pytest.skip("mounting a file system is not allowed here, not even in a namespace of one's own")

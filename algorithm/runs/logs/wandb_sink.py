@@ -107,7 +107,9 @@ class WandbSink:
         """Begin a run of W&B, or go on with that of ``state`` in the same project; send what it lacks."""
         place = {"project": self._config.project, "entity": self._config.entity}
         if state is not None and place.items() <= state.items():
-            self._id = _checked_id(state["id"])
+            if not _ID.fullmatch(str(state["id"])):  # it becomes part of a path
+                raise ValueError(f"{state['id']!r} is no id of a run of W&B")
+            self._id = str(state["id"])
         try:
             self._begin()
         except Exception as error:
@@ -225,13 +227,6 @@ class _Complaint:
             return ""
         self._is_taken = True
         return self._lines[0]
-
-
-def _checked_id(found: object) -> str:
-    """Return the id of a checkpoint, which becomes part of a path. Raises ValueError for anything else."""
-    if not isinstance(found, str) or not _ID.fullmatch(found):
-        raise ValueError(f"{found!r} is no id of a run of W&B")
-    return found
 
 
 def _package() -> Any:  # noqa: ANN401 - a module that need not be installed
