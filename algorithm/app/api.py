@@ -19,7 +19,7 @@ from algorithm.app.console.output import open_console
 from algorithm.app.play import LIMITS
 from algorithm.app.policy import TrainedPolicy
 from algorithm.app.resume import go_on
-from algorithm.app.sharing.export import build, upload, write
+from algorithm.app.sharing.export import build, write
 from algorithm.app.sharing.opening import Found, open_export
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.errors import ConfigError
@@ -156,7 +156,7 @@ class Run:
         """
         run = self._of_this_machine("push")
         built = build(run, checkpoint, source=f"{HUB}{repository}", warn=_warn)
-        return upload(built, repository, private=private)
+        return built.upload(repository, private=private)
 
     def evaluate(self, episodes: int = 10, checkpoint: Which = "best", *, device: str = "cpu") -> Performance:
         """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths."""

@@ -64,14 +64,8 @@ def expand_name(template: str, parent: Path) -> str:
     {time} is YYYYmmddHHMMSS, local time, with -2, -3, … behind it when that second is taken.
     Raises UsageError for another placeholder, or when the result is no folder name.
     """
-    names = candidates(template)
-    name = next(names)
-    while is_taken(parent / name):
-        following = next(names, None)
-        if following is None:
-            break
-        name = following
-    return name
+    first = next(candidates(template))
+    return next((name for name in candidates(template) if not is_taken(parent / name)), first)
 
 
 def is_taken(path: Path) -> bool:

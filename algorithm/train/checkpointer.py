@@ -13,9 +13,8 @@ from algorithm.agents.registry import family
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
 from algorithm.core.wording import format_bytes
-from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
-from algorithm.runs.checkpoints.manager import CheckpointManager, Replays, SaveCost
-from algorithm.runs.names import behaviour_file
+from algorithm.runs.checkpoints.checkpoint import SaveCost, Snapshot, load_checkpoint
+from algorithm.runs.checkpoints.manager import CheckpointManager, Replays
 from algorithm.train.state import TrainState
 
 FAILURES = 3

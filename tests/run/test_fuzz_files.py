@@ -22,7 +22,7 @@ from algorithm.runs import provenance
 from algorithm.runs.checkpoints.checkpoint import check_replay
 from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from algorithm.runs.lock import RunLock
-from algorithm.runs.logs.sinks import JsonlSink
+from algorithm.runs.logs.rows import cut_back
 from algorithm.runs.names import run_names
 from algorithm.runs.rundir import RunDir
 from tests.run.damage import fresh, hurt
@@ -82,7 +82,7 @@ def readers(folder: Path):
         yield lambda which=which: check_replay(
             find_checkpoint(opened.checkpoints, which, warn=warned.append).path, opened.replay
         )
-    yield lambda: JsonlSink.resume(opened.metrics_jsonl, 200, warned.append)
+    yield lambda: cut_back(opened.metrics_jsonl, 200, warned.append)
     manager = CheckpointManager(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)
     yield lambda: manager.resume(150)
 

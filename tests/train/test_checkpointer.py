@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from algorithm.core.errors import NumericalError, StorageError
-from algorithm.runs.checkpoints.checkpoint import Snapshot
-from algorithm.runs.checkpoints.manager import CheckpointManager, SaveCost
+from algorithm.runs.checkpoints.checkpoint import SaveCost, Snapshot
+from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.train.checkpointer import FAILURES, Checkpointer
 
 FULL = StorageError("the checkpoint cannot be written", where="here", why="the disk is full", fix="make room")
