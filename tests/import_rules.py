@@ -64,7 +64,7 @@ ORDER = (
 FAMILIES = ("algorithm.agents.sac", "algorithm.agents.on_policy")
 """Folders of the algorithm families."""
 
-FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.core.fields")
+FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.core.fields", "algorithm.env.kinds")
 OWN = ("algorithm", "asac", "ds", "envs", "main", "main_ds", "tests", "benchmarks")
 """First names of the project's own modules."""
 

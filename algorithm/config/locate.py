@@ -19,6 +19,7 @@ from algorithm.config.errors import ConfigError, Problem, suggest
 from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.tree import MappingNode, Node, ValueNode, merge, to_value
 from algorithm.config.yaml_io import read_yaml, shown
+from algorithm.env.kinds import DM_CONTROL, GYM
 
 CONFIG_FILE = "config.yaml"
 DEFAULT_SECTION = "default"
@@ -43,8 +44,8 @@ class EnvFolder:
         """Dotted path → value of what the name of the task itself sets."""
         if self.env_name is None:
             return {}
-        kind = "DM_CONTROL" if is_dm_control(self.env_name) else "GYM"
-        return {"base_config.env_type": kind, "base_config.env_name": self.env_name}
+        kind = DM_CONTROL if is_dm_control(self.env_name) else GYM
+        return {"base_config.env_type": kind.name, "base_config.env_name": self.env_name}
 
     @property
     def defaults(self) -> dict[str, object]:

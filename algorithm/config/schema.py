@@ -186,10 +186,12 @@ class BaseConfig(EnvConfig):
                 f"{self.workers} workers for n_envs = {self.n_envs}",
                 "lower workers or raise n_envs",
             )
-        if self.env_type == "UNITY":
-            yield from self._of_unity()
+        if not self.kind.gymnasium:
+            yield from self._of_no_gymnasium()
+        if self.in_editor:
+            yield from self._of_editor()
 
-    def _of_unity(self) -> Iterator[Contradiction]:
+    def _of_no_gymnasium(self) -> Iterator[Contradiction]:
         if self.workers:
             yield Contradiction(
                 ("env_type", "workers"),
@@ -198,13 +200,15 @@ class BaseConfig(EnvConfig):
             )
         if self.wrappers:
             yield Contradiction(("env_type", "wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS)
-        if self.unity_args.editor and self.n_envs > 1:
+
+    def _of_editor(self) -> Iterator[Contradiction]:
+        if self.n_envs > 1:
             yield Contradiction(
                 ("unity_args.editor", "n_envs"),
                 f"the Unity Editor is one player, and n_envs = {self.n_envs}",
                 "set n_envs: 1, or --agents 1; several agents and areas may be in the scene",
             )
-        if self.unity_args.editor and isinstance(self.stop_at_return, float):
+        if isinstance(self.stop_at_return, float):
             yield Contradiction(
                 ("unity_args.editor", "stop_at_return"),
                 "the Unity Editor is one player, and evaluations need another",
@@ -310,18 +314,18 @@ class Config(Block):
     @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield what evaluations of a Unity player cannot have, and what the algorithm's keys contradict."""
-        unity = self.base_config.env_type == "UNITY"
-        if unity and self.eval_config.video:
+        kind = self.base_config.kind
+        if self.eval_config.video and not kind.films:
             yield Contradiction(
                 ("base_config.env_type", "eval_config.video"),
                 "a Unity player draws in a window of its own and hands out no pictures",
                 "set eval_config.video: false; --watch shows the player",
             )
-        if unity and self.eval_config.wrappers:
+        if self.eval_config.wrappers and not kind.gymnasium:
             yield Contradiction(
                 ("base_config.env_type", "eval_config.wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS
             )
-        if unity:
+        if kind.parameters:
             yield from wrong_parameters(self.reset_config)
         if isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0:
             yield Contradiction(

@@ -20,7 +20,8 @@ from algorithm.core.errors import visible
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Level
-from algorithm.env.registry import PoolOptions, find_recipe, make_vec_env
+from algorithm.env.registry import find_recipe, make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.experience.failure_dump import FailureDump
 
 
@@ -30,7 +31,7 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     code = 0
     counts: Counter[Level] = Counter()
     messages: Generator[CheckStarted | CheckResult, None, None]
-    if loaded.config.base_config.env_type == "UNITY":
+    if loaded.config.base_config.kind.player:
         messages = check_player(loaded, limits or CheckLimits())
     else:
         request = request_of(loaded, limits or CheckLimits())

@@ -21,6 +21,7 @@ from algorithm.env.checks.checker import CHECKS, Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, warning
 from algorithm.env.gym import GymRecipe, has_vector_class
+from algorithm.env.kinds import kind_of
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
 from algorithm.env.redirect_output import redirected
@@ -162,7 +163,7 @@ def _prepared(
     request: CheckRequest, alarm: Callable[[], None]
 ) -> tuple[CheckContext | None, tuple[Check, ...]]:
     recipe = request.recipe
-    gym = request.env_type == "GYM"  # no other kind has vector classes
+    gym = kind_of(request.env_type).registered
     if gym and has_vector_class(recipe.env_id, 1):
         return None, ()
     seed_of = episode_seeds(request.seed, "train")

@@ -54,7 +54,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
     """
     config = loaded.config
     base = config.base_config
-    if base.env_type == "UNITY" and base.unity_args.editor:
+    if base.in_editor:
         raise UsageError(
             "--dry_run and --editor cannot go together",
             where="command line",

@@ -165,12 +165,11 @@ def _results(shared: Shared) -> str:
 
 
 def _use(shared: Shared) -> str:
-    unity = shared.loaded.config.base_config.env_type == "UNITY"
     flag = " --trust" if shared.needs_trust else ""
     env = shlex.quote(task_of(shared.loaded))
     command = f"```sh\nasac {env} -n {shlex.quote(shared.source)}{flag} --eval 10\n```"
     parts = ["## Use", *_warning(shared)]
-    if not unity:
+    if shared.loaded.config.base_config.kind.gymnasium:
         trust = ", trust=True" if shared.needs_trust else ""
         parts.append(
             "```python\nimport asac\n\n"

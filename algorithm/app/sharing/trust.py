@@ -17,7 +17,8 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config, fields, value_at
 from algorithm.core.errors import UsageError
 from algorithm.core.fields import Naming, facts_of, holds_text
-from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Group, installed
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, Group, installed
+from algorithm.env.kinds import ENVS, KINDS
 
 LEFT_OUT = "left out"
 """What an export has in place of the paths of demonstrations."""
@@ -55,7 +56,8 @@ def _unlisted(config: Config) -> Iterator[str]:
 
 
 def _kind(value: str) -> Iterator[object]:
-    if value == "UNITY" or not _is_of(ENVS, value):  # a player is a program
+    own = KINDS.get(value)
+    if own.player if own else not _is_of(ENVS, value):  # a player is a program
         yield value
 
 
