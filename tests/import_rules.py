@@ -66,7 +66,7 @@ ORDER = (
 )
 """Each may import only from its left."""
 
-FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.core.fields")
+FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.core.fields", "algorithm.env.kinds")
 OWN = ("algorithm", "asac", "ds", "envs", "main", "main_ds", "tests", "benchmarks")
 """First names of the project's own modules."""
 

@@ -35,14 +35,22 @@ def make_shrink(build):
     return Shrink()
 '''
 
-ADAPTER = '''\
-"""Environments of Gymnasium under another name."""
+OWN = '''\
+"""Environments of Gymnasium under another name, and a simulator that steps several at once."""
 
-from algorithm.env.gym import GymRecipe
+from functools import partial
+
+from algorithm.env.gym import GymRecipe, make_vector
+from algorithm.env.gym_vector import GymVectorEnv
 
 
-def make_own(request, make_pool):
-    return make_pool(GymRecipe(env_id=request.env_name, env_args=request.env_args, wrappers=()))
+class OwnRecipe(GymRecipe):
+    """With nothing of its own."""
+
+
+def make_own(request):
+    make = partial(make_vector, request.env_name, request.n, request.env_args)
+    return GymVectorEnv(make, seed_of=request.seed_of, name=request.env_name)
 '''
 
 
@@ -80,10 +88,16 @@ def test_an_extension_is_a_file_and_an_entry_of_the_registry(copy):
 
 
 @pytest.mark.slow
-def test_a_kind_of_environment_is_a_file_an_entry_of_the_registry_and_a_name(copy):
+def test_a_kind_of_environment_is_a_file_and_an_object(copy):
     env = copy / "algorithm" / "env"
-    (env / "own.py").write_text(ADAPTER)
-    edit(env / "registry.py", '    "GYM": _gym,', '    "OWN": make_own,\n    "GYM": _gym,')
-    edit(env / "registry.py", "\n_ADAPTERS:", "\nfrom algorithm.env.own import make_own\n\n_ADAPTERS:")
-    edit(copy / "algorithm" / "plugins.py", '"GYM", "DM_CONTROL")', '"GYM", "DM_CONTROL", "OWN")')
+    (env / "own.py").write_text(OWN)
+    kind = 'OWN = EnvKind(name="OWN", maker="algorithm.env.own:OwnRecipe")'
+    edit(env / "kinds.py", "\nKINDS:", f"{kind}\n\nKINDS:")
+    edit(env / "kinds.py", "(UNITY, GYM, DM_CONTROL)", "(UNITY, GYM, DM_CONTROL, OWN)")
     train(copy, "OWN")
+
+
+@pytest.mark.slow
+def test_a_kind_of_environment_with_its_own_vector_class_is_a_module_of_the_task(copy):
+    (copy / "task" / "own.py").write_text(OWN)
+    train(copy, "own:make_own")

@@ -21,13 +21,18 @@ from algorithm.agents.off_policy.acting import make_acting
 from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.family import SAC
+from algorithm.app.check.check import check_single
 from algorithm.config import ConfigError, load_config
 from algorithm.config.resume_rules import changes
 from algorithm.core.errors import ModelError, UsageError
-from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, Plugin, find, installed
 from algorithm.core.reading import read_json
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.env.registry import _ADAPTERS, make_vec_env
+from algorithm.env.base import VecEnv
+from algorithm.env.checks.context import CheckLimits
+from algorithm.env.kinds import ENVS
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults
 from algorithm.extensions import make_extensions
 from algorithm.extensions.options import Build
@@ -320,14 +325,26 @@ def function(**given):
 """
 
 
+class Rendered(VecEnv):
+    """An environment that knows its request, and hands out no pictures."""
+
+    render_modes = ("human",)
+
+    def __init__(self, request):
+        self.request = request
+
+    def close(self):
+        self.request = None
+
+
 @pytest.mark.parametrize(
     ("value", "source", "what", "why"),
     [
         ("their_theirs:Other", "raise OSError('no licence')", "cannot be loaded", "OSError: no licence"),
         ("their_theirs:Other", "raise SystemExit('bye')", "cannot be loaded", "SystemExit: bye"),
         ("their_theirs:Othr", RECIPES, "cannot be loaded", "AttributeError"),
-        ("their_theirs:function", RECIPES, "has no recipe", "their_theirs:function is <function"),
-        ("their_theirs:Thing", RECIPES, "has no recipe", "their_theirs:Thing is <class"),
+        ("their_theirs:function", RECIPES, "cannot be made", "their_theirs:function: too many positional"),
+        ("their_theirs:Thing", RECIPES, "makes no environments", "their_theirs:Thing is <class"),
         ("their_theirs:More", RECIPES, "cannot be made", "More: missing a required argument: 'place'"),
     ],
 )
@@ -341,6 +358,32 @@ def test_a_kind_of_environment_that_cannot_be_used(tmp_path, value, source, what
     assert caught.value.what == f"the plug-in THEIRS of theirs 1.0 {what}" and why in caught.value.why
     assert caught.value.where == f"base_config.env_type, {value}" and caught.value.fix
     make_vec_env("GYM", "Pendulum-v1", seed_of=lambda index, episode: 0).close()
+
+
+def test_a_kind_that_makes_all_its_environments_itself(tmp_path):
+    """It gets what was asked for, and what it cannot do is refused instead of left out."""
+    source = "def make(request):\n    return request.env_args['made'](request)\n"
+    install(tmp_path, source, envs={"OURS": "their_theirs:make"})
+    asked = {"env_args": {"made": Rendered}, "n": 3, "seed_of": lambda index, episode: 7}
+    env = make_vec_env("OURS", "short", **asked)
+    assert (env.request.env_name, env.request.n, env.request.seed_of(0, 0)) == ("short", 3, 7)
+    with pytest.raises(UsageError, match="OURS environments have no workers and no wrappers"):
+        make_vec_env("OURS", "short", **asked, wrappers=[{"ClipReward": {}}], pool=PoolOptions(workers=1))
+    with pytest.raises(UsageError, match="OURS environments have no video"):
+        make_vec_env("OURS", "short", **asked, video=True)
+    with pytest.raises(UsageError, match="it has returned None") as caught:
+        make_vec_env("OURS", "short", **{**asked, "env_args": {"made": lambda request: None}})
+    assert "the plug-in OURS of theirs 1.0 makes no environments" in caught.value.what
+    loaded = load_config("Pendulum-v1", overrides=["base_config.env_type=OURS"])
+    with pytest.raises(UsageError, match="OURS environments are no Gymnasium environments"):
+        list(check_single(loaded, CheckLimits()))
+
+
+def test_a_check_names_a_plugin_that_cannot_be_loaded(there, capsys):
+    install(there, "1 / 0", envs={"CORRIDOR": "their_theirs:Other"})
+    own = ["-o", "sac_config.extensions=[]", "-o", "sac_config.nn=null"]
+    assert main(["./task", "--check", *own]) == 2
+    assert "the plug-in CORRIDOR of theirs 1.0 cannot be loaded" in capsys.readouterr().err
 
 
 def problem(there: Path, **keys: str):
@@ -424,7 +467,6 @@ def test_networks_that_cannot_be_used(there):
 
 
 def test_what_is_built_in_is_what_the_tables_say():
-    assert set(ENVS.own) == set(_ADAPTERS)
     classes = {path.stem for path in Path(extensions.__file__).parent.glob("[a-z]*.py")}
     assert len(classes) > 8
     assert classes - {"base", "options", "siamese", "two_views"} - set(EXTENSIONS.instead) == set()

@@ -20,8 +20,8 @@ from algorithm.config import Config, load_config
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, ObsSpec
 from algorithm.env.base import VecEnv
-from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.env.unity.vec import UnityOptions
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions, UnityOptions
 from main import main
 from tests.test_docs import ROOT, blocks_of, commands_of
 from tests.unity_player import make_build

@@ -26,7 +26,6 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.core.errors import UsageError, visible
-from algorithm.core.program import as_typed
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.adapter import Adapter
 from algorithm.env.observations import frame_stack
@@ -285,13 +284,6 @@ def _all(callbacks: Sequence[Callback], on_step: Callable[[Training], object] | 
 
 def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.Env[Any, Any]:
     base = loaded.config.base_config
-    if base.env_type == "UNITY":
-        raise UsageError(
-            f"{base.env_type} environments are played by the command line alone",
-            where=loaded.env_label,
-            why="a player is no Gymnasium environment",
-            fix=as_typed("python main.py TASK -n NAME --run or --eval N"),
-        )
     recipe = find_recipe(
         base.env_type,
         base.env_name,

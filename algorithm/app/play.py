@@ -77,7 +77,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         for text in notices(options, loaded.config):
             console.warn(text)
         if options.render and not has_display():
-            films = "" if loaded.config.base_config.env_type == "UNITY" else ", --video films instead"
+            films = ", --video films instead" if loaded.config.base_config.kind.films else ""
             console.warn(f"there is no display: no window can be seen{films}")
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         faults = Faults(console, go_on=stop.check_start)
@@ -231,7 +231,7 @@ class _Playing:
             step=self.step,
             episodes=config.eval_config.episodes,
             num_envs=config.base_config.n_envs,
-            repeats=config.base_config.env_type != "UNITY",
+            repeats=config.base_config.kind.repeats,
         )
         rows = [("checkpoint", f"step {self.step:,}"), *table(scores, logged), *self.files.rows]
         if self.stop.signal is not None:

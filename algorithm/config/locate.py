@@ -11,6 +11,7 @@ from pathlib import Path
 
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.yaml_io import shown
+from algorithm.env.kinds import DM_CONTROL, GYM
 
 CONFIG_FILE = "config.yaml"
 _INSTALLED = Path(__file__).resolve().parents[1] / "shipped_envs"
@@ -45,8 +46,8 @@ class EnvFolder:
         """Dotted path → value of what the name of the task itself sets."""
         if self.env_name is None:
             return {}
-        kind = "DM_CONTROL" if _is_dm_control(self.env_name) else "GYM"
-        return {"base_config.env_type": kind, "base_config.env_name": self.env_name}
+        kind = DM_CONTROL if _is_dm_control(self.env_name) else GYM
+        return {"base_config.env_type": kind.name, "base_config.env_name": self.env_name}
 
     @property
     def defaults(self) -> dict[str, object]:

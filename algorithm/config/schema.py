@@ -183,8 +183,8 @@ class BaseConfig(EnvConfig):
     @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield workers without an environment, and keys that Unity's players cannot follow."""
-        unity = self.env_type == "UNITY"
-        editor = unity and self.unity_args.editor
+        alone = not self.kind.gymnasium
+        editor = self.in_editor
         return contradicting(
             (
                 self.workers > self.n_envs,
@@ -193,12 +193,17 @@ class BaseConfig(EnvConfig):
                 "lower workers or raise n_envs",
             ),
             (
-                unity and self.workers > 0,
+                alone and self.workers > 0,
                 ("env_type", "workers"),
                 "a Unity player is a process already; worker processes are for environments of this one",
                 "set workers: 0; n_envs players are stepped at once",
             ),
-            (unity and len(self.wrappers) > 0, ("env_type", "wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS),
+            (
+                alone and len(self.wrappers) > 0,
+                ("env_type", "wrappers"),
+                _NO_WRAPPERS,
+                _LEAVE_WRAPPERS,
+            ),
             (
                 editor and self.n_envs > 1,
                 ("unity_args.editor", "n_envs"),
@@ -312,16 +317,16 @@ class Config(Block):
     @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield what evaluations of a Unity player cannot have, and what the algorithm's keys contradict."""
-        unity = self.base_config.env_type == "UNITY"
+        kind = self.base_config.kind
         yield from contradicting(
             (
-                unity and self.eval_config.video,
+                not kind.films and self.eval_config.video,
                 ("base_config.env_type", "eval_config.video"),
                 "a Unity player draws in a window of its own and hands out no pictures",
                 "set eval_config.video: false; --watch shows the player",
             ),
             (
-                unity and bool(self.eval_config.wrappers),
+                not kind.gymnasium and bool(self.eval_config.wrappers),
                 ("base_config.env_type", "eval_config.wrappers"),
                 _NO_WRAPPERS,
                 _LEAVE_WRAPPERS,
@@ -333,7 +338,7 @@ class Config(Block):
                 "set eval_config.per_step, or base_config.stop_at_return: null",
             ),
         )
-        if unity:
+        if kind.parameters:
             yield from wrong_parameters(self.reset_config)
         yield from contradictions(self)
 

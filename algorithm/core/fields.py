@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from algorithm.core.errors import UsageError
-from algorithm.core.plugins import ENVS, EXTENSIONS, Group, find
+from algorithm.core.plugins import EXTENSIONS, Group, find
 
 
 def to_number(value: object) -> object:
@@ -111,7 +111,7 @@ NamedEntry = Annotated[
 """A name -> its keyword arguments, or None; a bare name is valid too."""
 
 
-def _installed(group: Group) -> AfterValidator:
+def installed_name(group: Group) -> AfterValidator:
     """Return the validator of a name, or of an `NamedEntry`, that may be one of an installed package."""
 
     def check(value: Any) -> Any:  # noqa: ANN401 - as the field declares
@@ -126,21 +126,7 @@ def _installed(group: Group) -> AfterValidator:
     return AfterValidator(check)
 
 
-EnvKind = Annotated[
-    str,
-    _installed(ENVS),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "enum": [*ENVS.own]},
-                {"type": "string", "title": "a plug-in's name", "minLength": 1},
-            ]
-        }
-    ),
-]
-"""A kind of environments: built in, or of an installed package."""
-
-ExtensionEntry = Annotated[NamedEntry, _installed(EXTENSIONS)]
+ExtensionEntry = Annotated[NamedEntry, installed_name(EXTENSIONS)]
 """An extension of an installed package, or a module's function; with its keyword arguments."""
 
 AnyConfig: TypeAlias = Any

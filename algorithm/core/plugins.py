@@ -41,7 +41,6 @@ class Group:
         return (*self.own, *self.instead)
 
 
-ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", own=("UNITY", "GYM", "DM_CONTROL"))
 EXTENSIONS = Group(
     "asac.extensions",
     "extension",
@@ -57,7 +56,6 @@ EXTENSIONS = Group(
     },
 )
 NETWORKS = Group("asac.networks", "file of networks", f"{RUN_BLOCK}.nn", own=("nn",))
-GROUPS = (ENVS, EXTENSIONS, NETWORKS)
 
 PLUGIN_METRICS = "plugin/"
 """First part of the names of what an extension of another package logs."""
@@ -217,9 +215,9 @@ def unknown(group: Group, name: str, *, files: Sequence[str] | None = None, why:
     )
 
 
-def listed() -> Iterator[tuple[str, str]]:
+def listed(*groups: Group) -> Iterator[tuple[str, str]]:
     """Yield name and origin of each installed plug-in, and why it cannot be used if that is so."""
-    for group in GROUPS:
+    for group in groups:
         for name, plugins in installed(group).items():
             fault = _fault(group, name, plugins)
             refused = f"; refused: {fault.why}" if fault else ""

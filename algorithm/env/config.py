@@ -4,9 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Strict
+from pydantic import Strict, WithJsonSchema
 
-from algorithm.core.fields import Block, EnvKind, Finite, Limit, NamedEntry, Whole, block, option, required
+from algorithm.core.fields import (
+    Block,
+    Finite,
+    Limit,
+    NamedEntry,
+    Whole,
+    block,
+    installed_name,
+    option,
+    required,
+)
+from algorithm.env.kinds import ENVS, EnvKind, kind_of
+
+KindName = Annotated[
+    str,
+    installed_name(ENVS),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": [*ENVS.own]},
+                {"type": "string", "title": "a plug-in's name", "minLength": 1},
+            ]
+        }
+    ),
+]
+"""A kind of environments: built in, or of an installed package."""
 
 _OTHER_TASK = "fixed: what is learned and stored belongs to this environment; reset_config may change"
 
@@ -69,7 +94,7 @@ class UnityArgs(Block):
 class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
-    env_type: EnvKind = required(
+    env_type: KindName = required(
         "Kind of simulator: UNITY, GYM for any Gymnasium environment, DM_CONTROL for the DeepMind Control "
         "suite, or that of a package (docs/plugins.md), or module:Recipe. No default: the task sets it.",
         resume=_OTHER_TASK,
@@ -128,6 +153,16 @@ class EnvConfig(Block):
         "stop",
         "Effect of an observation or reward that is NaN or infinite: end the run, or only that episode.",
     )
+
+    @property
+    def kind(self) -> EnvKind:
+        """The kind of its simulators; of a plug-in nothing is imported."""
+        return kind_of(self.env_type)
+
+    @property
+    def in_editor(self) -> bool:
+        """True for a single player in an editor, beside which there is no other environment."""
+        return self.kind.player and self.unity_args.editor
 
 
 def without_team(behaviour: str) -> str:

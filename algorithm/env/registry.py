@@ -1,156 +1,30 @@
-"""Adapters by ``env_type``. A new simulator is one file and one line here, or a package of its own."""
+"""Environments of any kind, by ``env_type``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from algorithm.core.errors import EnvError, UsageError
-from algorithm.core.plugins import ENVS, accepts, find, unknown
-from algorithm.env.base import EpisodeSeed, Fault, OnFault, VecEnv
-from algorithm.env.dmc import DmControlRecipe
+from typing_extensions import TypeIs
+
+from algorithm.core.errors import UsageError
+from algorithm.core.plugins import accepts
+from algorithm.core.program import as_typed
+from algorithm.env.base import EpisodeSeed, VecEnv
 from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.pool.executor import Executor, InProcessExecutor, ignore_hang
-from algorithm.env.pool.pool import EnvPool
-from algorithm.env.pool.restart_budget import RestartBudget
-from algorithm.env.pool.worker_executor import WorkerExecutor
-from algorithm.env.pool.worker_process import ignore_text
-from algorithm.env.single import MakeEnv, SingleEnv
-from algorithm.env.unity.seat import UnityOptions
-from algorithm.env.unity.vec import UnityVecEnv
+from algorithm.env.kinds import EnvKind, kind_of, plugin_of
+from algorithm.env.request import EnvRequest, PoolOptions
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
-
-
-def _ignore_fault(fault: Fault) -> None:
-    """Ignore a fault."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolOptions:
-    """Place of single environments, and the treatment of their failures.
-
-    workers:  processes for the sub-environments, at most n; 0 for this process only
-    timeout:  seconds after which a step or reset counts as hanging, -1 for never
-    restarts: failures survived by a restart; ``on_fault`` is called with each
-    on_hang:  called before a hang in this process ends it, in another thread; it gets a minute
-    waiting:  called again and again while sub-environments are made, with a text on how far that is; what it
-              raises ends that
-    log:      folder for the output of worker processes, and of Unity's players; a temporary one by default
-    unity:    more about Unity's players
-    """
-
-    workers: int = 0
-    timeout: float = 120.0
-    restarts: int = 10
-    on_fault: OnFault = _ignore_fault
-    on_hang: Callable[[EnvError], None] = ignore_hang
-    waiting: Callable[[str], None] = ignore_text
-    log: Path | None = None
-    unity: UnityOptions = field(default_factory=UnityOptions)
-
-    def make(self, make: MakeEnv, *, n: int, seed_of: EpisodeSeed) -> EnvPool:
-        """Return a pool of n environments. Raises EnvError if they cannot be built."""
-        executor: Executor
-        if self.workers:
-            executor = WorkerExecutor(
-                make, n, self.workers, timeout=self.timeout, log=self.log, waiting=self.waiting
-            )
-        else:
-
-            def make_one(index: int) -> SingleEnv:
-                self.waiting(f"{index:,} of {n:,} environments are made")
-                return make(index)
-
-            executor = InProcessExecutor(make_one, n, timeout=self.timeout, on_hang=self.on_hang)
-        return EnvPool(executor, seed_of=seed_of, restarts=self.restarts, on_fault=self.on_fault)
-
 
 _IN_PROCESS = PoolOptions()
 
-
-@dataclass(frozen=True, kw_only=True)
-class EnvRequest:
-    """The arguments of :func:`make_vec_env` that an adapter needs."""
-
-    env_type: str
-    env_name: str
-    folder: Path | None
-    env_args: Mapping[str, Any]
-    n: int
-    seed_of: EpisodeSeed
-    options: Mapping[str, Any] | None
-    render: bool
-    video: bool
-    wrappers: tuple[Wrapper, ...]
-    pool: PoolOptions
-
-
-MakePool = Callable[[MakeEnv], VecEnv]
-"""Constructor of N environments from single ones, in this process or in workers."""
-
-
-def _gym(request: EnvRequest, make_pool: MakePool) -> VecEnv:
-    env_id = resolve_env_id(request.env_name, request.folder)
-    plain = not (request.pool.workers or request.wrappers or request.render or request.video)
-    if plain and has_vector_class(env_id, request.n):
-        make = partial(make_vector, env_id, request.n, request.env_args)
-        return GymVectorEnv(make, seed_of=request.seed_of, options=request.options, name=request.env_name)
-    return make_pool(_recipe(request))
-
-
-def _single(request: EnvRequest, make_pool: MakePool) -> VecEnv:
-    return make_pool(_recipe(request))
-
-
-def _recipe(request: EnvRequest) -> GymRecipe:
-    return find_recipe(
-        request.env_type,
-        request.env_name,
-        folder=request.folder,
-        env_args=request.env_args,
-        options=request.options,
-        wrappers=request.wrappers,
-        render=request.render,
-        video=request.video,
-    )
-
-
-def _unity(request: EnvRequest, make_pool: MakePool) -> VecEnv:
-    pool = request.pool
-    impossible = {"video": request.video, "workers": pool.workers, "wrappers": request.wrappers}
-    if asked := [name for name, value in impossible.items() if value]:
-        raise UsageError(
-            f"Unity environments have no {' and no '.join(asked)}",
-            why="a player draws in its own window, is a process already, and is no Gymnasium environment",
-            fix="leave that out; --run and --render show a player's window",
-        )
-    return UnityVecEnv(
-        request.env_name,
-        request.env_args,
-        n=request.n,
-        options=replace(pool.unity, watched=pool.unity.watched or request.render),
-        parameters=request.options,
-        seed_of=request.seed_of,
-        folder=request.folder,
-        log=pool.log,
-        timeout=pool.timeout,
-        budget=RestartBudget(pool.restarts, pool.on_fault),
-    )
-
-
-RECIPES: Mapping[str, type[GymRecipe]] = {"GYM": GymRecipe, "DM_CONTROL": DmControlRecipe}
-"""``env_type`` -> recipe of its single environments; for those of other packages see :func:`recipe_class`."""
-
-_ADAPTERS: dict[str, Callable[[EnvRequest, MakePool], VecEnv]] = {
-    "GYM": _gym,
-    "DM_CONTROL": _single,
-    "UNITY": _unity,
-}
+Maker = type[GymRecipe] | Callable[[EnvRequest], VecEnv]
+"""What makes the environments of a kind: single ones, or all at once."""
 
 
 def find_recipe(
@@ -161,48 +35,51 @@ def find_recipe(
     env_args: Mapping[str, Any] | None,
     options: Mapping[str, Any] | None,
     wrappers: Sequence[Wrapper],
-    render: bool = False,
-    video: bool = False,
 ) -> GymRecipe:
     """Return the recipe of single environments; for its arguments see :func:`make_vec_env`.
 
-    Raises :class:`EnvError` for a file that is not there, UsageError as :func:`recipe_class`.
+    Raises :class:`EnvError` for a file that is not there, UsageError for a kind that cannot be used, or whose
+    environments are not single ones of Gymnasium.
     """
     use_folder(folder, env_type)
-    return recipe_class(env_type)(
+    maker = load_maker(kind_of(env_type))
+    if not _is_recipe(maker):
+        raise UsageError(
+            f"{env_type} environments are no Gymnasium environments",
+            where=f"base_config.env_type: {env_type}",
+            why="their simulator makes and steps all of them itself",
+            fix=f"play them by the command line: {as_typed('python main.py TASK -n NAME --run or --eval N')}",
+        )
+    return maker(
         env_id=resolve_env_id(env_name, folder),
         env_args=env_args or {},
         wrappers=resolve_wrappers(wrappers, folder),
         options=options,
-        render=render,
-        video=video,
     )
 
 
-def recipe_class(env_type: str) -> type[GymRecipe]:
-    """Return the recipe of a kind's single environments: ours, or that of a plug-in.
+def load_maker(kind: EnvKind) -> Maker:
+    """Import what makes the environments of a kind.
 
-    Raises UsageError for a kind that nobody has, for a plug-in that cannot be loaded, and for what is no
-    recipe.
+    Raises UsageError for a plug-in that cannot be loaded, and for what makes no environments.
     """
-    if env_type in RECIPES:
-        return RECIPES[env_type]
-    plugin = find(ENVS, env_type)
-    if plugin is None:
-        raise unknown(ENVS, env_type)
-    found = plugin.load()
-    if not (isinstance(found, type) and issubclass(found, GymRecipe)):
+    plugin = plugin_of(kind)
+    maker: Maker = plugin.load()
+    if _is_recipe(maker):
+        names = [one.name for one in fields(GymRecipe)]
+        why, taken = accepts(maker, **dict.fromkeys(names)), f"a recipe is made of {', '.join(names)} alone"
+    elif VecEnv in maker.__mro__ if isinstance(maker, type) else callable(maker):
+        why, taken = accepts(maker, None), "it has to take an algorithm.env.request.EnvRequest"
+    else:
         raise plugin.error(
-            "has no recipe",
-            f"{plugin.value} is {found!r}",
-            "its entry point has to name a class derived from algorithm.env.gym.GymRecipe",
+            "makes no environments",
+            f"{plugin.value} is {maker!r}",
+            "its entry point has to name a class derived from algorithm.env.gym.GymRecipe or "
+            "algorithm.env.base.VecEnv, or a function that returns a VecEnv",
         )
-    names = [one.name for one in fields(GymRecipe)]
-    if why := accepts(found, **dict.fromkeys(names)):
-        raise plugin.error(
-            "cannot be made", f"{found.__name__}: {why}", f"a recipe is made of {', '.join(names)} alone"
-        )
-    return found
+    if why:
+        raise plugin.error("cannot be made", f"{plugin.value}: {why}", taken)
+    return maker
 
 
 def make_vec_env(
@@ -232,22 +109,66 @@ def make_vec_env(
     wrappers: ``base_config.wrappers``, innermost first
     pool:     of single environments and of Unity's players; without effect on the environment's own vector
               class
-    Raises :class:`EnvError` if the environment cannot be built, UsageError as :func:`recipe_class`.
+    Raises :class:`EnvError` if the environment cannot be built, UsageError as :func:`load_maker`.
     """
     if video and (render or pool.workers):
         raise ValueError("a video needs an environment in this process, without a window")
-    request = EnvRequest(
-        env_type=env_type,
-        env_name=env_name,
-        folder=folder,
-        env_args=env_args or {},
-        n=n,
-        seed_of=seed_of,
-        options=options,
-        render=render,
-        video=video,
-        wrappers=tuple(wrappers),
-        pool=pool,
+    use_folder(folder, env_type)
+    kind = kind_of(env_type)
+    maker = load_maker(kind)
+    if not _is_recipe(maker):
+        request = EnvRequest(
+            env_name=env_name,
+            folder=folder,
+            env_args=env_args or {},
+            n=n,
+            seed_of=seed_of,
+            options=options,
+            render=render,
+            video=video,
+            wrappers=tuple(wrappers),
+            pool=pool,
+        )
+        return _made_at_once(kind, maker, request)
+    recipe = find_recipe(
+        env_type, env_name, folder=folder, env_args=env_args, options=options, wrappers=wrappers
     )
-    adapter = _ADAPTERS.get(env_type, _single)
-    return adapter(request, partial(pool.make, n=n, seed_of=seed_of))
+    plain = kind.registered and not (pool.workers or wrappers or render or video)
+    if plain and has_vector_class(recipe.env_id, n):
+        make = partial(make_vector, recipe.env_id, n, recipe.env_args)
+        return GymVectorEnv(make, seed_of=seed_of, options=options, name=env_name)
+    return pool.make(replace(recipe, render=render, video=video), n=n, seed_of=seed_of)
+
+
+def _is_recipe(maker: object) -> TypeIs[type[GymRecipe]]:
+    return isinstance(maker, type) and issubclass(maker, GymRecipe)
+
+
+def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request: EnvRequest) -> VecEnv:
+    """Return the environments that a simulator makes itself. Raises UsageError for what they cannot have."""
+    unable = {
+        "video": request.video and not kind.films,
+        "workers": request.pool.workers,
+        "wrappers": request.wrappers,
+    }
+    if asked := [name for name, value in unable.items() if value]:
+        raise _unable(kind, asked)
+    env = maker(request)
+    if VecEnv not in type(env).__mro__:
+        raise plugin_of(kind).error(
+            "makes no environments",
+            f"it has returned {env!r:.80}",
+            "it has to be an object of a class derived from algorithm.env.base.VecEnv",
+        )
+    if request.video and "rgb_array" not in env.render_modes:
+        env.close()
+        raise _unable(kind, ["video"])
+    return env
+
+
+def _unable(kind: EnvKind, asked: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{kind.name} environments have no {' and no '.join(asked)}",
+        why="their simulator makes and steps all of them itself; they are no Gymnasium environments",
+        fix="leave that out; --run and --render show a window",
+    )

@@ -97,8 +97,8 @@ class FailureDumps:
         if len(list(self._folder.glob("non_finite_*.json"))) >= LIMIT:
             return f"no dump: there are {LIMIT} in {_shown(self._folder)}"
         found = trace()
-        if found is None and self._config.base_config.env_type == "UNITY":
-            return "no dump: a Unity player cannot repeat an episode"
+        if found is None and not self._config.base_config.kind.repeats:
+            return f"no dump: environments of {self._config.base_config.env_type} cannot repeat an episode"
         if found is None:
             return "no dump: this environment does not say which episode it was (base_config.workers: 1 does)"
         seed, episode, length = found.seed, found.episode, len(found.actions)

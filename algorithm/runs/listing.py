@@ -10,9 +10,10 @@ from typing import Any
 from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
 from algorithm.config.sections import read_sections
 from algorithm.core.errors import StorageError
-from algorithm.core.plugins import listed
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, listed
 from algorithm.core.reading import read_bytes
 from algorithm.core.wording import plus_minus
+from algorithm.env.kinds import ENVS
 from algorithm.runs.names import run_names
 from algorithm.runs.rundir import RunDir
 
@@ -33,7 +34,7 @@ def _all_tasks() -> str:
     for name, file in known_tasks().items():
         first = _text(file).partition("\n")[0]
         rows.append((name, first.removeprefix("#").partition(": python ")[0].strip()))
-    plugins = list(listed())
+    plugins = list(listed(ENVS, EXTENSIONS, NETWORKS))
     return "\n\n".join([_page("tasks", rows), *([_page("plug-ins", plugins)] if plugins else [])])
 
 

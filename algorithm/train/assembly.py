@@ -25,8 +25,8 @@ from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.env_id import extend_path, resolve_env_id, use_folder
 from algorithm.env.gym import reward_threshold
-from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.env.unity.seat import UnityOptions
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions, UnityOptions
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
@@ -77,7 +77,7 @@ class Assembly:
         film: the first of them can record pictures; watched: a person watches a Unity player, in real time
         """
         config, base = self.loaded.config, self.loaded.config.base_config
-        printed = "players" if base.env_type == "UNITY" else "workers"
+        printed = "players" if base.kind.player else "workers"
         env = make_vec_env(
             base.env_type,
             base.env_name,
@@ -272,7 +272,7 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
 def _solved_at(loaded: LoadedConfig) -> float | None:
     """Return the environment's own threshold; None without one, and without evaluations on the way."""
     config, folder = loaded.config, loaded.env_dir
-    if config.base_config.env_type != "GYM" or config.eval_config.per_step <= 0:
+    if not config.base_config.kind.registered or config.eval_config.per_step <= 0:
         return None
     wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
     return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)

@@ -161,7 +161,7 @@ def _environments(
     loaded, run, console = inputs.loaded, inputs.run, assembly.faults.console
     base, film = loaded.config.base_config, loaded.config.eval_config.video
     eval_env = None
-    if not (base.env_type == "UNITY" and base.unity_args.editor):
+    if not base.in_editor:
         # A learner shows its evaluations, since nothing else happens there.
         eval_env = assembly.env("evaluate", render=inputs.render and runtime.remote, film=film)
     source = runtime(assembly, run, eval_env, networks=networks, render=inputs.render)

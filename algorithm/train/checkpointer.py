@@ -15,6 +15,7 @@ from algorithm.core.errors import StorageError
 from algorithm.core.wording import format_bytes
 from algorithm.runs.checkpoints.checkpoint import SaveCost, Snapshot, load_checkpoint
 from algorithm.runs.checkpoints.manager import CheckpointManager, Replays
+from algorithm.runs.names import behaviour_file
 from algorithm.train.state import TrainState
 
 FAILURES = 3

@@ -10,14 +10,15 @@ from algorithm.agents.registry import family
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, ModelError
-from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
 from algorithm.env.env_id import resolve_env_id, source_file
+from algorithm.env.kinds import ENVS
 from algorithm.nn.loader import NnFile
 
 
 def env_file(loaded: LoadedConfig) -> Path | None:
     """Return the file of the task's own environment; None for one imported by its module or id."""
-    if loaded.config.base_config.env_type == "UNITY":
+    if not loaded.config.base_config.kind.gymnasium:
         return None
     return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
 

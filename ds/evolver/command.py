@@ -266,7 +266,7 @@ def _check(loaded: LoadedConfig) -> None:
             why="it is switched off, and members are ranked by them",
             fix="-o eval_config.per_step=2000",
         )
-    if base.env_type == "UNITY" and base.unity_args.editor:
+    if base.in_editor:
         raise UsageError(
             "the Unity Editor is one player",
             where="base_config.unity_args.editor",
@@ -287,7 +287,7 @@ def _check_memory(plan: PopulationPlan, device: str) -> None:
     from algorithm.replay.budget import MemoryBudget
     from algorithm.train.assembly import Assembly
 
-    if plan.loaded.config.base_config.env_type == "UNITY":  # a player would be started for it
+    if plan.loaded.config.base_config.kind.player:  # a player would be started for it
         return
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=True))

@@ -19,7 +19,8 @@ from algorithm.env import dmc
 from algorithm.env.base import VecEnv
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.dmc import DmControlEnv, DmControlRecipe
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from main import main
 
 SEEDS = episode_seeds(3, "train")

@@ -11,7 +11,8 @@ import pytest
 from algorithm.app import command
 from algorithm.core.errors import EnvError
 from algorithm.env.env_id import register_env, resolve_env_id, source_file
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from tests import own_env
 from tests.env.test_gym import SEEDS
 

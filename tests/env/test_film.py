@@ -15,7 +15,8 @@ from algorithm.core.errors import EnvError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 
 SEEDS = episode_seeds(5, "evaluate")
 

@@ -13,7 +13,8 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.gym import GymEnv, GymRecipe, reward_threshold
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 
 SEEDS = episode_seeds(7, "train")
 

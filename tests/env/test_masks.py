@@ -20,7 +20,8 @@ from algorithm.env.actions import Actions
 from algorithm.env.adapter import Adapter
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.masks import InInfo, InObservation, Masks
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.env.single import SpaceMismatchError
 from tests.env.strategies import spaces
 from tests.env.test_actions import unique_names

@@ -11,7 +11,8 @@ import pytest
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.partial_obs import KeepElements
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 
 WRAPPER = "algorithm.env.partial_obs:KeepElements"
 

@@ -19,7 +19,8 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, OnFault, VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import LocalCollector
 from tests.oracles_env import Witness, plain_transitions
 from tests.toys_vector import Diary, DiaryVector, diary_seed, lost

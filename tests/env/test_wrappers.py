@@ -17,7 +17,8 @@ from algorithm.env.atari import PressFire
 from algorithm.env.base import Fault
 from algorithm.env.gym import GymRecipe
 from algorithm.env.redirect_output import silence
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from tests import own_env
 
 

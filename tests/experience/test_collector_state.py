@@ -14,7 +14,8 @@ from algorithm.core.data import State
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import Iteration, LocalCollector
 from tests.oracles_env import Witness
 from tests.toys_agents import Attentive, Both, Guests, random_script

@@ -20,7 +20,8 @@ from algorithm.core.errors import NumericalError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Observation, StepResult, VecEnv
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults

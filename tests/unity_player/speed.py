@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from algorithm.env.config import UnityArgs
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions, UnityOptions
 from algorithm.env.unity.package import load
-from algorithm.env.unity.vec import UnityOptions
 from tests.unity_player import make_build
 
 SCENES = {"vectors": "continuous", "cameras": "watcher"}

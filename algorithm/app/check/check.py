@@ -20,7 +20,8 @@ from algorithm.core.wording import counted
 from algorithm.env.base import Observation
 from algorithm.env.checks.context import CheckConfig, CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, Level
-from algorithm.env.registry import PoolOptions, find_recipe, make_vec_env
+from algorithm.env.registry import find_recipe, make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.experience.failure_dump import FailureDump
 
 
@@ -29,7 +30,7 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     began = time.monotonic()
     limits = limits or CheckLimits()
     base, found = loaded.config.base_config, list[Finding]()
-    checks = check_player if base.env_type == "UNITY" else check_single
+    checks = check_player if base.kind.player else check_single
     source = loaded.source if loaded.file is None else f"{loaded.env_label}/{loaded.source}"
     with CheckPrinter(quiet=options.quiet) as printer, closing(checks(loaded, limits)) as results:
         printer.begin(f"{base.env_name}, {source}")
@@ -71,7 +72,7 @@ def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRe
         reward_scale=base.reward_scale,
         timeout=base.env_timeout,
     )
-    gym = base.env_type == "GYM"
+    gym = base.kind.registered
     return check_in_process(CheckRequest(recipe=recipe, config=config, limits=limits, has_vector_classes=gym))
 
 

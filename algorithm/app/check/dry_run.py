@@ -42,7 +42,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show the cost of a training; return 0. Raises what a training would raise before its first step."""
     config = loaded.config
     base = config.base_config
-    if base.env_type == "UNITY" and base.unity_args.editor:
+    if base.in_editor:
         raise UsageError(
             "--dry_run and --editor cannot go together",
             where="command line",

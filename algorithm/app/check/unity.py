@@ -18,8 +18,8 @@ from algorithm.core.wording import counted
 from algorithm.env.base import Fault, OnFault, ResetResult, StepResult, VecEnv
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, note, ok, refusal, warning
-from algorithm.env.registry import PoolOptions, make_vec_env
-from algorithm.env.unity.seat import UnityOptions
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions, UnityOptions
 
 _FEW = 20  # questions of a behaviour from which nothing follows
 

@@ -119,7 +119,7 @@ def card(shared: Shared) -> str:
         interval=INTERVAL,
         env=shlex.quote(task_of(shared.loaded)),
         source=shlex.quote(shared.source),
-        unity=shared.loaded.config.base_config.env_type == "UNITY",
+        unity=shared.loaded.config.base_config.kind.player,
         state=facts.state.partition(",")[0],  # who still trains it is nothing for others
         taken=duration(facts.seconds) if facts.seconds else "",
         settings=[(one.key, one.values[0], one.values[-1]) for one in differences([shared.loaded])],

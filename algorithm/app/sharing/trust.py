@@ -17,7 +17,8 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config, fields, value_at
 from algorithm.core.errors import UsageError
 from algorithm.core.fields import Naming, facts_of, holds_text
-from algorithm.core.plugins import ENVS, EXTENSIONS, NETWORKS, Group, installed
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, Group, installed
+from algorithm.env.kinds import ENVS, kind_of
 
 LEFT_OUT = "left out"
 """What an export has in place of the paths of demonstrations."""
@@ -86,7 +87,7 @@ def _is_of(group: Group, name: str) -> bool:
 
 
 _LISTED: Mapping[Naming, Callable[[str], bool]] = {
-    "kind": lambda name: name != "UNITY" and _is_of(ENVS, name),  # a player is a program
+    "kind": lambda name: _is_of(ENVS, name) and not kind_of(name).player,  # a player is a program
     "environment": lambda name: bool(_REGISTERED.fullmatch(name) or _OWN.fullmatch(name)),
     "wrappers": lambda name: name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name)),
     "extensions": lambda name: _is_of(EXTENSIONS, name),

@@ -6,15 +6,14 @@ import atexit
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from algorithm.core.errors import EnvError, UserError, described
-from algorithm.env.config import UnityArgs
+from algorithm.env.request import EnvRequest
 from algorithm.env.unity.build import PlayerProcess, build_arguments, find_build
-from algorithm.env.unity.link import LinkError, Listen, PlayerLink
+from algorithm.env.unity.link import LinkError, PlayerLink
 from algorithm.env.unity.package import load
 from algorithm.env.unity.spaces import UnityBehaviour
 
@@ -42,102 +41,44 @@ class EditorStoppedError(EnvError):
     """The end of playing in the Unity Editor, which is the user's way to end the run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlayerOptions:
-    """Description of a player.
-
-    file:       executable, from :func:`~algorithm.env.unity.build.find_build`; None for the Unity Editor
-    env_name:   scene, the value of its argument ``--scene``
-    env_args:   further arguments of the build, see :func:`~algorithm.env.unity.build.build_arguments`
-    port:       first port to try, with ``port_fixed`` the only one
-    listen:     ``loopback`` for this machine only, ``all`` for every interface
-    timeout:    seconds for its start and for each of its messages; -1 waits for ever
-    log_dir:    folder for its output and its own log; a temporary one by default
-    label, index: ``label-index`` is the name of its files
-    """
-
-    file: Path | None
-    env_name: str
-    env_args: Mapping[str, Any] = field(default_factory=dict)
-    port: int = 5005
-    port_fixed: bool = False
-    listen: Listen = "loopback"
-    no_graphics: bool = True
-    num_areas: int = 1
-    timeout: float = 120.0
-    log_dir: Path | None = None
-    label: str = "player"
-    index: int = 0
-
-
-def player_options(
-    args: UnityArgs,
-    env_name: str,
-    env_args: Mapping[str, Any],
-    *,
-    folder: Path | None,
-    timeout: float,
-    log_dir: Path | None,
-    label: str,
-    index: int,
-    graphics: bool = False,
-) -> PlayerOptions:
-    """Return the description of a player from its configuration.
-
-    folder:   of the task, where the path of the build begins
-    graphics: show a window whatever the configuration says, as for ``--run`` and ``--render``
-    Raises UsageError and EnvError as :func:`~algorithm.env.unity.build.find_build`.
-    """
-    return PlayerOptions(
-        file=None if args.editor else find_build(args.build_path, folder),
-        env_name=env_name,
-        env_args=env_args,
-        port=EDITOR_PORT if args.editor and not args.fixed_port else args.port,
-        port_fixed=args.editor or args.fixed_port,
-        listen=args.listen,
-        no_graphics=args.no_graphics is not False and not graphics,
-        num_areas=args.num_areas,
-        timeout=timeout,
-        log_dir=log_dir,
-        label=label,
-        index=index,
-    )
-
-
-def open_player(options: PlayerOptions, *, seed: int, side_channels: Sequence[Any]) -> Player:
-    """Start a player, or wait for the editor, and return it after the handshake.
-
-    seed: from 0 to 2³¹ - 1
-    Raises UsageError if the port is taken, PlayerError if the player ends, hangs or never connects,
-    EditorStoppedError, and EnvError if the editor never connects or one of them speaks another protocol.
-    """
-    return Player(options, seed=seed, side_channels=side_channels)
-
-
 class Player:
-    """A player that has connected; see :func:`open_player`.
+    """A player that has started and connected, or the editor.
+
+    request: its scene, arguments, time-outs and ``unity_args``; index: its number, for the names of its files
+    seed:    from 0 to 2³¹ - 1
 
     env:  the package's ``BaseEnv``. Its ``reset`` and ``step`` raise PlayerError and EditorStoppedError;
           ``behaviours`` has the spaces by name, and ``get_steps`` returns two
           :class:`~algorithm.env.unity.spaces.AgentStates`
     port: on which the player is connected
+    file: its executable; None for the editor
+
+    Raises UsageError if the port is taken or there is no build for this system, PlayerError if the player
+    ends, hangs or never connects, EditorStoppedError, and EnvError if the editor never connects, one of them
+    speaks another protocol, or there is no such build.
     """
 
-    def __init__(self, options: PlayerOptions, *, seed: int, side_channels: Sequence[Any]) -> None:
+    def __init__(
+        self, request: EnvRequest, *, index: int, no_graphics: bool, seed: int, side_channels: Sequence[Any]
+    ) -> None:
         load()
-        self.options = options
+        self._request = request
+        self._no_graphics = no_graphics
         self._process: PlayerProcess | None = None
+        args = request.pool.unity.args
+        self.file = None if args.editor else find_build(args.build_path, request.folder)
         self._link = PlayerLink(
-            options.port,
-            fixed=options.port_fixed,
-            listen=options.listen,
-            timeout=options.timeout,
+            EDITOR_PORT if args.editor and not args.fixed_port else args.port,
+            fixed=args.editor or args.fixed_port,
+            listen=args.listen,
+            timeout=request.pool.timeout,
             loss=self._loss,
         )
         self.port = self._link.port
         try:
-            if options.file is not None:
-                self._process = PlayerProcess(options.file, self._arguments, options.log_dir, self._stem)
+            if self.file is not None:
+                stem = f"{request.pool.unity.purpose}-{index}"
+                self._process = PlayerProcess(self.file, self._arguments, request.pool.log, stem)
             else:
                 # On the screen whatever else is printed: nothing happens before.
                 print(f"press Play in the Unity Editor, which connects to port {self.port}", flush=True)
@@ -147,7 +88,7 @@ class Player:
                     self._link,
                     seed=seed,
                     side_channels=list(side_channels),
-                    num_areas=options.num_areas,
+                    num_areas=args.num_areas,
                 )
         except BaseException:
             self.close()
@@ -169,9 +110,9 @@ class Player:
             return f"the Unity Editor, port {self.port}"
         return "\n".join(
             (
-                f"{self.options.file}, process {self.pid}, port {self.port}",
+                f"{self.file}, process {self.pid}, port {self.port}",
                 f"arguments: {shlex.join(self._process.arguments)}",
-                *([f"log: {self._process.log}"] if self.options.log_dir is not None else []),
+                *([f"log: {self._process.log}"] if self._request.pool.log is not None else []),
             )
         )
 
@@ -187,14 +128,11 @@ class Player:
             self._process.end()
         self._link.close()
 
-    @property
-    def _stem(self) -> str:
-        return f"{self.options.label}-{self.options.index}"
-
     def _arguments(self, log: Path) -> list[str]:
-        graphics = ["-nographics", "-batchmode"] if self.options.no_graphics else []
-        link = ["--mlagents-port", str(self.port), "-logFile", str(log), "--scene", self.options.env_name]
-        return [*graphics, *link, *build_arguments(self.options.env_args)]
+        graphics = ["-nographics", "-batchmode"] if self._no_graphics else []
+        link = ["--mlagents-port", str(self.port), "-logFile", str(log)]
+        scene = ["--scene", self._request.env_name]
+        return [*graphics, *link, *scene, *build_arguments(self._request.env_args)]
 
     def _loss(self) -> LinkError | None:
         """Return the end of its process as an error; None while it runs."""
@@ -277,9 +215,9 @@ class Player:
         if self._process is None:
             return "see the console of the editor, then start again"
         advice = "see the end of its log"
-        if self.options.log_dir is not None:
+        if self._request.pool.log is not None:
             advice = f"read {self._process.log} and {self._process.output}"
-        blind = self.options.no_graphics and (self._has_images() or _graphical(log))
+        blind = self._no_graphics and (self._has_images() or _graphical(log))
         if blind and kind in ("ended", "hangs"):
             return (
                 "cameras need graphics: set base_config.unity_args.no_graphics: false, on a machine without "

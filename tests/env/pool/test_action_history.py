@@ -16,7 +16,8 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Trace, VecEnv
 from algorithm.env.pool import action_history as history
 from algorithm.env.pool.action_history import ActionHistory
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from tests.toys_vector import diary_seed
 
 SEEDS = episode_seeds(5, "train")

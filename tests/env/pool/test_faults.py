@@ -18,7 +18,8 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.env.single import as_bool, as_number
 from tests.toys_vector import diary_seed
 
@@ -232,7 +233,8 @@ SCRIPT = """
 import sys, time
 import numpy as np
 import algorithm.env.pool.watchdog as w
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 if __name__ == "__main__":
     w._SLACK = {slack}
     env = make_vec_env("GYM", "tests.toys_faults:Faulty-v0",

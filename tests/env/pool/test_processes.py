@@ -22,7 +22,8 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool import watchdog, worker
 from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.pool.watchdog import ActiveTime
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults
 from algorithm.train.signals import StoppedError, StopRequest
 
@@ -93,7 +94,8 @@ def test_where_nothing_stood_still_a_call_is_as_old_as_the_clock_says(monkeypatc
 
 HANGS = """
 import numpy as np
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 if __name__ == "__main__":
     args = {{"hangs": 1, "mark": {mark!r}}}
     env = make_vec_env("GYM", "tests.toys_processes:Slow-v0", env_args=args,
@@ -115,7 +117,8 @@ def test_a_hang_ends_the_process_where_nobody_can_be_told(tmp_path):
 
 MAIN = """
 import sys, time
-from algorithm.env.registry import PoolOptions, make_vec_env
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 if __name__ == "__main__":
     env = make_vec_env("GYM", "tests.toys_processes:Housed-v0", env_args={{"pids": {pids!r}, "ends": False}},
         pool=PoolOptions(workers=1), seed_of=lambda index, episode: 0)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.env.unity import seat as seat_module
-from algorithm.env.unity.player import PlayerError, PlayerOptions
+from algorithm.env.request import EnvRequest
+from algorithm.env.unity import slot as slot_module
+from algorithm.env.unity.player import PlayerError
 from algorithm.env.unity.spaces import AgentStates, UnityBehaviour
 
 Ask = tuple[int, float, float]
@@ -96,7 +97,7 @@ class ScriptedPlayer:
 
 
 class Stage:
-    """The players of a test, by seat and in the order of their starts.
+    """The players of a test, by index and in the order of their starts.
 
     ``seeds`` and ``channels`` are what each was started with, in that order.
     """
@@ -106,28 +107,30 @@ class Stage:
         self.players: list[ScriptedPlayer] = []
         self.seeds: list[int] = []
         self.channels: list[Sequence[Any]] = []
-        monkeypatch.setattr(seat_module, "open_player", self._open)
+        monkeypatch.setattr(slot_module, "Player", self._open)
 
     def add(
         self,
         *script: Told | Exception,
         specs: Sequence[UnityBehaviour] = (),
-        seat: int = 0,
+        index: int = 0,
         starts: bool = True,
     ) -> None:
         """Add a start of a player; without ``starts`` it fails with the only entry of the script."""
         if not starts:
             assert isinstance(script[0], Exception)
-            self._starts.setdefault(seat, []).append(script[0])
+            self._starts.setdefault(index, []).append(script[0])
             return
         player = ScriptedPlayer(script, {spec.name: spec for spec in specs or (behaviour(),)})
-        self._starts.setdefault(seat, []).append(player)
+        self._starts.setdefault(index, []).append(player)
         self.players.append(player)
 
-    def _open(self, options: PlayerOptions, *, seed: int, side_channels: Sequence[Any]) -> ScriptedPlayer:
+    def _open(
+        self, request: EnvRequest, *, index: int, no_graphics: bool, seed: int, side_channels: Sequence[Any]
+    ) -> ScriptedPlayer:
         self.seeds.append(seed)
         self.channels.append(side_channels)
-        started = self._starts[options.index].pop(0)
+        started = self._starts[index].pop(0)
         if isinstance(started, Exception):
             raise started
         return started

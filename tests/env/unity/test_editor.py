@@ -6,11 +6,11 @@ A task of Gymnasium stands in for the scene: all that is looked at lies outside 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from algorithm.env import registry
+from algorithm.env.gym import GymRecipe
+from algorithm.env.unity import vec
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.experience.collector import LocalCollector
 from main import main
@@ -30,11 +30,12 @@ def made(tmp_path, monkeypatch):
     """The numbers of environments that were made, in their order."""
     made = []
 
-    def adapter(request, make_pool):
+    def make(request):
         made.append(request.n)
-        return registry._gym(replace(request, env_type="GYM", env_args={}), make_pool)
+        recipe = GymRecipe(env_id=request.env_name, env_args={})
+        return request.pool.make(recipe, n=request.n, seed_of=request.seed_of)
 
-    monkeypatch.setitem(registry._ADAPTERS, "UNITY", adapter)
+    monkeypatch.setattr(vec, "UnityVecEnv", make)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(TASK)

@@ -15,29 +15,38 @@ import pytest
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.config import BuildPath, UnityArgs
 from algorithm.env.pool import worker
+from algorithm.env.request import EnvRequest, PoolOptions, UnityOptions
 from algorithm.env.unity import build
+from algorithm.env.unity import player as player_module
 from algorithm.env.unity.build import build_arguments, find_build
 from algorithm.env.unity.player import (
     EDITOR_PORT,
     EditorStoppedError,
+    Player,
     PlayerError,
-    PlayerOptions,
-    open_player,
-    player_options,
 )
 from tests.env.unity.test_link import free_port
 from tests.unity_player import ROOT, make_build
 
+SEEDS = lambda index, start: 1  # noqa: E731
 OPEN_S = 20.0  # for a Python interpreter on a loaded machine to start and to import gRPC
 
 
-def options_for(folder, *words, **options):
-    options = {"timeout": OPEN_S, "log_dir": folder / "players", "env_name": "continuous"} | options
-    return PlayerOptions(file=make_build(folder, *words), port=options.pop("port", free_port()), **options)
+def opened(folder, *words, env_args=None, env_name="continuous", timeout=OPEN_S, **options):
+    """Open a player of a build in a folder, whose output lies there, too."""
+    args = UnityArgs(build_path=paths(make_build(folder, *words)), port=options.pop("port", free_port()))
+    pool = PoolOptions(timeout=timeout, log=folder / "players", unity=UnityOptions(args=args))
+    request = EnvRequest(env_name=env_name, env_args=env_args or {}, seed_of=SEEDS, pool=pool)
+    return player_of(request, **options)
 
 
-def opened(folder, *words, seed=3, **options):
-    return open_player(options_for(folder, *words, **options), seed=seed, side_channels=[])
+def player_of(request, index=0, seed=3, no_graphics=True):
+    return Player(request, index=index, no_graphics=no_graphics, seed=seed, side_channels=[])
+
+
+def editor_request(port, timeout=OPEN_S):
+    unity = UnityOptions(args=UnityArgs(editor=True, fixed_port=True, port=port))
+    return EnvRequest(env_name="x", seed_of=SEEDS, pool=PoolOptions(timeout=timeout, unity=unity))
 
 
 def gone_within(pids, seconds):
@@ -57,7 +66,7 @@ def is_alive(pid):
 
 
 def test_a_build_is_started_stepped_and_ended(tmp_path):
-    player = opened(tmp_path, env_args={"agents": 2, "offsets": True}, num_areas=1)
+    player = opened(tmp_path, env_args={"agents": 2, "offsets": True})
     pid = player.pid
     try:
         player.env.reset()
@@ -153,11 +162,8 @@ def test_a_file_that_is_no_program_says_so(tmp_path):
     file.write_bytes(b"\x7fELF of another processor")
     file.chmod(0o755)
     with pytest.raises(PlayerError, match="ended before it connected") as error:
-        open_player(
-            PlayerOptions(file=file, env_name="x", port=free_port(), log_dir=tmp_path / "players"),
-            seed=0,
-            side_channels=[],
-        )
+        unity = UnityOptions(args=UnityArgs(build_path=paths(file), port=free_port()))
+        player_of(EnvRequest(env_name="x", seed_of=SEEDS, pool=PoolOptions(unity=unity)))
     assert "cannot be started: Exec format error" in error.value.why
 
 
@@ -231,12 +237,15 @@ def test_two_players_get_two_ports_and_step_side_by_side(tmp_path):
 TRAINER = """
 import os, sys, threading
 from pathlib import Path
-from algorithm.env.unity.player import PlayerOptions, open_player
+from tests.env.unity import test_player
+from tests.env.unity.test_player import *
 file, log, port = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-options = PlayerOptions(file=file, env_name="continuous", port=port, log_dir=log, timeout=30)
+args = UnityArgs(build_path=paths(file), port=port)
+pool = PoolOptions(timeout=30, log=log, unity=UnityOptions(args=args))
+request = EnvRequest(env_name="continuous", seed_of=SEEDS, pool=pool)
 found = []
 # Opened by a thread that is gone afterwards, as after a restart.
-opener = threading.Thread(target=lambda: found.append(open_player(options, seed=1, side_channels=[])))
+opener = threading.Thread(target=lambda: found.append(player_of(request)))
 opener.start(); opener.join()
 (player,) = found
 player.env.reset()
@@ -283,10 +292,9 @@ def editor(port, *words):
 
 def test_an_editor_has_no_process_and_is_left_alone(capsys):
     port = free_port()
-    options = PlayerOptions(file=None, env_name="x", port=port, port_fixed=True, timeout=OPEN_S)
     process = editor(port, "--fault", "quit@step:5")
     try:
-        player = open_player(options, seed=1, side_channels=[])
+        player = player_of(editor_request(port))
         assert player.pid is None and player.describe() == f"the Unity Editor, port {port}"
         assert capsys.readouterr().out == f"press Play in the Unity Editor, which connects to port {port}\n"
         with pytest.raises(EditorStoppedError, match="the Unity Editor has stopped playing"):
@@ -300,9 +308,8 @@ def test_an_editor_has_no_process_and_is_left_alone(capsys):
 
 
 def test_an_editor_that_is_never_started_is_reported():
-    options = PlayerOptions(file=None, env_name="x", port=free_port(), port_fixed=True, timeout=0.5)
     with pytest.raises(EnvError, match="the Unity Editor has not connected") as error:
-        open_player(options, seed=1, side_channels=[])
+        player_of(editor_request(free_port(), timeout=0.5))
     assert "press Play" in error.value.fix
 
 
@@ -332,14 +339,19 @@ def test_a_long_run_keeps_nothing_of_its_former_players(tmp_path):
         ({"editor": True, "port": 6000, "fixed_port": True}, 6000, True),
     ],
 )
-def test_the_configuration_of_a_player(keys, port, fixed, tmp_path):
-    args = UnityArgs(build_path=paths("Player"), **keys)
-    file = make_build(tmp_path)
-    common = {"folder": tmp_path, "timeout": 9, "log_dir": None, "label": "train", "index": 1}
-    options = player_options(args, "x", {"a": 1}, **common)
-    assert (options.port, options.port_fixed) == (port, fixed)
-    assert options.file == (None if args.editor else file)
-    assert options.no_graphics and not player_options(args, "x", {}, graphics=True, **common).no_graphics
+def test_the_port_of_a_player(keys, port, fixed, tmp_path, monkeypatch):
+    asked = []
+
+    def link(port, *, fixed, **_):
+        asked.append((port, fixed))
+        raise KeyError
+
+    monkeypatch.setattr(player_module, "PlayerLink", link)
+    make_build(tmp_path)
+    pool = PoolOptions(unity=UnityOptions(args=UnityArgs(build_path=paths("Player"), **keys)))
+    with pytest.raises(KeyError):
+        player_of(EnvRequest(env_name="x", seed_of=SEEDS, folder=tmp_path, pool=pool))
+    assert asked == [(port, fixed)]
 
 
 def test_arguments_of_a_build():

@@ -88,7 +88,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.Capture
         (["-o", "eval_config.video=true"], "hands out no pictures"),
         (["-o", "reset_config={gravity: {unifrom: [1, 2]}}"], "no sampler 'unifrom'"),
         (["-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
-        (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=1"], "'Absent'"),
+        (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=3"], "'Absent'"),
     ):
         try:
             code = main([*WORDS, *words])

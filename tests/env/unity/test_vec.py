@@ -14,9 +14,9 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
-from algorithm.env.pool.restart_budget import RestartBudget
+from algorithm.env.request import EnvRequest, PoolOptions, UnityOptions
 from algorithm.env.unity.player import PlayerEnd, PlayerError
-from algorithm.env.unity.seat import AgentNumbers, UnityOptions
+from algorithm.env.unity.seat import AgentNumbers
 from algorithm.env.unity.vec import UnityVecEnv
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDumps
@@ -52,18 +52,9 @@ class Env(UnityVecEnv):
 
     def __init__(self, n: int = 1, restarts: int = 3, timeout: float = 5.0, **options: Any) -> None:
         self.faults: list[Fault] = []
-        super().__init__(
-            "scene",
-            {},
-            n=n,
-            options=UnityOptions(args=UnityArgs(editor=True), **options),
-            parameters=None,
-            seed_of=episode_seeds(1, "train"),
-            folder=None,
-            log=None,
-            timeout=timeout,
-            budget=RestartBudget(restarts, self.faults.append),
-        )
+        unity = UnityOptions(args=UnityArgs(editor=True), **options)
+        pool = PoolOptions(timeout=timeout, restarts=restarts, on_fault=self.faults.append, unity=unity)
+        super().__init__(EnvRequest(env_name="scene", n=n, seed_of=episode_seeds(1, "train"), pool=pool))
 
     def act(self, *values: float, name: str = "Ball", **others: Sequence[float]) -> StepResult:
         """Step with an action for each row of ``name``, by its value; returns the result of ``name``."""
@@ -155,7 +146,7 @@ def test_an_end_without_a_question_is_passed_over(stage: Stage) -> None:
 def test_players_are_stepped_together_in_a_fixed_order(stage: Stage) -> None:
     for k in range(2):
         start = ball([(0, k, 0)])
-        stage.add(start, start, ball([(0, 10 + k, k)]), ball([(0, 20 + k, 0)]), seat=k)
+        stage.add(start, start, ball([(0, 10 + k, k)]), ball([(0, 20 + k, 0)]), index=k)
     env = Env(n=2)
     env.reset()
     assert told(env.act(0.1, 0.2)) == [(0, 10, 0, False, False), (1, 11, 1, False, False)]
@@ -168,7 +159,7 @@ def test_players_are_stepped_together_in_a_fixed_order(stage: Stage) -> None:
 def test_a_reset_is_one_of_a_whole_player(stage: Stage) -> None:
     for k in range(2):
         start = ball([(0, k, 0), (1, k, 0)])
-        stage.add(start, start, ball([(1, 5, 0)]), ball([(1, 6, 0)]), ball([]), seat=k)
+        stage.add(start, start, ball([(1, 5, 0)]), ball([(1, 6, 0)]), ball([]), index=k)
     env = Env(n=2)
     env.reset()
     env.act(0, 0, 0, 0)  # 0 and 2 wait
@@ -353,8 +344,8 @@ def test_a_resumed_run_ends_all_saved_episodes(stage: Stage) -> None:
 def test_the_players_of_agents_are_named_by_their_own_numbers(stage: Stage) -> None:
     both = ball([(0, 1, 0), (1, 2, 0)])
     for _ in range(2):
-        for seat in range(2):
-            stage.add(both, both, seat=seat)
+        for index in range(2):
+            stage.add(both, both, index=index)
     saved = _collector(Env(2), Closed(), num_envs=2)
     (line,) = _collector(env := Env(2), Closed(), num_envs=2).load_state(saved.state())
     assert line == "environments 0, 1: a player cannot be set back; their open episodes end as truncated"

@@ -2,75 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from algorithm.core.data import Float
-from algorithm.env.base import EpisodeSeed
-from algorithm.env.config import UnityArgs
-from algorithm.env.rules import EnvParameter
-from algorithm.env.unity.channels import PlayerChannels, Statistics
-from algorithm.env.unity.player import Player, PlayerOptions, open_player
+from algorithm.env.request import EnvRequest
+from algorithm.env.rules import read_parameters
+from algorithm.env.unity.channels import PlayerChannels, Statistics, load_channels
+from algorithm.env.unity.player import Player
 from algorithm.env.unity.spaces import AgentStates, UnityBehaviour
 
 PlayerMessage = Mapping[str, tuple[AgentStates, AgentStates]]
 """Unity's name of a behaviour -> its agents that ask for a decision, and those that end."""
 
 AgentKey = tuple[int, str, int]
-"""Seat, Unity's name of the behaviour, Unity's id of the agent."""
+"""Index of the player, Unity's name of the behaviour, Unity's id of the agent."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnityOptions:
-    """Settings of Unity players besides those of every environment.
-
-    args:       ``base_config.unity_args``
-    behaviours: those that ``ma_config`` names, which are waited for at the start
-    purpose:    name of the players' files
-    watched:    a person watches: real time, a large window, graphics
-    since:      number of the first start of each player; another one, and other seeds, in a resumed run
-    """
-
-    args: UnityArgs = field(default_factory=UnityArgs)
-    behaviours: tuple[str, ...] = ()
-    purpose: str = "player"
-    watched: bool = False
-    since: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlayerSetup:
-    """Everything that a player is told.
-
-    channels: classes of ``unity_args.side_channels``
-    seed_of:  (seat, number of the start) -> seed
-    """
-
-    unity: UnityOptions
-    parameters: Mapping[str, EnvParameter]
-    channels: Sequence[type[Any]]
-    seed_of: EpisodeSeed
-
-
-class Seat:
+class PlayerSlot:
     """The player at one index, its replacements, and its agents.
 
     ``start``, ``reset`` and ``step`` may run in a thread of their own.
 
-    agents: number of every agent with an open question, by its key
-    muted:  agents whose episodes go on in Unity and are not seen here
-    asked:  Unity's ids of the agents in the last message that wait for an action, in its order
+    agents:   number of every agent with an open question, by its key
+    ignored:  agents whose episodes go on in Unity and are not seen here
+    asked:    Unity's ids of the agents in the last message that wait for an action, in its order
     compared: number of the player's behaviours whose spaces have been compared
+    no_graphics: the next player is started without a window
     """
 
-    def __init__(self, index: int, options: PlayerOptions, setup: PlayerSetup) -> None:
-        self.index, self._options, self._setup = index, options, setup
+    def __init__(self, index: int, request: EnvRequest) -> None:
+        self.index = index
+        self._request = request
+        self._unity = request.pool.unity
+        self._parameters = read_parameters(request.options)
+        self._own_channels = load_channels(self._unity.args.side_channels, request.folder)
+        self.no_graphics = self._unity.args.no_graphics is not False and not self._unity.watched
         self.statistics = Statistics()
         self.agents: dict[AgentKey, int] = {}
-        self.muted: set[AgentKey] = set()
+        self.ignored: set[AgentKey] = set()
         self.asked: dict[str, list[int]] = {}
         self.steps = 0  # of this player
         self.compared = 0
@@ -93,7 +64,7 @@ class Seat:
     @property
     def seed(self) -> int:
         """Seed of the last start."""
-        return self._setup.seed_of(self.index, self._setup.unity.since + self._starts - 1)
+        return self._request.seed_of(self.index, self._unity.since + self._starts - 1)
 
     @property
     def place(self) -> str:
@@ -101,25 +72,30 @@ class Seat:
         return f"player {self.index}, start {self._starts}, seed {self.seed}, step {self.steps}"
 
     def start(self) -> None:
-        """Start a player, after the end of any other. Raises what ``open_player`` raises."""
+        """Start a player, after the end of any other. Raises as :class:`Player`."""
         self.close()
         self._starts += 1
         self.steps = self.compared = 0
-        setup = self._setup
         self._channels = PlayerChannels(
-            setup.unity.args,
-            watched=setup.unity.watched,
-            parameters=setup.parameters,
-            own=setup.channels,
+            self._unity.args,
+            watched=self._unity.watched,
+            parameters=self._parameters,
+            own=self._own_channels,
             seed=self.seed,
             statistics=self.statistics,
         )
-        self._player = open_player(self._options, seed=self.seed, side_channels=self._channels.all)
+        self._player = Player(
+            self._request,
+            index=self.index,
+            no_graphics=self.no_graphics,
+            seed=self.seed,
+            side_channels=self._channels.all,
+        )
 
     def reset(self) -> PlayerMessage:
         """Begin all episodes anew. Raises PlayerError."""
         assert self._channels is not None, "started before"
-        self.muted.clear()
+        self.ignored.clear()
         self._channels.before_reset()
         self.player.env.reset()
         return self._message()
@@ -142,10 +118,6 @@ class Seat:
         asking, _ = self.player.env.get_steps(name)
         flat, _, _ = self.behaviours[name].spec.action.random(rng, asking.action_mask)
         return flat
-
-    def draw(self) -> None:
-        """Give graphics to all players from the next one on."""
-        self._options = replace(self._options, no_graphics=False)
 
     def close(self) -> None:
         """End the player, within five seconds."""

@@ -1,0 +1,64 @@
+"""Kinds of environments: the offer of each, known before any simulator is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from algorithm.core.plugins import Group, Plugin, find
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvKind:
+    """A kind of environments: its name, what makes them, and what they offer.
+
+    maker:      ``module:attribute``: a subclass of :class:`~algorithm.env.gym.GymRecipe`, or a function of an
+                :class:`~algorithm.env.request.EnvRequest` that returns a :class:`~algorithm.env.base.VecEnv`
+    gymnasium:  single Gymnasium environments, named by an id: with wrappers, workers and the Python API
+    films:      they hand out pictures
+    repeats:    an episode can begin again from its seed
+    registered: their ids are those of Gymnasium's registry, with reward thresholds and vector classes
+    player:     each is a program of its own with ports, or an editor, of which there is only one
+    parameters: ``reset_config`` holds numbers and samplers, and not the options of ``reset``
+    """
+
+    name: str
+    maker: str
+    gymnasium: bool = True
+    films: bool = True
+    repeats: bool = True
+    registered: bool = False
+    player: bool = False
+    parameters: bool = False
+
+
+UNITY = EnvKind(
+    name="UNITY",
+    maker="algorithm.env.unity.vec:UnityVecEnv",
+    gymnasium=False,
+    films=False,
+    repeats=False,
+    player=True,
+    parameters=True,
+)
+GYM = EnvKind(name="GYM", maker="algorithm.env.gym:GymRecipe", registered=True)
+DM_CONTROL = EnvKind(name="DM_CONTROL", maker="algorithm.env.dmc:DmControlRecipe")
+
+KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in (UNITY, GYM, DM_CONTROL)}
+"""``base_config.env_type`` → built-in kind; for those of other packages see :func:`kind_of`."""
+
+ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", own=tuple(KINDS))
+
+
+def kind_of(name: str) -> EnvKind:
+    """Return the kind of a name; nothing of a plug-in is imported, and what it cannot do is refused later.
+
+    Raises UsageError for a name that nobody has, or several packages.
+    """
+    plugin = find(ENVS, name)
+    return KINDS[name] if plugin is None else EnvKind(name=name, maker=plugin.value)
+
+
+def plugin_of(kind: EnvKind) -> Plugin:
+    """Return what a kind is loaded from. Raises UsageError as :func:`kind_of`."""
+    return find(ENVS, kind.name) or Plugin(ENVS, kind.name, kind.maker)
