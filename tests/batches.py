@@ -183,7 +183,7 @@ def weights(sac: Sac) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def learning_target(sac: Sac, batch: SequenceBatch) -> LearningTarget:
     """Target of the critics for a batch, by the networks as they are."""
-    return sac.critics._evaluate(sac._encode(batch), sac._draw_ahead(batch), sac.critics._apart)[1]
+    return sac.critics._evaluate(sac.encode(batch), sac._draw_ahead(batch), sac.critics._apart)[1]
 
 
 def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
@@ -193,7 +193,7 @@ def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
 
 def update_policy(sac: Sac, batch: SequenceBatch) -> None:
     """Take the policy's part of an update alone."""
-    ctx = sac._encode(batch)
+    ctx = sac.encode(batch)
     sac._update_policy(ctx, ctx.state[:, ctx.learned].detach(), sac._draw_now(batch), sac._by)
 
 

@@ -99,7 +99,7 @@ def with_garbage(batch: SequenceBatch) -> SequenceBatch:
 
 def context(sac: Sac, batch: SequenceBatch) -> Context:
     """What an update's parts see of the batch."""
-    return sac._encode(batch)
+    return sac.encode(batch)
 
 
 def only_extension(sac: Sac) -> Extension:

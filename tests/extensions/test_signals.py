@@ -63,7 +63,7 @@ def only_gail(sac: Sac) -> Gail:
 
 
 def context(sac: Sac, batch: SequenceBatch):
-    return sac._encode(batch)
+    return sac.encode(batch)
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.25, 3.0])

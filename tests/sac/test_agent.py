@@ -225,7 +225,7 @@ def test_statistics_count_every_stored_observation_once():
     np.testing.assert_allclose(normaliser.mean.numpy(), stored.mean(0), rtol=1e-6)
     np.testing.assert_allclose(normaliser.scale.numpy(), 1 / stored.std(0), rtol=1e-4)
     batch = agent.replay.sample()
-    seen = agent.learner._encode(batch).obs["obs"]
+    seen = agent.learner.encode(batch).obs["obs"]
     expected = ((batch.obs["obs"].numpy() - stored.mean(0)) / stored.std(0)).clip(-5, 5)
     np.testing.assert_allclose(seen.numpy(), expected, atol=1e-4)
     count = normaliser.count.item()

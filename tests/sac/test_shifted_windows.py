@@ -56,7 +56,7 @@ class Seen:
         obs = {"image": RAMP.expand(SIZE, window + 1, 15, 15, 1)}
         carry = torch.zeros(SIZE, *self.sac.model.rep.stored_carry_shape)
         with self.sac.model.training_mode():
-            assert self.sac._encode(replace(batch, obs=obs, carry=carry)).state.shape[1] == window + 1
+            assert self.sac.encode(replace(batch, obs=obs, carry=carry)).state.shape[1] == window + 1
         return torch.cat(self.passes, 1)
 
 

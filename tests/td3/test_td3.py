@@ -63,7 +63,7 @@ def test_the_target_is_the_smaller_value_of_the_slow_networks():
     with torch.no_grad():
         for parameter in td3.model.policy.parameters():
             parameter.add_(1.0)  # which targets know nothing of
-    ctx = td3._encode(batch)
+    ctx = td3.encode(batch)
     state = ctx.target_following.flatten(0, 1)
     obs = {name: value[:, 1:].flatten(0, 1) for name, value in ctx.obs.items()}
     with torch.no_grad():

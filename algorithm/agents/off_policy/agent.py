@@ -26,10 +26,10 @@ from algorithm.agents.off_policy.description import (
     on_device_notices,
     update_cost,
 )
-from algorithm.agents.off_policy.initial_priority import OwnTdError
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.rules import EAGER_FIRST
+from algorithm.agents.off_policy.upkeep import OwnTdError, staleness_in
 from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
@@ -204,7 +204,9 @@ class OffPolicyAgent(Agent):
         """Return values of the replay and of the last updates. Waits for the device."""
         recent = self._recent.metrics(self.replay.next_id)
         if recent and self._keys.seq_encoder == "RNN":
-            recent |= self.learner.staleness_in(self.replay)
+            first = self._keys.burn_in_step
+            learned = slice(first, first + self._keys.learn_step)
+            recent |= staleness_in(self.replay, self.learner, learned)
         return {"replay/size": float(len(self.replay)), **recent}
 
     @override

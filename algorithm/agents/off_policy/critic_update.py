@@ -13,7 +13,7 @@ from typing_extensions import NotRequired, TypedDict
 from algorithm.actions.discrete import DiscretePolicy
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model, flatten_time
-from algorithm.agents.off_policy.passes import Joint, Passes, Separate
+from algorithm.agents.off_policy.passes import Passes, Separate, make_passes
 from algorithm.agents.off_policy.targets import Steps, make_target
 from algorithm.agents.off_policy.values import LearningTarget, Values
 from algorithm.agents.off_policy.variant import Heads
@@ -21,7 +21,7 @@ from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.distributions import HybridAction
-from algorithm.nn.layers.norm import BatchNorm, has_batch_norm
+from algorithm.nn.layers.norm import BatchNorm
 from algorithm.nn.learning.gradients import Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
@@ -83,25 +83,10 @@ class CriticUpdate:
         self.step = make_step([model.rep, model.q], weight_decay=config.weight_decay, first=first)
         self.joint = if_any(make_step, [one.joint for one in extensions])
         model.follow(self.step.flat if config.use_target_network else None)
-        self._return_target = make_target(
-            gamma=config.gamma,
-            n=config.n_step,
-            use_is=config.use_n_step_is,
-            trace_decay=config.v_lambda,
-            rho_max=config.v_rho,
-            c_max=config.v_c,
-        )
+        self._return_target = make_target(config)
         self._values = values
         self._apart = Separate(model)
-        self._passes: Passes = self._apart
-        if has_batch_norm(model.q.members[0]):
-            alike = config.seq_encoder is None and (config.n_step == 1 or not config.use_n_step_is)
-            self._passes = Joint(
-                model,
-                own_target=config.use_target_network,
-                all_rows_exist=alike,
-                unify=config.unit_weights,
-            )
+        self._passes = make_passes(model, config)
         norms = (
             layer for layer in model.q.members[0].modules() if isinstance(layer, nn.LayerNorm | BatchNorm)
         )

@@ -38,8 +38,7 @@ from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.process import graphs_round
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
-from algorithm.ops.shapes import masked_mean, valid_share
-from algorithm.replay.buffer import ReplayBuffer
+from algorithm.ops.shapes import valid_share
 
 
 class OffPolicyLearner(Learner):
@@ -83,13 +82,8 @@ class OffPolicyLearner(Learner):
         self.heads = heads.to(device)
         rate = config.learning_rate
         max_norm = config.max_grad_norm or math.inf
-        make_step = partial(
-            FlatAdam,
-            learning_rate=rate,
-            max_norm=max_norm,
-            skipped=self._skipped,
-            beta_1=config.adam_beta_1,
-        )
+        adam = partial(FlatAdam, skipped=self._skipped, beta_1=config.adam_beta_1)
+        make_step = partial(adam, learning_rate=rate, max_norm=max_norm)
         self._action_size = spec.action.continuous
         self._values = make_values(config, spec.action, device)
         self.critics = CriticUpdate(
@@ -170,7 +164,7 @@ class OffPolicyLearner(Learner):
 
     def _update(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
         """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
-        ctx = self._encode(batch)
+        ctx = self.encode(batch)
         critique = self.critics.update(ctx, noise.ahead, by)
         metrics = critique["metrics"]
         if noise.now is not None:
@@ -212,48 +206,11 @@ class OffPolicyLearner(Learner):
     def td_error(self, batch: SequenceBatch) -> Tensor:
         """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         batch = batch.to(self.device)
-        ctx = self._encode(batch)
+        ctx = self.encode(batch)
         td_error = self.critics.td_error(ctx, self._draw_ahead(batch))
         return sequence_priority(td_error, batch.valid[:, ctx.learned])
 
-    @torch.no_grad()
-    def staleness(self, batch: SequenceBatch, stored: Tensor) -> dict[str, Tensor]:
-        """Return the difference in values between the stored and the present carries of a recurrent memory.
-
-        That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'| by the mean of |Q|. The
-        state of Q is computed from the window's beginning, that of Q' from the carry stored with its token.
-        The result covers the first and the last learned position, where some window has that.
-
-        stored: [B, T, *C] the carries in the replay before each learned token
-        """
-        batch = batch.to(self.device)
-        ctx = self._encode(batch)
-        learned, valid = ctx.learned, batch.valid[:, ctx.learned]
-
-        def alone(x: Tensor) -> Tensor:  # every token a window of its own
-            return flatten_time(x[:, learned]).unsqueeze(1)
-
-        state, _ = self.model.rep(
-            {name: alone(value) for name, value in ctx.obs.items()},
-            alone(batch.prev_action),
-            flatten_time(stored.to(self.device)),
-            alone(batch.obs_valid),
-        )
-        now = ctx.q(ctx.state[:, learned])
-        then = ctx.q(state.view(*stored.shape[:2], -1))
-        scale = masked_mean(now.abs().mean(0).flatten(), valid.flatten()).clamp(min=1e-8)
-        difference = masked_mean((now - then).abs().mean(0).t(), valid.t()) / scale
-        ends = {"memory/delta_q_first": 0, "memory/delta_q_last": -1}
-        return {name: difference[at] for name, at in ends.items() if valid[:, at].any()}
-
-    def staleness_in(self, replay: ReplayBuffer) -> dict[str, float]:
-        """Return :meth:`staleness` over as many windows as a batch has, spread over the whole replay."""
-        batch = replay.windows(replay.spread(replay.batch_size))
-        learned = slice(self._burn_in, self._burn_in + self._learn)
-        stored = torch.from_numpy(replay.carries(batch.ids[:, learned].numpy()))
-        return {name: float(value) for name, value in self.staleness(batch, stored).items()}
-
-    def _encode(self, batch: SequenceBatch) -> Context:
+    def encode(self, batch: SequenceBatch) -> Context:
         """Encode a batch; its observations and rewards are on one scale, the same for all losses."""
         batch = replace(batch, reward=batch.reward * self.return_scale.scale)
         obs = self.model.normaliser(batch.obs)

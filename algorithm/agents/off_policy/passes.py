@@ -7,8 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model
-from algorithm.nn.layers.norm import BatchStatistics
+from algorithm.nn.layers.norm import BatchStatistics, has_batch_norm
 
 StateActions = tuple[Tensor, Tensor]
 """States [P, S] and continuous actions [P, A_c]."""
@@ -102,6 +103,14 @@ class Joint:
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
         """Move the running statistics."""
         return {"norm/shift": self._statistics.settle(usable, unify=self._unify)}
+
+
+def make_passes(model: Model, keys: OffPolicyConfig) -> Passes:
+    """Return one pass for critics with a batch norm, else two."""
+    if not has_batch_norm(model.q.members[0]):
+        return Separate(model)
+    alike = keys.seq_encoder is None and (keys.n_step == 1 or not keys.use_n_step_is)
+    return Joint(model, own_target=keys.use_target_network, all_rows_exist=alike, unify=keys.unit_weights)
 
 
 def halves(now_valid: Tensor, then_valid: Tensor) -> Tensor:

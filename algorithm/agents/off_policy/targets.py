@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.ops.returns import last_of_n, n_step_discount, one_step, soft_n_step, soft_vtrace
 from algorithm.ops.shapes import masked_mean
 
@@ -132,12 +133,10 @@ class VTraceTarget:
         return y, {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}
 
 
-def make_target(
-    *, gamma: float, n: int, use_is: bool, trace_decay: float, rho_max: float, c_max: float
-) -> ReturnTarget:
+def make_target(keys: OffPolicyConfig) -> ReturnTarget:
     """Return the target for these settings."""
-    if n == 1:
-        return OneStepTarget(gamma)
-    if not use_is:
-        return NStepTarget(gamma, n)
-    return VTraceTarget(gamma, n, trace_decay, rho_max, c_max)
+    if keys.n_step == 1:
+        return OneStepTarget(keys.gamma)
+    if not keys.use_n_step_is:
+        return NStepTarget(keys.gamma, keys.n_step)
+    return VTraceTarget(keys.gamma, keys.n_step, keys.v_lambda, keys.v_rho, keys.v_c)
