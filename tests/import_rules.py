@@ -215,7 +215,7 @@ def _is_fragment(name: str) -> bool:
 
 
 def circles(graph: Mapping[str, Collection[str]]) -> list[set[str]]:
-    """The sets of modules that import one another, directly or through each other. graph: module → imported."""
+    """The sets of modules that import one another, also by a detour. graph: module → imported."""
     left = {name: set(targets) - {name} for name, targets in graph.items()}
     while free := {name for name, targets in left.items() if not targets & left.keys()}:
         left = {name: targets for name, targets in left.items() if name not in free}

@@ -40,8 +40,8 @@ from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.names import MODELS
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
-from algorithm.train.build import RunInputs
 from algorithm.train.callbacks import Callback, OnStep, Training
+from algorithm.train.run import RunInputs
 
 Which = Literal["best", "latest"] | int
 """Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""

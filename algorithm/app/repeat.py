@@ -18,7 +18,6 @@ def train_repeatedly(
     options: TrainOptions,
     loaded: LoadedConfig,
     load: Callable[[int], LoadedConfig],
-    arguments: Sequence[str],
 ) -> int:
     """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
 
@@ -33,7 +32,7 @@ def train_repeatedly(
         RunDir.check_free(loaded.env_label, each, models=options.directory, argument=options.env)
     runs: list[Trained] = []
     for each, configured in zip(names, all_loaded, strict=True):
-        runs.append(train(options, configured, arguments, name=each))
+        runs.append(train(options, configured, name=each))
         if runs[-1].exit_code:
             break
     if len(runs) > 1:

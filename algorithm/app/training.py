@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,8 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import check_evaluations, set_up
-from algorithm.train.build import RunParts, RunInputs, build
+from algorithm.train.build import build
+from algorithm.train.run import RunInputs, RunParts
 from algorithm.train.run import run as train_parts
 from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start
@@ -57,15 +59,13 @@ class Trained:
     exit_code: int
 
 
-def inputs_of(
-    options: TrainOptions, loaded: LoadedConfig, run: RunDir, arguments: Sequence[str]
-) -> RunInputs:
-    """Return the inputs of a training that a command line asks for. arguments: its words."""
+def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunInputs:
+    """Return the inputs of a training that the command line of this process asks for."""
     return RunInputs(
         loaded=loaded,
         run=run,
         device=pick_device(options.device),
-        arguments=arguments,
+        arguments=sys.argv,
         flags=config_flags(options),
         evaluations=options.evaluations,
         networks=None if options.networks is None else Path(options.networks),
@@ -79,7 +79,6 @@ def inputs_of(
 def train(
     options: TrainOptions,
     loaded: LoadedConfig,
-    arguments: Sequence[str],
     *,
     name: str | None = None,
     runtime: type[Runtime] = LocalRuntime,
@@ -92,7 +91,7 @@ def train(
             fix="add --resume, --run or --eval N, or leave --ckpt out",
         )
     with new_run(loaded, name=name, models=options.directory, argument=options.env) as run:
-        inputs = inputs_of(options, loaded, run, arguments)
+        inputs = inputs_of(options, loaded, run)
         return run_training(inputs, runtime=runtime, screen=Screen.of(options, loaded))
 
 

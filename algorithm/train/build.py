@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-import torch
 
 from algorithm.agents.roles import Agent
 from algorithm.config.loader import LoadedConfig, dump_config, overlaid, plain_config
@@ -24,72 +22,18 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.provenance import made_with
-from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly, check_eval_spaces
-from algorithm.train.callbacks import Callback, Callbacks, Training, load_callbacks
+from algorithm.train.callbacks import Callbacks, Training, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.foreign import ForeignNetworks, begin_with_networks, load_foreign_replays, load_replays
 from algorithm.train.profile import TrainingProfile
-from algorithm.train.randomness import seed_globally
+from algorithm.train.run import RunInputs, RunParts
 from algorithm.train.runtime import LocalRuntime, Runtime
-from algorithm.train.signals import StopRequest
-from algorithm.train.state import Start, TrainState, fitting
+from algorithm.train.state import Start, TrainState, fitting, seed_globally
 from algorithm.train.trainer import Trainer
 from algorithm.train.user_code import env_file, nn_file, plugins_of
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunInputs:
-    """Everything that decides a training, as values.
-
-    run:         its folder
-    device:      of the networks
-    arguments:   the command line, for the manifest
-    flags:       dotted path → value of the changes to a resumed run that are no overrides
-    callbacks:   called behind those of the configuration
-    evaluations: of the run in all, after which it ends; None for no such end
-    networks:    folder of a checkpoint with the networks to begin with
-    task_nn:     a resumed run takes ``nn.py`` of its task, and not the copy in its folder
-    greedy:      agents act without sampling
-    render:      show the environment
-    profile:     write where the time goes
-    stop:        becomes true when the training is to end
-    """
-
-    loaded: LoadedConfig
-    run: RunDir
-    device: torch.device
-    arguments: Sequence[str] = ()
-    flags: Mapping[str, object] = field(default_factory=dict)
-    callbacks: Sequence[Callback] = ()
-    evaluations: int | None = None
-    networks: Path | None = None
-    task_nn: bool = False
-    greedy: bool = False
-    render: bool = False
-    profile: bool = False
-    stop: StopRequest = field(default_factory=StopRequest)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunParts:
-    """A training that is about to begin, and its lines for a person.
-
-    resumed: the checkpoint that it goes on from; None for a new run
-    notices: what does not go on exactly; of a new run, what it begins with
-    """
-
-    trainer: Trainer
-    training: TrainState
-    runtime: Runtime
-    saver: Checkpointer
-    faults: Faults
-    stop: StopRequest
-    render_modes: Sequence[str]
-    resumed: Start | None
-    notices: Sequence[str]
 
 
 def build(
@@ -127,14 +71,15 @@ def build(
     notices += _restored(inputs, training, start)
     render_modes = evaluator.env.render_modes if evaluator else ()
     _write_down(inputs, source.env.specs, networks, start, render_modes)
-    saver = _checkpointer(inputs, training, start, console, lock)
+    metrics = _metrics(inputs, start, console, stack)
+    saver = _checkpointer(inputs, training, start, metrics, lock)
     trainer = Trainer(
         training,
         loaded.config,
         evaluator=evaluator,
         saver=saver,
         console=console,
-        metrics=_metrics(inputs, start, console, stack),
+        metrics=metrics,
         stop=inputs.stop,
         callbacks=called,
         evaluations=inputs.evaluations,
@@ -146,7 +91,6 @@ def build(
         training=training,
         runtime=source,
         saver=saver,
-        faults=faults,
         stop=inputs.stop,
         render_modes=render_modes,
         resumed=start,
@@ -260,10 +204,10 @@ def _write_down(
 
 
 def _checkpointer(
-    inputs: RunInputs, training: TrainState, start: Start | None, console: Console, lock: RunLock
+    inputs: RunInputs, training: TrainState, start: Start | None, metrics: MetricsLogger, lock: RunLock
 ) -> Checkpointer:
     """Return the writer of checkpoints, from which agents that diverge go back to the last one."""
-    run, kept = inputs.run, inputs.loaded.config.checkpoint_config
+    run, kept, console = inputs.run, inputs.loaded.config.checkpoint_config, training.faults.console
     manager = CheckpointManager(
         run.checkpoints,
         run.replay,
@@ -277,7 +221,7 @@ def _checkpointer(
         manager.resume(start.saved.step)
     # Networks from elsewhere are in no checkpoint of this run yet.
     since = start.saved.step if start and inputs.networks else -1
-    saver = Checkpointer(manager, training, console, lock.check, since=since)
+    saver = Checkpointer(manager, training, console, metrics=metrics.state, check=lock.check, since=since)
     for name, agent in training.agents.items():
         agent.attach(restore=partial(saver.networks, name), report=training.faults)
     return saver

@@ -276,7 +276,6 @@ def test_a_task_that_is_no_name_is_refused(exported, tmp_path, env):
 
 
 def test_every_behaviour_goes_along(tmp_path, monkeypatch):
-    from algorithm.app import play
     from algorithm.app.cli.train import parse_args
     from algorithm.app.training import train
     from algorithm.config.loader import load_config
@@ -285,11 +284,10 @@ def test_every_behaviour_goes_along(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Assembly, "env", lambda *args, **options: TwoKinds())
-    monkeypatch.setattr(play, "make_env", lambda *args, **options: TwoKinds())
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
-    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded)
     folder = tmp_path / "models" / "task" / "a"
     built = build(RunDir("task", "a", folder, "./task"), "best", source="two.zip", warn=pytest.fail)
     Path("two.zip").write_bytes(built.data)

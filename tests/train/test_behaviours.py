@@ -103,7 +103,7 @@ def trained(tmp_path, monkeypatch):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
-    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded)
     return tmp_path / "models" / "task" / "a", loaded
 
 
@@ -146,7 +146,7 @@ def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):
     """From step 60 to 100, as straight to 100."""
     folder, _ = trained
     longer = ["./task", "--device=cpu", "--quiet", "-o", "base_config.max_step=100"]
-    assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task"), ["main.py"]) == 0
+    assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task")) == 0
     flags = {"base_config.name": "b", "base_config.max_step": 100}
-    train(parse_args(longer), load_config("./task", flags=flags, seed=1), ["main.py"])
+    train(parse_args(longer), load_config("./task", flags=flags, seed=1))
     assert what_must_agree(folder) == what_must_agree(folder.parent / "b")

@@ -21,6 +21,7 @@ from algorithm.runs import provenance
 from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train.checkpointer import Checkpointer
+from algorithm.train.reporter import Reporter
 from algorithm.train.runtime import LocalRuntime
 from algorithm.train.trainer import Trainer
 from tests.run.killing import what_must_agree
@@ -297,7 +298,7 @@ def test_only_an_evaluation_on_the_way_ends_a_run(task):
 
 
 @pytest.mark.fault("F02")
-@pytest.mark.parametrize("dies_in", ["save_best", "save_finally", "_outcome", "_evaluate"])
+@pytest.mark.parametrize("dies_in", ["save_best", "save_finally", "flush", "_evaluate"])
 def test_a_kill_beside_success_changes_nothing(task, monkeypatch, dies_in):
     """Before and after the last checkpoint, before the result is written; a signal while it evaluates."""
     flags = (*SOLVED, "--quiet", "-o", "sac_config.save_model_per_step=60")
@@ -310,7 +311,7 @@ def test_a_kill_beside_success_changes_nothing(task, monkeypatch, dies_in):
         evaluate(self)
 
     with monkeypatch.context() as patch:
-        owner = Checkpointer if dies_in.startswith("save") else Trainer
+        owner = {"save": Checkpointer, "flus": Reporter, "_eva": Trainer}[dies_in[:4]]
         patch.setattr(owner, dies_in, stopped if dies_in == "_evaluate" else _dies)
         if dies_in == "_evaluate":
             assert run(*flags) == 143 and result(task / "s")["ended"] == {"by": "signal", "why": "SIGTERM"}

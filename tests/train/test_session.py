@@ -20,7 +20,6 @@ from algorithm.evaluation import evaluator
 from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train import state as training
-from algorithm.train import trainer
 from tests.run.sessions import result, run, weights_hash
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -236,7 +235,7 @@ def test_evaluation_is_not_training_time(task, monkeypatch):
 def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
     """By a clock that the collector and the updates move; the first update is the one that compiles."""
     now, seen = [0.0], []
-    step, update, progress = LocalCollector.step, Sac.update, trainer.Trainer._progress
+    step, update = LocalCollector.step, Sac.update
 
     def slow_step(collector):
         now[0] += 1.0
@@ -247,13 +246,9 @@ def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
         now[0] += 1.0 if sac.updates else 5000.0
         return update(sac, batch)
 
-    def collect(own):
-        seen.append(progress(own))
-        return seen[-1]
-
     monkeypatch.setattr(LocalCollector, "step", slow_step)
     monkeypatch.setattr(Sac, "update", slow_update)
-    monkeypatch.setattr(trainer.Trainer, "_progress", collect)
+    monkeypatch.setattr(LineConsole, "progress", lambda console, progress: seen.append(progress))
     monkeypatch.setattr(LineConsole, "due", lambda console: True)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
     assert run("-n", "a", "-o", "eval_config.per_step=-1") == 0

@@ -34,9 +34,8 @@ from algorithm.runs.names import MODELS, expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly, check_eval_spaces, decided, set_up
 from algorithm.train.checkpointer import kept_replays
-from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import EnvInfo, local_collector
-from algorithm.train.state import TrainState
+from algorithm.train.state import TrainState, seed_globally
 
 SECONDS = 1.0
 """Time for measuring each part."""
