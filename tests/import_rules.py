@@ -47,7 +47,6 @@ ORDER = (
     "algorithm.app.summaries",
     "algorithm.app.training",
     "algorithm.app.resume",
-    "algorithm.app.repeat",
     "algorithm.app.sharing",
     "algorithm.app.scores",
     "algorithm.app.play",

@@ -33,8 +33,7 @@ from algorithm.env.observations import frame_stack
 from algorithm.env.registry import find_recipe
 from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
-from algorithm.evaluation.evaluator import eval_policies
-from algorithm.evaluation.length import cut_off_line, episode_limit
+from algorithm.evaluation.evaluator import cut_off_line, episode_limit, eval_policies
 from algorithm.experience.faults import Faults
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.names import MODELS

@@ -128,7 +128,7 @@ def _train(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
     say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
-        from algorithm.app.repeat import train_repeatedly
+        from algorithm.app.training import train_repeatedly
 
     return train_repeatedly(options, loaded, lambda seed: _load(options, seed))
 

@@ -28,8 +28,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import eval_loop, evaluate
-from algorithm.evaluation.evaluator import eval_policies
-from algorithm.evaluation.length import cut_off_line, episode_limit
+from algorithm.evaluation.evaluator import cut_off_line, episode_limit, eval_policies
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.experience.collector import Iteration
@@ -207,14 +206,15 @@ class _Playing:
     def _endless(self) -> Iterator[Episode]:
         base = self.loaded.config.base_config
         policies = eval_policies(self.agents, "playing", greedy=self.acting == "deterministic")
-        limit, num_envs = base.max_step_each_iter, base.n_envs
+        callback, limit = self.files.callback, base.max_step_each_iter
         with (
             _editor_as_signal(self.stop),
-            eval_loop(self.env, policies, self.files.callback, num_envs=num_envs, length_limit=limit) as loop,
+            eval_loop(self.env, policies, callback, num_envs=base.n_envs, length_limit=limit) as rollout,
         ):
-            iteration, iterations = Iteration(loop.rollout), 0
-            while not (self.stop or 0 < base.max_step <= loop.rollout.steps or iterations == base.max_iter):
-                episodes = loop.step()
+            iteration, iterations = Iteration(rollout), 0
+            while not (self.stop or 0 < base.max_step <= rollout.steps or iterations == base.max_iter):
+                episodes = rollout.step()
+                callback.step(episodes)
                 yield from episodes
                 iterations += iteration.ends(episodes)
 

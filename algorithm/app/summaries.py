@@ -22,7 +22,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, counted
 from algorithm.evaluation.evaluate import Performance
-from algorithm.evaluation.length import episode_limit
+from algorithm.evaluation.evaluator import episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir

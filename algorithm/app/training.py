@@ -12,11 +12,14 @@ from pathlib import Path
 from algorithm.agents.networks import pick_device
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import close_logging, open_console, setup_logging
+from algorithm.app.report.curves import plot_curve, read_series
+from algorithm.app.report.summary import repeat_rows, repeat_summary
 from algorithm.app.summaries import result_json, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.pool.monitor_process import monitor_process
+from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
@@ -186,3 +189,41 @@ def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
             console.message(text)
     if resumed and not parts.notices:
         console.message("resumed exactly: everything goes on as if it had never stopped")
+
+
+def train_repeatedly(
+    options: TrainOptions,
+    loaded: LoadedConfig,
+    load: Callable[[int], LoadedConfig],
+) -> int:
+    """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
+
+    loaded: the configuration of the first; load: that of another seed, with its own random draws.
+    All are loaded before the first run, so that edits meanwhile have no effect on them.
+    A signal ends the present run and those that would follow.
+    """
+    name = loaded.config.base_config.name
+    names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]
+    all_loaded = [loaded, *(load(loaded.seed + index) for index in range(1, options.repeat))]
+    for each in names:
+        RunDir.check_free(loaded.env_label, each, models=options.directory, argument=options.env)
+    runs: list[Trained] = []
+    for each, configured in zip(names, all_loaded, strict=True):
+        runs.append(train(options, configured, name=each))
+        if runs[-1].exit_code:
+            break
+    if len(runs) > 1:
+        _summarise(options, runs, loaded.env_label)
+    return runs[-1].exit_code
+
+
+def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> None:
+    first = runs[0].run
+    results = [trained.result for trained in runs]
+    write_json(first.path / "repeat.json", repeat_summary(results))
+    series = [read_series(trained.run.metrics_jsonl, trained.run.name) for trained in runs]
+    picture = first.plots / "repeat.png"
+    plot_curve(picture, series, title=f"{title}, {len(runs)} seeds")
+    with open_console(quiet=options.quiet) as console:
+        commands = [("picture", first.shown(picture)), ("numbers", first.shown(first.path / "repeat.json"))]
+        console.finish(repeat_rows(results), commands)

@@ -43,7 +43,7 @@ class HealthMonitor:
         """Return all summaries and reported rules, as strict JSON."""
         history = self._history
         return {
-            "told": sorted(self._reported),
+            "reported": sorted(self._reported),
             "rows": [{"step": row.step, "values": dict(row.values)} for row in history.rows],
             "largest_return": history.largest_return,
             "largest_reward": history.largest_reward,
@@ -52,15 +52,11 @@ class HealthMonitor:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state``. Raises ValueError for one that this class did not return."""
-        try:
-            history = History(self._history.random_until, self._history.reward_scale)
-            history.rows = deque((Summary(row["step"], dict(row["values"])) for row in state["rows"]), WINDOW)
-            history.largest_return = float(state["largest_return"])
-            history.largest_reward = float(state["largest_reward"])
-            history.longest_episode = float(state["longest_episode"])
-            history.random_returns = [float(value) for value in state["random_returns"]]
-            reported = {str(name) for name in state["told"]}
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"the watchdog's state is not one of this version: {error!r}") from error
-        self._history, self._reported = history, reported
+        """Continue from what :meth:`state` returned."""
+        history = History(self._history.random_until, self._history.reward_scale)
+        history.rows = deque((Summary(row["step"], dict(row["values"])) for row in state["rows"]), WINDOW)
+        history.largest_return = float(state["largest_return"])
+        history.largest_reward = float(state["largest_reward"])
+        history.longest_episode = float(state["longest_episode"])
+        history.random_returns = [float(value) for value in state["random_returns"]]
+        self._history, self._reported = history, set(state["reported"])

@@ -13,9 +13,9 @@ from algorithm.core.data import Segment
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation import evaluate as module
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback, ProgressLines
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import Performance, evaluate
-from algorithm.evaluation.length import cut_off_line, episode_limit
+from algorithm.evaluation.evaluator import cut_off_line, episode_limit
 from algorithm.experience.collector import LocalCollector
 from tests.experience.test_changing_agents import transition
 from tests.toys_agents import Attentive, Both, Guests, random_script, tale
@@ -23,7 +23,7 @@ from tests.toys_agents import Attentive, Both, Guests, random_script, tale
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 
 
-class Noting(NullCallback):
+class Noting(EvalCallback):
     """Writes down what it is told, with a name before it."""
 
     def __init__(self, told: list[Any], name: str = "", *, fails: bool = False) -> None:
@@ -41,7 +41,7 @@ class Noting(NullCallback):
             raise OSError("cannot end")
 
 
-class Storing(NullCallback):
+class Storing(EvalCallback):
     """Keeps every transition of every agent."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import algorithm.app.repeat as repeat
+import algorithm.app.training as training
 from tests.run.sessions import result, run
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_a_replay_that_can_never_hold_a_batch_is_refused(task, capsys):
 
 def test_repeated_runs_are_loaded_before_the_first(task, monkeypatch):
     """Somebody edits the configuration while the first run trains."""
-    train = repeat.train
+    train = training.train
 
     def train_and_edit(*args, **options):
         trained = train(*args, **options)
@@ -79,7 +79,7 @@ def test_repeated_runs_are_loaded_before_the_first(task, monkeypatch):
         config.write_text(config.read_text().replace("max_step: 260", "max_step: 130"))
         return trained
 
-    monkeypatch.setattr(repeat, "train", train_and_edit)
+    monkeypatch.setattr(training, "train", train_and_edit)
     assert run("-n", "a", "--quiet", "--repeat", "2") == 0
     assert [result(task / name)["steps"] for name in ("a", "a_2")] == [260, 260]
 

@@ -397,12 +397,6 @@ def test_a_resumed_run_goes_on_and_repeats_nothing(cut):
     assert before.state() != after.state()
 
 
-@pytest.mark.parametrize("state", [{}, {"told": [], "rows": 3}, {"told": [], "rows": [{"step": 1}]}])
-def test_a_foreign_state_is_refused(state):
-    with pytest.raises(ValueError, match="not one of this version"):
-        monitor(config()).load_state(state)
-
-
 def test_two_troubles_are_two_lines():
     both = {"time/replay_ratio": 0.1, "loss/q": math.nan}
     assert len(watch(monitor(config()), summaries(**both))) == 2

@@ -17,7 +17,7 @@ from algorithm.config.schema import Config
 from algorithm.core.data import StepBatch
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.evaluate import EvalPolicy
-from algorithm.evaluation.length import episode_limit
+from algorithm.evaluation.evaluator import episode_limit
 from algorithm.experience.collector import LocalCollector
 from algorithm.runs.checkpoints.manager import Replays
 
