@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from algorithm.agents.roles import Episode, Policy, SamplingPolicy
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.errors import EnvError
@@ -155,6 +157,7 @@ class _FirstEpisodes:
         self.open: dict[int, int] = {}
         self.cut_off = 0
 
+    @override
     def __str__(self) -> str:
         return f"{self._behaviour!r} ({len(self.first)} of {self._n})"
 

@@ -106,14 +106,6 @@ def test_a_file_is_no_folder_of_runs(task, tmp_path, capsys, arguments):
         assert left.value.code == 2 and "it is empty" in capsys.readouterr().err
 
 
-def test_no_window_is_offered_where_there_is_no_display(task, capsys, monkeypatch):
-    monkeypatch.setattr("algorithm.app.summaries.has_display", lambda: False)
-    task(PICTURES)
-    assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
-    commands = shown(capsys)
-    assert "film" in commands and "watch" not in commands
-
-
 COMMANDS = [
     ("go on", "python main.py gym/pendulum -n 20260101000000 --resume --max_step=20000"),
     ("report", "a.html"),
@@ -203,16 +195,18 @@ def test_in_a_terminal_each_command_is_a_line_of_its_own(task, tmp_path, width):
     assert any(line.endswith(f"tensorboard --logdir models/task/{name}/log") for line in lines)
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_window_that_nobody_can_see_is_told(task, capsys, monkeypatch, there):
+def test_a_window_that_nobody_can_see_is_told_and_not_offered(task, capsys, monkeypatch):
+    monkeypatch.setattr("algorithm.app.summaries.has_display", lambda: False)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     task("CartPole-v1")
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
-    monkeypatch.setattr("algorithm.app.play.has_display", lambda: there)
-    capsys.readouterr()
-    assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
-    said = "".join(capsys.readouterr())
-    assert ("no display: no window can be seen, --video films" in said) is not there
+    commands = shown(capsys)
+    assert "film" in commands and "watch" not in commands
+    for there in (True, False):
+        monkeypatch.setattr("algorithm.app.play.has_display", lambda there=there: there)
+        assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
+        said = "".join(capsys.readouterr())
+        assert ("no display: no window can be seen, --video films" in said) is not there
 
 
 def test_watch_is_three_flags():

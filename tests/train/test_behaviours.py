@@ -107,8 +107,8 @@ def trained(tmp_path, monkeypatch):
     return tmp_path / "models" / "task" / "a", loaded
 
 
-def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
-    folder, _ = trained
+def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
+    folder, loaded = trained
     result = json.loads((folder / "result.json").read_text())
     assert set(result["behaviours"]) == {"walker", "runner"}
     # each begins after 10 of its own transitions: two of three are the walkers'
@@ -126,9 +126,6 @@ def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
     assert "runner/vtrace/rho_mean" in columns and "walker/vtrace/rho_mean" not in columns
     assert list((folder / "log" / "runner").glob("events.*"))
 
-
-def test_a_checkpoint_holds_each_and_gives_each_back(trained):
-    folder, loaded = trained
     path = folder / "checkpoints" / "step_000000060"
     saved = load_checkpoint(path)
     assert {"walker/model", "runner/model"} <= set(saved.tensors)
