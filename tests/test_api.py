@@ -23,6 +23,7 @@ KEYS = {
     "eval_config.per_step": 80,
     "eval_config.episodes": 2,
 }
+RESOLVED = "# CartPole-v1: every key, resolved from the defaults, no file\n"
 SHORT = {"overrides": KEYS, "max_step": 120, "seed": 1, "device": "cpu", "quiet": True}
 
 
@@ -90,6 +91,7 @@ def test_train_play_evaluate_and_go_on():
     assert len(totals) > 1 and sum(totals) <= 120
     assert len(steps) == 120 and steps[-1] == run.result["updates"] == 80
     assert run.result["steps"] == 120 and run.metrics["step"] and run.folder.parent.name == "CartPole-v1"
+    assert (run.folder / "config.yaml").read_text().startswith(RESOLVED)
     assert "sac_config.start_step=40\n" in (run.folder / "overrides.txt").read_text()
     evaluations = dict(e[1:] for e in notes.seen if e[0] == "evaluation")
     assert run.evaluate(2, 120).interval.mean == evaluations[120], "the episodes of the training"

@@ -94,14 +94,6 @@ def test_a_run_whose_environment_changed_is_not_called_exact(folder, capsys):
     assert manifest["env_file"]["path"] == str(source)
 
 
-def test_without_a_file_the_screen_says_so(folder, capsys):
-    assert main(["CartPole-v1", "--device=cpu", "-n", "a", *OVERRIDES]) == 0
-    said = capsys.readouterr().out
-    assert "CartPole-v1, the defaults, no file: loading torch" in said
-    config = (folder / "models" / "CartPole-v1" / "a" / "config.yaml").read_text()
-    assert config.startswith("# CartPole-v1: every key, resolved from the defaults, no file\n")
-
-
 @pytest.mark.parametrize(
     ("argument", "env_name"),
     [("own_env.py:Own", ""), pytest.param("./task", "own_env:Own-v0", marks=pytest.mark.slow)],

@@ -214,7 +214,9 @@ class _PrintSchema(argparse.Action):
 
 def train_parser() -> Parser:
     """Return the parser of ``main.py``."""
-    parser = make_parser("main.py", "Train a Soft Actor-Critic agent, or let a trained one act.", _EXAMPLES)
+    parser = make_parser(
+        "main.py", "Train an agent with SAC, PPO or A2C, or let a trained one act.", _EXAMPLES
+    )
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     what = parser.add_argument_group("what to run")
     add_common(what, MODELS)
