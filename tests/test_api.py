@@ -213,7 +213,7 @@ def test_callbacks_may_stand_in_the_configuration(tmp_path):
 )
 def test_what_is_no_callback_is_told(tmp_path, entry, why):
     Path("leave.py").write_text("def Leave(): raise SystemExit(0)")
-    with pytest.raises(asac.UsageError, match=why):
+    with pytest.raises((asac.UsageError, asac.EnvError), match=why):
         load_callbacks([entry], tmp_path)
 
 

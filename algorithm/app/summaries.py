@@ -26,7 +26,6 @@ from algorithm.evaluation.evaluator import episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir
-from algorithm.train.counters import overall
 from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
@@ -97,10 +96,12 @@ def show_finish(
     if not updates:
         rows.insert(0, ("learned", "nothing from these steps: the training ended before the first update"))
     rows.append(("ended", next(iter(outcome.ends.values()))[0]))
-    for title, evaluations in (("evaluation", counters.last_eval), ("best", counters.best_eval)):
-        for behaviour, (step, performance) in evaluations.items():
+    for title, evaluation in (("evaluation", counters.last_eval), ("best", counters.best_eval)):
+        if evaluation is None:
+            continue
+        for behaviour, performance in evaluation.performances.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
-            rows.append((f"{title}{name}", _performance(step, performance)))
+            rows.append((f"{title}{name}", _performance(evaluation.step, performance)))
     rows.append(("time", shares(training.watch.seconds)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
@@ -131,7 +132,10 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
         "updates": training.updates,
         "seconds": round(training.watch.total, 3),
         "seed": seed,
-        **{which: _evaluation(*overall(found)) if found else None for which, found in evaluations.items()},
+        **{
+            which: _evaluation(found.step, found.overall) if found else None
+            for which, found in evaluations.items()
+        },
         "replay_ratio": fmean(agent.update_ratio(taken[name]) for name, agent in agents.items()),
         "time": {part: round(seconds, 3) for part, seconds in training.watch.seconds.items()},
         "faults": training.faults.counts,
@@ -150,7 +154,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
                 "episodes": counters.finished[name],
                 "updates": agent.updates,
                 **{
-                    which: _evaluation(*found[name]) if found else None
+                    which: _evaluation(found.step, found.performances[name]) if found else None
                     for which, found in evaluations.items()
                 },
             }

@@ -18,7 +18,7 @@ from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
-from algorithm.train.counters import overall
+from algorithm.train.counters import EvaluationOutcome
 from algorithm.train.state import TrainState
 
 
@@ -111,8 +111,8 @@ class Reporter:
             env_steps_per_s=rate,
             updates_per_s=self._update_rate.update(updates),
             returns=tuple(counters.returns),
-            last_eval=_shown(*overall(counters.last_eval)) if counters.last_eval else None,
-            best_eval=_shown(*overall(counters.best_eval)) if counters.best_eval else None,
+            last_eval=_shown_overall(counters.last_eval),
+            best_eval=_shown_overall(counters.best_eval),
             env_restarts=training.faults.env_restarts,
             metrics=self._latest_metrics,
             readouts=family(list(training.agents.values())[-1].config).readouts,
@@ -124,6 +124,10 @@ class Reporter:
 def _shown(step: int, performance: Performance, behaviour: str = DEFAULT_BEHAVIOUR) -> Evaluation:
     interval = performance.interval
     return Evaluation(step, interval.mean, interval.half_width, len(performance.returns), behaviour)
+
+
+def _shown_overall(outcome: EvaluationOutcome | None) -> Evaluation | None:
+    return _shown(outcome.step, outcome.overall) if outcome else None
 
 
 def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from algorithm.evaluation.evaluator import Evaluator
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.train.callbacks import Callbacks
 from algorithm.train.checkpointer import Checkpointer
-from algorithm.train.counters import Ends, mean_return
+from algorithm.train.counters import Ends
 from algorithm.train.profile import NoProfile, shares
 from algorithm.train.reporter import Reporter
 from algorithm.train.signals import StopRequest
@@ -192,4 +192,5 @@ class Trainer:
         self._save_if_best()
 
     def _save_if_best(self) -> None:
-        self._saver.save_best(mean_return(self._counters.last_eval))
+        assert self._counters.last_eval is not None, "there was an evaluation"
+        self._saver.save_best(self._counters.last_eval.mean)
