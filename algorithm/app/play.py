@@ -16,7 +16,7 @@ from algorithm.agents.roles import Agent, Episode
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import open_console
 from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table
-from algorithm.app.sharing.opening import found
+from algorithm.app.sharing.opening import Found, found
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
@@ -61,22 +61,10 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     _refuse_contradictions(options)
     with ExitStack() as stack:
         played = stack.enter_context(found(options, folder))
-        loaded = load_config_file(
-            played.run.config,
-            (*LIMITS, *options.overrides),
-            config_flags(options),
-            options.seed,
-            env=played.task(folder),
-            require_runnable=True,
-        )
-        _refuse_other_algorithm(played.run, loaded, folder)
+        loaded = _loaded(options, played, folder)
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
-        for text in notices(options, loaded.config):
-            console.warn(text)
-        if options.render and not has_display():
-            films = "" if loaded.config.base_config.env_type == "UNITY" else ", --video films instead"
-            console.warn(f"there is no display: no window can be seen{films}")
+        _warn(options, loaded, console)
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         faults = Faults(console, go_on=stop.check_start)
         assembly = Assembly(loaded=loaded, device=pick_device(options.device), faults=faults, stack=stack)
@@ -108,6 +96,27 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         else:
             playing.measure(options.eval)
     return stop.exit_code
+
+
+def _loaded(options: TrainOptions, played: Found, folder: EnvFolder) -> LoadedConfig:
+    loaded = load_config_file(
+        played.run.config,
+        (*LIMITS, *options.overrides),
+        config_flags(options),
+        options.seed,
+        env=played.task(folder),
+        require_runnable=True,
+    )
+    _refuse_other_algorithm(played.run, loaded, folder)
+    return loaded
+
+
+def _warn(options: TrainOptions, loaded: LoadedConfig, console: Console) -> None:
+    for text in notices(options, loaded.config):
+        console.warn(text)
+    if options.render and not has_display():
+        films = "" if loaded.config.base_config.env_type == "UNITY" else ", --video films instead"
+        console.warn(f"there is no display: no window can be seen{films}")
 
 
 def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithm.agents.roles import Agent
-from algorithm.config.loader import LoadedConfig, dump_config, overlaid, plain_config
+from algorithm.config.loader import dump_config, overlaid, plain_config
 from algorithm.core.console import Console
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.resume_check import spec_as_json
@@ -51,41 +51,31 @@ def build(
     runtime: source of the transitions
     lock:    of the run's folder; stack: closes what is opened here
     """
-    loaded, run = inputs.loaded, inputs.run
-    callbacks = load_callbacks(loaded.config.base_config.callbacks, loaded.env_dir)
-    called = Callbacks([*callbacks, *inputs.callbacks])
-    faults = Faults(console, go_on=inputs.stop.check_start)
-    seed_globally(loaded.seed)
-    assembly = Assembly(
-        loaded=loaded,
-        device=inputs.device,
-        faults=faults,
-        stack=stack,
-        files=run.path,
-        since=start.saved.step if start else 0,
-    )
-    networks = run.path if start and not inputs.task_nn else loaded.env_dir
+    callbacks = _callbacks(inputs)
+    seed_globally(inputs.loaded.seed)
+    assembly = _assembly(inputs, start, console, stack)
+    networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
     source, evaluator = _environments(inputs, assembly, runtime, networks)
-    agents, start, notices = _agents(inputs, assembly, source, networks, start)
-    training = TrainState(source.make_collector, agents, faults, _made_with(loaded, agents, networks))
-    notices += _restored(inputs, training, start)
+    training, start, notices = _training(inputs, assembly, source, networks, start)
     render_modes = evaluator.env.render_modes if evaluator else ()
     _write_down(inputs, source.env.specs, networks, start, render_modes)
     metrics = _metrics(inputs, start, console, stack)
     saver = _checkpointer(inputs, training, start, metrics, lock)
     trainer = Trainer(
         training,
-        loaded.config,
+        inputs.loaded.config,
         evaluator=evaluator,
         saver=saver,
         console=console,
         metrics=metrics,
         stop=inputs.stop,
-        callbacks=called,
+        callbacks=callbacks,
         evaluations=inputs.evaluations,
-        profile=TrainingProfile(run.path / "profile.txt", console) if inputs.profile else None,
+        profile=TrainingProfile(inputs.run.path / "profile.txt", console) if inputs.profile else None,
     )
-    called.attach(Training(run.path, loaded.config, agents, training.counters, inputs.stop))
+    callbacks.attach(
+        Training(inputs.run.path, inputs.loaded.config, training.agents, training.counters, inputs.stop)
+    )
     return RunParts(
         trainer=trainer,
         training=training,
@@ -95,6 +85,23 @@ def build(
         render_modes=render_modes,
         resumed=start,
         notices=notices,
+    )
+
+
+def _callbacks(inputs: RunInputs) -> Callbacks:
+    loaded = inputs.loaded
+    own = load_callbacks(loaded.config.base_config.callbacks, loaded.env_dir)
+    return Callbacks([*own, *inputs.callbacks])
+
+
+def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> Assembly:
+    return Assembly(
+        loaded=inputs.loaded,
+        device=inputs.device,
+        faults=Faults(console, go_on=inputs.stop.check_start),
+        stack=stack,
+        files=inputs.run.path,
+        since=start.saved.step if start else 0,
     )
 
 
@@ -147,24 +154,25 @@ def _agents(
             start = replace(start, saved=next(start.older))
 
 
-def _made_with(loaded: LoadedConfig, agents: Mapping[str, Agent], networks: Path) -> Mapping[str, object]:
-    """Return versions and code, without the run's own networks and the environment's own file."""
-    own_env = env_file(loaded)
+def _training(
+    inputs: RunInputs, assembly: Assembly, source: Runtime, networks: Path, start: Start | None
+) -> tuple[TrainState, Start | None, list[str]]:
+    """Return the training as it begins, its checkpoint, and a line on each thing of note."""
+    loaded, foreign, own_env = inputs.loaded, _foreign(inputs), env_file(inputs.loaded)
+    agents, start, notices = _agents(inputs, assembly, source, networks, start)
+    # The run's own networks and the environment's own file are looked at by themselves.
     apart = {f"{loaded.for_behaviour(name).sac_config.nn}.py" for name in agents}
     apart |= {own_env.name} if own_env else set()
-    return made_with(loaded.env_dir, apart, plugins_of(loaded, agents, networks))
-
-
-def _restored(inputs: RunInputs, training: TrainState, start: Start | None) -> list[str]:
-    """Restore the checkpoint, take over networks from elsewhere; return a line on each thing of note."""
-    foreign, own_env = _foreign(inputs), env_file(inputs.loaded)
+    made = made_with(loaded.env_dir, apart, plugins_of(loaded, agents, networks))
+    training = TrainState(source.make_collector, agents, assembly.faults, made)
     saved = start.saved if start else None
-    notices = training.restore(saved) if saved else []
+    if saved:
+        notices += training.restore(saved)
     if foreign is not None:
-        notices += begin_with_networks(training.agents, foreign, saved)
+        notices += begin_with_networks(agents, foreign, saved)
     if saved and own_env is not None and inputs.run.has_other(own_env):
         notices.append(f"the environment's file {own_env.name} has been changed since")
-    return notices
+    return training, start, notices
 
 
 def _write_down(
