@@ -49,7 +49,7 @@ _LOGGER = logging.getLogger("algorithm")
 _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 
 
-def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
+def act(options: DistributedOptions) -> int:
     """Act until the training is complete or a signal comes; return the exit code."""
     first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
     set_up_process(1)  # more would only wait for each other beside other actors

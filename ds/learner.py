@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,7 +53,7 @@ _SILENT_CHUNKS = 16  # an agent may be asked so much more rarely than the others
 _GRACE_S = 2.0
 
 
-def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
+def learn(options: DistributedOptions) -> int:
     """Train with actors, or play with a trained agent; return the exit code."""
     own, folder = options.train, find_env(options.train.env)
     if own.agents is not None and not own.plays:
@@ -62,9 +62,7 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
     if own.plays:
         return play(own, folder)
     if own.resume:
-        return resume(
-            own, folder, arguments, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS
-        )
+        return resume(own, folder, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS)
     loaded = load_config(
         own.env,
         own.config,
@@ -74,7 +72,7 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
         defaults=DISTRIBUTED_DEFAULTS,
         require_runnable=True,
     )
-    return train(own, loaded, arguments, runtime=RemoteRuntime).exit_code
+    return train(own, loaded, runtime=RemoteRuntime).exit_code
 
 
 class RemoteRuntime(Runtime):

@@ -53,7 +53,6 @@ ORDER = (
     "algorithm.app.summaries",
     "algorithm.app.training",
     "algorithm.app.resume",
-    "algorithm.app.repeat",
     "algorithm.app.sharing",
     "algorithm.app.scores",
     "algorithm.app.play",

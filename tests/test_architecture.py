@@ -76,6 +76,12 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     assert circles(graph) == []
 
 
+def test_the_command_line_ends_in_the_application() -> None:
+    """Neither the engine nor ``ds`` names the flags of a training."""
+    named = [module.name for module in MODULES if "TrainOptions" in module.source]
+    assert named and [name for name in named if not name.startswith("algorithm.app.")] == []
+
+
 def test_a_circle_is_found() -> None:
     graph = {"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": ["d"], "e": ["a", "f"], "f": ["e"]}
     assert circles(graph) == [{"b", "c"}, {"e", "f"}]

@@ -48,7 +48,7 @@ class HealthMonitor:
         """Return all summaries and reported rules, as strict JSON."""
         history = self._history
         return {
-            "told": sorted(self._reported),
+            "reported": sorted(self._reported),
             "rows": [asdict(row) for row in history.rows],
             "extremes": {name: getattr(history, name) for name in _EXTREMES},
             "random_returns": list(history.random_returns),
@@ -64,7 +64,7 @@ class HealthMonitor:
             )
             for name in _EXTREMES:
                 setattr(history, name, float(state["extremes"][name]))
-            reported = set(map(str, state["told"]))
+            reported = set(map(str, state["reported"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"the watchdog's state is not one of this version: {error!r}") from error
         self._history = history

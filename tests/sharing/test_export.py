@@ -246,7 +246,6 @@ def test_another_version_with_other_keys_is_told(exported, tmp_path):
 
 
 def test_every_behaviour_goes_along(tmp_path, monkeypatch):
-    from algorithm.app import play
     from algorithm.app.cli.parsing import parse_args
     from algorithm.app.training import train
     from algorithm.config.loader import load_config
@@ -255,11 +254,10 @@ def test_every_behaviour_goes_along(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Assembly, "env", lambda *args, **options: TwoKinds())
-    monkeypatch.setattr(play, "make_env", lambda *args, **options: TwoKinds())
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
-    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded)
     folder = tmp_path / "models" / "task" / "a"
     built = build(RunDir("task", "a", folder, "./task"), "best", source="two.zip", warn=pytest.fail)
     Path("two.zip").write_bytes(built.data)

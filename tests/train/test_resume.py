@@ -122,13 +122,14 @@ QUICK = ("hybrid", "ppo_memory", "td3")
         for section in yaml.safe_load(TASK)
     ],
 )
-def test_killed_three_times_it_ends_as_the_one_that_never_stopped(folder, section):
+def test_killed_several_times_it_ends_as_the_one_that_never_stopped(folder, section):
     rng, models = random.Random(section), folder / "models" / "task"
     assert finish(begin(folder, "-c", section, "--seed=1", "-n", "straight")) == 0, said(folder)
     kills = killed(folder, "killed", "-c", section, "--seed=1", rng=rng)
-    for _ in range(2):
+    again = 1 if section in QUICK else 2
+    for _ in range(again):
         kills += killed(folder, "killed", "--resume", rng=rng)
-    assert kills == 3, said(folder)
+    assert kills == 1 + again, said(folder)
     assert finish(begin(folder, "--resume", "-n", "killed")) == 0, said(folder)
     assert "not bit-exact" not in said(folder)
     assert what_must_agree(models / "killed") == what_must_agree(models / "straight")

@@ -31,9 +31,8 @@ from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly, check_eval_spaces, decided, set_up
 from algorithm.train.checkpointer import kept_replays
-from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import EnvInfo, local_collector
-from algorithm.train.state import TrainState
+from algorithm.train.state import TrainState, seed_globally
 
 _TENSOR, _FILES = 100, 4000  # bytes of a checkpoint besides its numbers: a tensor's name; indices, manifest
 
