@@ -190,7 +190,7 @@ class _Choice:
         draws = others[len(self.names) :]
         seen, state, after = self.encode(dict(zip(self.names, others, strict=False)), prev_action, carry)
         policy = self.model.policy(state, seen)
-        pairs = list(zip(draws[::2], draws[1::2], strict=True)) or [(None, None)]
+        pairs = zip(draws[::2], draws[1::2], strict=True) if draws else [(None, None)]
         drawn = [self._draw(policy, state, mask, normal, uniform) for normal, uniform in pairs]
         best = drawn[0] if len(drawn) == 1 else self._most_wanted(drawn, state)
         return [best.z, best.onehot, best.logp, *after]

@@ -90,12 +90,13 @@ def _written(tape: Tape, num_inputs: int) -> _Program:
             scope[f"f{number}"], args = _operation(call, arrays)
         except Exception as error:
             raise RefusalError(f"forward uses {call.name} in another way than numpy") from error
-        given = [*map(repr, args), *(f"{name}={value}" for name, value in call.options.items())]
+        given = [*map(repr, args), *(f"{name}={value!r}" for name, value in call.options.items())]
         lines.append(f"    {call.made} = f{number}({', '.join(given)})")
     # The caller may write into results.
     lines.append(f"    return [{', '.join(f'own({result})' for result in tape.results)}]")
     exec("\n".join(lines), scope)
-    return np.errstate(all="ignore")(scope["program"])
+    program: _Program = np.errstate(all="ignore")(scope["program"])
+    return program
 
 
 def _operation(call: TapedCall, arrays: Sequence[Numbers]) -> tuple[Operation, Sequence[object]]:
