@@ -148,9 +148,9 @@ def refuse_mixed(options: TrainOptions) -> None:
         ),
         (
             for_training and chosen not in ([], ["--resume"]),
-            f"{' and '.join(for_training)} cannot go with {''.join(chosen[:1])}",
-            "nothing is learned there",
-            "leave one out",
+            f"{''.join(for_training[:1])} is for a training",
+            "nothing is learned here",
+            "leave it out",
         ),
         (
             options.repeat > 1 and options.resume,
