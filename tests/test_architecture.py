@@ -18,7 +18,7 @@ MAX_LINES = 400
 WITHOUT_TORCH = (
     "main",
     "algorithm.config",
-    "algorithm.app.cli.train",
+    "algorithm.app.cli.parsing",
     "algorithm.config.loader",
     "algorithm.config.reference",
     "algorithm.runs.rundir",

@@ -90,9 +90,7 @@ def test_a_resumed_run_goes_on_and_repeats_nothing(cut):
     assert told + watch(after, rows[cut:]) == watch(monitor(config), rows)
 
 
-@pytest.mark.parametrize(
-    "damage", [{"rows": 3}, {"rows": [{"step": 1}]}, {"extremes": {}}, {"reported": 0}]
-)
+@pytest.mark.parametrize("damage", [{"rows": 3}, {"rows": [{"step": 1}]}, {"extremes": {}}, {"reported": 0}])
 def test_a_foreign_state_is_refused(damage):
     health = monitor(sac())
     with pytest.raises(ValueError, match="not one of this version"):

@@ -65,7 +65,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
 class _PrintSchema(argparse.Action):
     @override
     def __call__(self, *_: object) -> NoReturn:
-        from algorithm.config.reference import json_schema  # not needed in a run
+        from algorithm.config.json_schema import json_schema  # not needed in a run
 
         print(json.dumps(json_schema(), indent=2))
         raise SystemExit(0)
@@ -148,9 +148,9 @@ def refuse_mixed(options: TrainOptions) -> None:
         ),
         (
             for_training and chosen not in ([], ["--resume"]),
-            f"{' and '.join(for_training)} cannot go with {''.join(chosen[:1])}",
-            "nothing is learned there",
-            "leave one out",
+            f"{''.join(for_training[:1])} is for a training",
+            "nothing is learned here",
+            "leave it out",
         ),
         (
             options.repeat > 1 and options.resume,
