@@ -8,7 +8,8 @@ import random
 import resource
 import signal
 import socket
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 from socket import AF_INET
 
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from algorithm.config.loader import load_config
 from algorithm.config.schema import NetConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.runs.logs.metrics import read_metrics
 from ds import certificates
 from ds.client import Client
 from ds.compatibility import agreed, digest
@@ -137,6 +139,47 @@ def test_actors_wait_for_a_learner_that_has_made_its_evaluations(scene):
     assert finish(again) == 0
     assert actor.is_alive(), scene.said("actor")
     assert scene.end(actor, SIGINT) == 130
+
+
+@pytest.mark.fault("F34")
+@pytest.mark.slow
+def test_a_learner_and_an_actor_that_were_stopped_go_on(scene):
+    """Their time-out is far shorter than the stop, and the learner evaluates nearly all the time."""
+    timeout = ("-o", "base_config.env_timeout=1")
+    slow = ("-o", f"base_config.env_args={{length: {LENGTH}, pause: 0.02}}")
+    often = ("-o", "eval_config.per_step=40", "-o", "base_config.max_step=400")
+    learner = scene.learner(*timeout, *slow, *often)
+    actor = scene.actor("actor", *timeout, *slow, *often)
+    scene.until_said("learner", "in slot 0")
+    scene.until_steps(LENGTH)
+    for process in (learner, actor):
+        os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(12.0)
+    for process in (learner, actor):
+        os.kill(process.pid, signal.SIGCONT)
+    assert [finish(learner), finish(actor)] == [0, 0]
+    assert "hangs" not in scene.said("learner") + scene.said("actor")
+
+
+@pytest.mark.fault("F06")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_memory_stays_as_it_is_while_actors_wait_for_their_learner(scene):
+    flags = ("-c", "slow_learner", "-o", "sac_config.replay_ratio=8")
+    learner = scene.learner(*flags)
+    actors = [scene.actor(name, *flags) for name in ("first", "second")]
+    watched, samples = [psutil.Process(process.pid) for process in (learner, *actors)], list[list[float]]()
+    while all(process.is_alive() for process in (learner, *actors)):
+        with suppress(psutil.NoSuchProcess):
+            samples.append([one.memory_info().rss / 2**20 for one in watched])
+        time.sleep(0.5)
+    samples.pop()  # they may have been ending
+    assert [finish(each, limit=600.0) for each in (learner, *actors)] == [0, 0, 0]
+    assert all(whole(made) and not missing(made) for made in scene.stored().values())
+    assert max(read_metrics(scene.run / "metrics.jsonl")["ds/waiting"]) == 5
+    half = [column[len(samples) // 2 :] for column in zip(*samples, strict=True)]
+    spread = [max(column) - min(column) for column in half]  # MiB
+    assert max(spread[1:]) < 8.0 and spread[0] < 32.0, spread  # the learner draws its curve at the end
 
 
 @pytest.mark.fault("F16")

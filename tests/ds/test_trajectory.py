@@ -215,18 +215,6 @@ def test_sent_step_by_step_the_replay_is_the_same_bit_for_bit(agents):
         assert digest(trip.there[name]) == digest(here)
 
 
-def test_what_an_actor_has_not_finished_when_it_is_killed_is_absent():
-    """Pieces that were complete are there; of the rest nothing is."""
-    trip = Trip(seed=3, steps=40, agents=2, limit=-1, stored=(0,), max_length=3, channels=2)
-    for _ in range(40):
-        trip.step(truncate=False, whole=False)
-    for one in trip.packed:
-        for chunk in one.chunks:
-            if chunk.transitions is not None:
-                ended = chunk.transitions.terminated[-1] or chunk.transitions.truncated[-1]
-                assert ended or chunk.transitions.length == 3
-
-
 # Agent 1 in channel 1 of 2, pieces of 3: the numbers below are worked out by hand.
 
 
