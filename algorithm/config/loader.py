@@ -242,24 +242,15 @@ def parse_override(text: str) -> tuple[tuple[str, ...], object]:
     path = tuple(part.strip() for part in dotted.split("."))
     if not equals or not all(path):
         raise ValueError("it must be a dotted path, an equals sign and a value")
-    if not _holds_text(path):
+    field = field_at(path[2:] if path[0] == "ma_config" else path)
+    if field is None or field.annotation not in (str, str | None):
         return path, parse_value(written)
     try:
         value = parse_value(written)
     except ValueError:
         return path, written
-    field = _field_of(path)
-    nullable = field is not None and field.annotation is not str
+    nullable = field.annotation is not str
     return path, value if isinstance(value, str) or (value is None and nullable) else written
-
-
-def _field_of(path: tuple[str, ...]) -> Any:  # noqa: ANN401 - pydantic's FieldInfo or None
-    return field_at(path[2:] if path[0] == "ma_config" else path)
-
-
-def _holds_text(path: tuple[str, ...]) -> bool:
-    field = _field_of(path)
-    return field is not None and field.annotation in (str, str | None)
 
 
 def _as_texts(overrides: Overrides) -> tuple[str, ...]:
