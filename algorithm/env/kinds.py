@@ -52,7 +52,7 @@ ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", own=tup
 
 
 def kind_of(name: str) -> EnvKind:
-    """Return the kind of a name. A plug-in is neither looked up nor imported: it may offer anything so far."""
+    """Return the kind of a name. A plug-in is not looked up or imported: it may offer anything so far."""
     return KINDS.get(name) or EnvKind(name=name)
 
 
