@@ -15,7 +15,7 @@ PEERS := benchmarks/.peers
 PORTED := algorithm asac ds main.py main_ds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test lint format check docs bench bench-peers constraints clean distclean
+.PHONY: help venv train test lint format check mutations docs bench bench-peers constraints clean distclean
 
 help: ## this list
 	@echo "make <target> [NAME=value …]"
@@ -30,19 +30,23 @@ train: venv ## train a task: make train ENV=gym/pendulum ARGS="--seed 1"
 test: venv ## run the test suite: make test ARGS="-k replay" JOBS=2
 	@$(THREADS) $(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-lint: venv ## ruff, mypy, and whether the generated files are up to date
+lint: venv ## ruff, mypy, generated files and the budget of statements
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) -m mypy --platform win32 --cache-dir .mypy_cache/win32 $(PORTED)
 	@$(PY) -m algorithm.config.reference --check
 	@$(PY) scripts/pages.py --check
+	@$(PY) scripts/shape.py --check
 
 format: venv ## let ruff format the code and make its safe corrections
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
 check: lint test ## everything a change has to pass
+
+mutations: venv ## plant mistakes, see whether a test notices each: make mutations ARGS="replay ds" JOBS=2
+	@$(PY) scripts/mutations.py --jobs $(JOBS) $(ARGS)
 
 # Said while the Makefile is read, before any target installs something.
 ifneq (,$(and $(filter bench,$(MAKECMDGOALS)),$(filter-out $(BENCHES),$(ONLY))))

@@ -86,7 +86,7 @@ def times(precision: str, compile_: str, updates: int, filled: int, seed: int) -
     def update() -> None:
         batch = agent.replay.sample()
         assert batch is not None
-        agent.sac.update(batch)
+        agent.learner.update(batch)
 
     return {"ms": _milliseconds(update, updates)}
 

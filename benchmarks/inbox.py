@@ -31,14 +31,13 @@ from benchmarks.inside import fill, make_agent, make_replay
 from benchmarks.samples import make_segment, make_spec
 from benchmarks.worker import Answer
 from ds.certificates import make
+from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
 from ds.ingest import IngestQueue
-from ds.limits import message_limit
-from ds.parameters import ParameterStore
 from ds.registry import ActorRegistry
 from ds.security import CERTIFICATE, KEY, LearnerSecurity
 from ds.server import Server
-from ds.service import Service, Terms
+from ds.service import ParameterStore, Service
 from ds.weights import chunks
 from ds.wire import encode
 
@@ -114,7 +113,7 @@ def broadcast(size: int, *, processes: int, clients: int, seconds: float) -> Ans
     def update() -> None:
         batch = replay.sample()
         assert batch is not None, "the replay is full"
-        replay.feedback(agent.sac.update(batch))
+        replay.feedback(agent.learner.update(batch))
 
     with Receiver("short", make_replay(SAMPLES["short"].spec, capacity=1000)) as receiver:
         receiver.grow("fetch", processes, clients)
@@ -160,9 +159,7 @@ class Receiver:
             make(folder, [HOST], days=1)
             certificate, key = ((folder / one).read_bytes() for one in (CERTIFICATE, KEY))
             security = LearnerSecurity(token(folder), certificate, key)
-        actors = ActorRegistry(
-            run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6, max_lag=-1
-        )
+        actors = ActorRegistry(run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6)
         self._queue, self.weights, watch = IngestQueue(QUEUE), ParameterStore({BEHAVIOUR: False}), Stopwatch()
         recorders: Any = {BEHAVIOUR: replay}
         self.collector = RemoteCollector(
@@ -174,6 +171,7 @@ class Receiver:
             carry_shapes={BEHAVIOUR: carry},
             max_length=length,
             max_message=message_limit({BEHAVIOUR: spec}, {BEHAVIOUR: carry}, length),
+            max_lag=-1,
             synchronous=False,
             room_timeout=2.0,
         )
@@ -182,7 +180,6 @@ class Receiver:
             host=HOST,
             port=0,
             security=security,
-            max_message=terms.max_message,
             on_fault=lambda kind, what: None,  # such as who is ended in the middle of a message
         )
         self._length, self._port = length, self._server.start()

@@ -24,8 +24,16 @@ from algorithm.core.data import Segment
 from algorithm.core.spec import AgentSpec
 from benchmarks.samples import make_segment, make_spec
 from ds.client import Client
-from ds.errors import Unreachable
-from ds.protocol import PROTOCOL, Hello, Join, TrajectoryChunk, TrajectoryMessage, Transitions, WeightRequest
+from ds.protocol import (
+    PROTOCOL,
+    Hello,
+    Join,
+    TrajectoryChunk,
+    TrajectoryMessage,
+    Transitions,
+    Unreachable,
+    WeightRequest,
+)
 from ds.security import AUTHORITY, TOKEN, ActorSecurity
 
 BEHAVIOUR, HOST = "default", "127.0.0.1"

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
-from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.off_policy.agent import OffPolicyAgent
+from algorithm.agents.roles import AgentInputs
+from algorithm.agents.sac.family import SAC
 from algorithm.config import load_config
 from algorithm.core.data import Segment
 from algorithm.core.spec import AgentSpec
@@ -33,8 +35,13 @@ def fill(replay: ReplayBuffer, segment: Segment, rows: int) -> None:
         replay.add(segment)
 
 
-def make_agent(spec: AgentSpec, folder: str, section: str | None, changes: list[str], seed: int) -> SacAgent:
+def make_agent(
+    spec: AgentSpec, folder: str, section: str | None, changes: list[str], seed: int
+) -> OffPolicyAgent:
     """The agent that ``main.py`` would train with the default networks."""
     config = load_config(folder, section, changes).config
     device, budget = torch.device("cpu"), MemoryBudget()
-    return SacAgent(spec, config, nn_file=None, behaviour="default", seed=seed, device=device, memory=budget)
+    return OffPolicyAgent(
+        SAC,
+        AgentInputs(spec, config, nn_file=None, behaviour="default", seed=seed, device=device, memory=budget),
+    )

@@ -49,6 +49,6 @@ def times(rounds: int, updates: int) -> dict[str, list[float]]:
         batch: Any = agent.replay.sample()
         begin = time.process_time()
         for _ in range(updates):
-            agent.sac.update(batch)
+            agent.learner.update(batch)
         found[name].append((time.process_time() - begin) / updates * 1e3)
     return {name: values[1:] for name, values in found.items()}

@@ -89,10 +89,10 @@ def _agent(shape: Sequence[int], keys: Sequence[str]) -> tuple[Any, Any]:
 def _update(shape: Sequence[int], keys: Sequence[str], repeats: int) -> float:
     """Milliseconds of an update, without sampling."""
     agent, spec = _agent(shape, keys)
-    carry = agent.sac.model.rep.stored_carry_shape or (0,)
+    carry = agent.learner.model.rep.stored_carry_shape or (0,)
     fill(agent.replay, make_segment(spec, np.random.default_rng(0), 1000, carry=carry), 9500)
     batch = agent.replay.sample()
-    return _median(lambda: agent.sac.update(batch), repeats) * 1e3
+    return _median(lambda: agent.learner.update(batch), repeats) * 1e3
 
 
 def _acting(environments: int, repeats: int) -> float:

@@ -1,9 +1,26 @@
-"""The seed and the noise of an actor's policies."""
+"""The policies of an actor: their seed, noise and longest segment; and the line that says how it is."""
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Acting, ActingInputs
+from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
+from algorithm.core.console import Console
 from algorithm.core.seeding import stream_seed
+from algorithm.core.spec import AgentSpec
+from algorithm.nn.process import set_matmul_precision
+from algorithm.train.user_code import nn_file
+from ds.link import Link
+from ds.protocol import Welcome
+
+LINE_S = 10.0
 
 
 def actor_seed(run_seed: int, number: int) -> int:
@@ -21,3 +38,63 @@ def with_noise(config: Config, slot: int) -> Config:
     return config.model_copy(
         update={"sac_config": config.sac_config.model_copy(update={"action_noise": noises})}
     )
+
+
+def longest_segment(loaded: LoadedConfig, behaviours: Iterable[str]) -> int:
+    """Return the transitions of the longest segment that every behaviour takes."""
+    configs = [loaded.for_behaviour(name) for name in behaviours]
+    limits = [family(config).remote_limits(config).max_length for config in configs]
+    own: int = loaded.config.base_config.max_episode_length
+    return min([own, *(limit for limit in limits if limit is not None)])
+
+
+def make_policies(
+    loaded: LoadedConfig, specs: Mapping[str, AgentSpec], welcome: Welcome, seed: int, device: torch.device
+) -> dict[str, Acting]:
+    """Return the policy of each behaviour; ``seed``: of this actor's own draws."""
+    made = {}
+    for name, spec in specs.items():
+        config = loaded.for_behaviour(name)
+        make_acting = family(config).make_acting
+        assert make_acting is not None, "its learner has refused to start"
+        made[name] = make_acting(
+            ActingInputs(
+                spec,
+                with_noise(config, welcome.slot),
+                nn_file=nn_file(config, loaded.env_dir),
+                behaviour=name,
+                seed=welcome.seed,
+                own_seed=seed,
+                device=device,
+            )
+        )
+    modules = [part for acting in made.values() for part in acting.parts.values()]
+    set_matmul_precision(loaded.config.run.matmul_precision, modules, device)
+    return made
+
+
+class StatusLine:
+    """Line on an actor, every ten seconds."""
+
+    def __init__(self, console: Console, link: Link) -> None:
+        self._console, self._link = console, link
+        self._last, self._steps_then = time.monotonic(), 0
+        self._returns: deque[float] = deque(maxlen=20)
+
+    def show_if_due(self, steps: int, returns: Sequence[float], weights: int) -> None:
+        """Show the line if it is due.
+
+        steps: so far; returns: of episodes that have just ended; weights: the version that acts
+        """
+        self._returns += returns
+        now = time.monotonic()
+        if now - self._last < LINE_S:
+            return
+        parts = [f"{steps:,} steps", f"{(steps - self._steps_then) / (now - self._last):,.0f} steps/s"]
+        if self._returns:
+            parts.append(f"return {sum(self._returns) / len(self._returns):,.1f}")
+        parts += [f"weights {weights}", f"{self._link.sent.waiting} waiting"]
+        if self._link.sent.dropped:
+            parts.append(f"{self._link.sent.dropped:,} steps given up")
+        self._console.message(" · ".join(parts))
+        self._last, self._steps_then = now, steps

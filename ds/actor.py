@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import platform
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 from algorithm.agents.networks import pick_device
-from algorithm.agents.registry import family
 from algorithm.agents.roles import Acting
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.cli.train import notices
@@ -30,30 +28,28 @@ from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.experience.faults import Faults
-from algorithm.nn.process import set_matmul_precision, set_up_process
+from algorithm.nn.process import set_up_process
 from algorithm.train.assembly import Assembly, check_behaviours
 from algorithm.train.signals import StoppedError, StopRequest
 from algorithm.train.user_code import nn_file
-from ds.acting import actor_seed, with_noise
+from ds.acting import StatusLine, actor_seed, longest_segment, make_policies
 from ds.client import Client
 from ds.compatibility import agreed, digest
-from ds.errors import LearnerRefused
 from ds.link import Link
-from ds.protocol import PROTOCOL, Hello, Welcome
+from ds.protocol import PROTOCOL, Hello, LearnerRefused, Welcome
 from ds.security import actor_security
 from ds.send_queue import SendQueue
 from ds.trajectory import TrajectoryWriter
-from ds.weights import WeightLoader
+from ds.weights import load
 
 LOOPBACK = "127.0.0.1"
-LINE_S = 10.0
 _ANSWER_S = 20.0
 _SYNCHRONOUS_ANSWER_S = 3600.0  # a message is answered when it has been learned from, and evaluated
 _LOGGER = logging.getLogger("algorithm")
 _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 
 
-def act(options: DistributedOptions, arguments: Sequence[str]) -> int:
+def act(options: DistributedOptions) -> int:
     """Act until the training is complete or a signal comes; return the exit code."""
     first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
     set_up_process(1)  # more would only wait for each other beside other actors
@@ -161,24 +157,20 @@ class _Work:
         base = self.loaded.config.base_config
         seed = actor_seed(self.welcome.seed, self.welcome.number)
         faults = Faults(console, go_on=self.stop.check_start)
+        device = pick_device(self.options.train.device)
         assembly = Assembly(
-            loaded=self.loaded,
-            device=pick_device(self.options.train.device),
-            faults=faults,
-            stack=self.stack,
-            files=folder,
-            seed=seed,
+            loaded=self.loaded, device=device, faults=faults, stack=self.stack, files=folder, seed=seed
         )
         env = assembly.env("train", base.n_envs, workers=base.workers)
-        acting = self._acting(env, assembly)
-        loader = WeightLoader({name: one.parts for name, one in acting.items()})
+        check_behaviours(self.loaded, env.specs)
+        acting = make_policies(self.loaded, env.specs, self.welcome, seed, device)
         channels = 1 if self.welcome.synchronous else base.episode_sender_process_num
-        writer = TrajectoryWriter(max_length=self._max_length(env), channels=channels)
+        writer = TrajectoryWriter(max_length=longest_segment(self.loaded, env.specs), channels=channels)
         send_queue = SendQueue(self.link, channels=channels, size=self.loaded.config.net_config.spool_size)
         self._join(env, send_queue, console)
         send_queue.start()
         faults.attach(partial(self._end_of_hang, send_queue))
-        self._await_weights(loader)
+        self._await_weights(acting, writer)
         rollout = LocalCollector(
             env,
             {name: one.policy for name, one in acting.items()},
@@ -187,8 +179,8 @@ class _Work:
             length_limit=base.max_step_each_iter,
             on_non_finite=assembly.on_non_finite(self.options.train.env),
         )
-        self._loop(rollout, acting, loader, writer, send_queue, _Lines(console), faults)
-        for rest in writer.finish(episodes=(), version=loader.version):
+        self._loop(rollout, acting, writer, send_queue, StatusLine(console, self.link), faults)
+        for rest in writer.finish(episodes=()):
             send_queue.put(rest)
         send_queue.finish(_LAST_S)
 
@@ -201,11 +193,10 @@ class _Work:
     def _loop(
         self,
         rollout: LocalCollector,
-        acting: dict[str, Acting],
-        loader: WeightLoader,
+        acting: Mapping[str, Acting],
         writer: TrajectoryWriter,
         send_queue: SendQueue,
-        lines: _Lines,
+        status: StatusLine,
         faults: Faults,
     ) -> None:
         base, link = self.loaded.config.base_config, self.link
@@ -219,70 +210,38 @@ class _Work:
                 self.stop.set(end.what, interrupted=True)
                 return
             so_far = (faults.env_restarts, faults.non_finite)
-            link.report(steps=rollout.steps, version=loader.version, faults=so_far)
-            for packed in writer.flush(
-                agents=rollout.agents,
-                episodes=episodes,
-                version=loader.version,
-                whole=synchronous,
-            ):
+            link.report(steps=rollout.steps, version=writer.version, faults=so_far)
+            for packed in writer.flush(agents=rollout.agents, episodes=episodes, whole=synchronous):
                 (send_queue.hand_over if synchronous else send_queue.put)(packed)
             if iteration.ends(episodes) and base.reset_on_iteration:
                 rollout.truncate()
-            newest = link.wait_newer(loader.version) if synchronous else link.weights()
+            newest = link.wait_newer(writer.version) if synchronous else link.weights()
             if newest is not None:
-                self._load_weights(loader, newest.chunks)
-            lines.add(rollout.steps, [episode.total for episode in episodes])
-            lines.show_if_due(loader.version, send_queue)
-
-    def _acting(self, env: VecEnv, assembly: Assembly) -> dict[str, Acting]:
-        check_behaviours(self.loaded, env.specs)
-        device, seed = assembly.device, assembly.seed
-        assert seed is not None, "an actor has a seed of its own"
-        made = {}
-        for name, spec in env.specs.items():
-            config = self.loaded.for_behaviour(name)
-            make_acting = family(config).make_acting
-            assert make_acting is not None, "its learner has refused to start"
-            made[name] = make_acting(
-                spec,
-                with_noise(config, self.welcome.slot),
-                nn_file=nn_file(config, self.loaded.env_dir),
-                behaviour=name,
-                run_seed=self.welcome.seed,
-                own_seed=seed,
-                device=device,
-            )
-        modules = [part for acting in made.values() for part in acting.parts.values()]
-        set_matmul_precision(self.loaded.config.run.matmul_precision, modules, device)
-        return made
-
-    def _max_length(self, env: VecEnv) -> int:
-        """Return the transitions of the longest segment, which all behaviours take."""
-        configs = [self.loaded.for_behaviour(name) for name in env.specs]
-        limits = [family(config).remote_limits(config).max_length for config in configs]
-        own: int = self.loaded.config.base_config.max_episode_length
-        return min([own, *(limit for limit in limits if limit is not None)])
+                self._load_weights(acting, writer, newest)
+            status.show_if_due(rollout.steps, [episode.total for episode in episodes], writer.version)
 
     def _join(self, env: VecEnv, send_queue: SendQueue, console: Console) -> None:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
         terms = agreed(self.loaded, env.specs, files)
-        self.link.join(terms, digest(terms), send_queue)
+        self.link.join(terms, digest(terms), send_queue.sent)
         who = f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}"
         console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
 
-    def _await_weights(self, loader: WeightLoader) -> None:
+    def _await_weights(self, acting: Mapping[str, Acting], writer: TrajectoryWriter) -> None:
         """Wait for the learner's first weights; no step is taken with others."""
-        while not (loader.version or self.stop or self.link.finished):
+        while not (writer.version or self.stop or self.link.finished):
             newest = self.link.wait_newer(0) if self.welcome.synchronous else self.link.weights()
             if newest is None:
                 time.sleep(0.02)
             else:
-                self._load_weights(loader, newest.chunks)
+                self._load_weights(acting, writer, newest)
 
-    def _load_weights(self, loader: WeightLoader, chunks: Sequence[bytes]) -> None:
+    @staticmethod
+    def _load_weights(
+        acting: Mapping[str, Acting], writer: TrajectoryWriter, chunks: Sequence[bytes]
+    ) -> None:
         try:
-            loader.load(chunks)
+            writer.version = load(chunks, {name: one.parts for name, one in acting.items()})
         except ValueError as error:
             raise LearnerRefused(
                 "the learner's weights cannot be used",
@@ -302,31 +261,3 @@ def _folder(welcome: Welcome, models: Path) -> Path:
     except OSError as error:
         raise StorageError.of(error, what="the actor's folder cannot be made", where=folder) from error
     return folder
-
-
-class _Lines:
-    """Status line of the actor, every ten seconds."""
-
-    def __init__(self, console: Console) -> None:
-        self._console, self._last, self._steps_then = console, time.monotonic(), 0
-        self._steps, self._returns = 0, [math.nan]
-
-    def add(self, steps: int, returns: Sequence[float]) -> None:
-        """Set the steps so far and add the returns of episodes that have just ended."""
-        self._steps = steps
-        self._returns = [*self._returns, *returns][-20:] if returns else self._returns
-
-    def show_if_due(self, weights: int, send_queue: SendQueue) -> None:
-        """Show the line if it is due. weights: the version that acts."""
-        now = time.monotonic()
-        if now - self._last < LINE_S:
-            return
-        rate = (self._steps - self._steps_then) / (now - self._last)
-        known = [value for value in self._returns if not math.isnan(value)]
-        returns = f"return {sum(known) / len(known):,.1f} · " if known else ""
-        self._console.message(
-            f"{self._steps:,} steps · {rate:,.0f} steps/s · {returns}weights {weights} · "
-            f"{send_queue.waiting} waiting"
-            + (f" · {send_queue.dropped:,} steps given up" if send_queue.dropped else "")
-        )
-        self._last, self._steps_then = now, self._steps

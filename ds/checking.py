@@ -1,4 +1,4 @@
-"""Checks of a message before it is stored; a message that passes cannot fail later.
+"""Limits on messages, and checks of one before it is stored; a message that passes cannot fail later.
 
 The replay checks shapes again when it stores. Here every number is checked, in the thread that receives, so
 that neither a broken actor nor a forged message reaches the learner's loop.
@@ -6,14 +6,18 @@ that neither a broken actor nor a forged message reaches the learner's loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import numpy as np
 
 from algorithm.core.data import Array
-from algorithm.core.spec import Z_LIMIT, AgentSpec, ObsSpec
+from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
-from ds.protocol import Beat, TrajectoryChunk, TrajectoryMessage, Transitions
+from ds.protocol import BadMessage, Beat, Hello, TrajectoryMessage, Transitions
+from ds.wire import ALIGNMENT, aligned
 
 MAX_AGENT = 2**31 - 1
 MAX_COUNT = 2**31 - 1
@@ -21,6 +25,9 @@ MAX_COUNT = 2**31 - 1
 
 MAX_ENVIRONMENTS = 2**16
 """Maximum number of environments of one actor."""
+
+MAX_NAME = 64  # characters
+MAX_PID = 2**32
 
 MAX_TOTAL = 2**53
 """Maximum of counts over a run: integers up to here are exact in JSON and float64, too."""
@@ -34,38 +41,53 @@ A thousand a second need 34 years for it, and a billion of such jumps reach no l
 _MAX_REWARD = float(np.finfo(np.float32).max)
 
 
-class BadMessage(ValueError):  # noqa: N818 - what it is, not that it is an error
-    """Message with a wrong value; one line that names it."""
+Shape = tuple[int, ...]
 
 
-def check_beat(beat: Beat, *, version: int, dropped: int) -> None:
-    """Raise BadMessage for counts outside their bounds.
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Requirements for an actor.
 
-    version: the highest that there may be
-    dropped: the last count of this actor
+    agreed:       see :func:`ds.compatibility.agreed`
+    specs, carry_shapes: by behaviour; of one stored carry, (0,) where none is stored
+    max_length:   L of the longest segment, ``base_config.max_episode_length``
+    max_message:  bytes of the largest message
+    max_lag:      versions of weights that a message may be behind the newest; −1 for any
+    synchronous:  a message is answered only when it has been learned from
+    room_timeout: seconds that a message waits for room before its actor is asked to send it again
     """
+
+    agreed: Mapping[str, Any]
+    specs: Mapping[str, AgentSpec]
+    carry_shapes: Mapping[str, Shape]
+    max_length: int
+    max_message: int
+    max_lag: int
+    synchronous: bool
+    room_timeout: float
+
+
+def check_hello(hello: Hello) -> None:
+    """Raise BadMessage for who has no name, or an endless one: names are remembered, and saved."""
+    _within("length of the actor's name", len(hello.actor), 1, MAX_NAME)
+    _within("pid", hello.pid, 0, MAX_PID)
+
+
+def check_beat(beat: Beat, *, version: int) -> None:
+    """Raise BadMessage for counts outside their bounds; ``version``: the highest that there may be."""
     _within("version", beat.version, 0, version)
     _within("steps", beat.steps, 0, MAX_TOTAL)
     _within("waiting", beat.waiting, 0, MAX_COUNT)
-    _within("dropped", beat.dropped, 0, dropped + AHEAD)
     for count in beat.faults:
         _within("faults", count, 0, MAX_COUNT)
 
 
-def check_trajectory(
-    message: TrajectoryMessage,
-    specs: Mapping[str, AgentSpec],
-    carry_shapes: Mapping[str, tuple[int, ...]],
-    *,
-    max_length: int,
-    version: int = MAX_TOTAL,
-) -> None:
-    """Raise BadMessage unless agents of ``specs`` could have made every number in the message.
+def check_trajectory(message: TrajectoryMessage, terms: Terms, *, version: int = MAX_TOTAL) -> None:
+    """Raise BadMessage unless agents of these specs could have made every number in the message.
 
-    carry_shapes: of one stored carry, by behaviour; (0,) where none is stored
-    max_length:   L of the longest segment, ``base_config.max_episode_length``
-    version:      the highest that there may be
+    version: the highest that there may be
     """
+    specs = terms.specs
     _within("number", message.number, 1, MAX_TOTAL)
     _within("channel", message.channel, 0, MAX_COUNT)
     _within("version", message.version, 0, version)
@@ -74,14 +96,8 @@ def check_trajectory(
         where = f"chunk {i}"
         _check_agent(where, chunk.behaviour, chunk.agent, specs)
         if chunk.transitions is not None:
-            _check_segment(
-                where,
-                chunk,
-                chunk.transitions,
-                specs[chunk.behaviour],
-                carry_shapes[chunk.behaviour],
-                max_length,
-            )
+            where = f"{where} (behaviour {chunk.behaviour!r}, agent {chunk.agent})"
+            _check_transitions(where, chunk.behaviour, chunk.transitions, terms)
     for i, (behaviour, agent) in enumerate(message.gone):
         _check_agent(f"gone {i}", behaviour, agent, specs)
     for i, (behaviour, agent, total, length) in enumerate(message.episodes):
@@ -104,49 +120,46 @@ def _check_agent(where: str, behaviour: str, agent: int, specs: Mapping[str, Age
     _within(f"{where}: agent", agent, 0, MAX_AGENT)
 
 
-def _check_segment(
-    where: str,
-    chunk: TrajectoryChunk,
-    segment: Transitions,
-    spec: AgentSpec,
-    carry: tuple[int, ...],
-    max_length: int,
-) -> None:
-    where = f"{where} (behaviour {chunk.behaviour!r}, agent {chunk.agent})"
+def _check_transitions(where: str, behaviour: str, segment: Transitions, terms: Terms) -> None:
+    spec, carry = terms.specs[behaviour], terms.carry_shapes[behaviour]
     if segment.reward.ndim != 1:
         raise BadMessage(f"{where}, reward: shape {segment.reward.shape} is not that of a series")
     length = segment.length
-    _within(f"{where}: number of transitions (base_config.max_episode_length)", length, 1, max_length)
+    _within(f"{where}: number of transitions (base_config.max_episode_length)", length, 1, terms.max_length)
     _within(f"{where}: start_step", segment.start_step, 0, MAX_STEP - length - 1)
     if segment.obs.keys() != set(spec.obs.names):
         raise BadMessage(f"{where}: its observations are {sorted(segment.obs)}, not {sorted(spec.obs.names)}")
-    for name, value, shape, dtype in _columns(segment, spec, carry):
-        _check_column(f"{where}, {name}", value, shape, dtype)
+    for name, tail, dtype in spec.obs.items():
+        _check_column(f"{where}, obs {name!r}", segment.obs[name], (length + 1, *tail), dtype)
+    for name, (shape, dtype) in _columns(spec.action, carry, length).items():
+        value = getattr(segment, name)
+        if name != "priority" or value is not None:
+            _check_column(f"{where}, {name}", value, shape, dtype)
+    if segment.priority is not None:
+        _refuse(f"{where}, priority", segment.priority, segment.priority < 0.0, "it must not be negative")
     _check_choices(where, segment, spec.obs)
     if spec.action.branches:
         _check_discrete(where, segment, spec)
     if spec.action.continuous:
         _check_continuous(where, segment, spec)
-    _check_end(where, segment)
+    for name in ("terminated", "truncated"):
+        ends = getattr(segment, name)
+        _refuse(f"{where}, {name}", ends[:-1], ends[:-1], "only the last step may end an episode")
 
 
-def _columns(
-    segment: Transitions, spec: AgentSpec, carry: tuple[int, ...]
-) -> Iterator[tuple[str, Array, tuple[int, ...], str]]:
-    """Yield (name, value, shape, dtype) of all columns; ``carry``: shape of one."""
-    length, action = segment.length, spec.action
-    for name, tail, dtype in spec.obs.items():
-        yield f"obs {name!r}", segment.obs[name], (length + 1, *tail), dtype
-    yield "action_mask", segment.action_mask, (length + 1, action.discrete), "bool"
-    yield "carry", segment.carry, (length + 1, *carry), "float32"
-    yield "action", segment.action, (length, action.size), "float32"
-    yield "z", segment.z, (length, action.continuous), "float32"
-    yield "behaviour_logp", segment.behaviour_logp, (length, action.num_heads), "float32"
-    yield "reward", segment.reward, (length,), "float32"
-    yield "terminated", segment.terminated, (length,), "bool"
-    yield "truncated", segment.truncated, (length,), "bool"
-    if segment.priority is not None:
-        yield "priority", segment.priority, (length,), "float32"
+def _columns(action: ActionSpec, carry: Shape, length: int) -> Mapping[str, tuple[Shape, str]]:
+    """Return name → (shape, dtype) of all columns but observations; ``carry``: shape of one."""
+    return {
+        "action_mask": ((length + 1, action.discrete), "bool"),
+        "carry": ((length + 1, *carry), "float32"),
+        "action": ((length, action.size), "float32"),
+        "z": ((length, action.continuous), "float32"),
+        "behaviour_logp": ((length, action.num_heads), "float32"),
+        "reward": ((length,), "float32"),
+        "terminated": ((length,), "bool"),
+        "truncated": ((length,), "bool"),
+        "priority": ((length,), "float32"),
+    }
 
 
 def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) -> None:
@@ -188,17 +201,52 @@ def _check_continuous(where: str, segment: Transitions, spec: AgentSpec) -> None
     _refuse(f"{where}, action, continuous part", u, far, f"it must be {action.squash}(z)")
 
 
-def _check_end(where: str, segment: Transitions) -> None:
-    for name in ("terminated", "truncated"):
-        ends = getattr(segment, name)
-        _refuse(f"{where}, {name}", ends[:-1], ends[:-1], "only the last step may end an episode")
-    if segment.priority is not None:
-        _refuse(f"{where}, priority", segment.priority, segment.priority < 0.0, "it must not be negative")
-
-
 def _refuse(where: str, value: Array, bad: Array, why: str) -> None:
     """Raise BadMessage with the first element that is ``bad``."""
     if bad.any():
         index = np.unravel_index(int(bad.argmax()), bad.shape)
         place = ", ".join(str(int(i)) for i in index)
         raise BadMessage(f"{where} [{place}] is {value[index]}: {why}")
+
+
+SMALLEST_LIMIT = 2**20
+"""Lower bound of the limit, so that the other messages pass as well."""
+
+_ENVELOPE = 2**14
+"""Bytes of a message besides its transitions, ends of episodes that were given up included."""
+
+_INT = 9
+_PART = 64
+"""Bytes for the structure of a chunk besides what describes its arrays: ints and headers, with room."""
+
+
+def message_limit(
+    specs: Mapping[str, AgentSpec], carries: Mapping[str, Shape], max_length: int, *, agents: int = 1
+) -> int:
+    """Return the bytes of the largest message that a learner reads.
+
+    That is the segment of one agent, or one transition of each in synchronous mode.
+
+    specs:      observations and actions of each behaviour.
+    carries:    shape of each one's stored carry, ``(0,)`` without memory.
+    max_length: transitions of the longest segment.
+    agents:     the most agents whose transitions may share a message.
+    """
+    longest = max(_chunk(name, spec, carries[name], max_length) for name, spec in specs.items())
+    step = max(_chunk(name, spec, carries[name], 1) for name, spec in specs.items())
+    name = max(_text(name) for name in specs)
+    episode, gone = name + 3 * _INT + 2, name + _INT + 2
+    return max(SMALLEST_LIMIT, _ENVELOPE + max(longest, agents * step) + agents * (episode + gone))
+
+
+def _chunk(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:
+    """Return the bytes of a chunk of ``length`` transitions: structure, descriptions, padding, numbers."""
+    found = _PART + _text(name) + sum(_text(one) for one in spec.obs.names)
+    arrays = [((length + 1, *shape), dtype) for _, shape, dtype in spec.obs.items()]
+    for shape, dtype in [*arrays, *_columns(spec.action, carry, length).values()]:
+        found += ALIGNMENT + 4 * len(shape) + aligned(prod(shape) * np.dtype(dtype).itemsize)
+    return found
+
+
+def _text(text: str) -> int:
+    return 5 + len(text.encode())

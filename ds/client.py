@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import socket
 import ssl
-from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import grpc
-import msgspec
 
-from ds import transport
-from ds.errors import Busy, LearnerRefused, Unreachable, WireError
 from ds.protocol import (
+    BUSY,
+    SECOND_MS,
+    SERVICE,
+    TOKEN_HEADER,
     Beat,
+    Busy,
     Bye,
     Hello,
     Join,
     Joined,
+    LearnerRefused,
+    Message,
     Receipt,
     Refused,
     TrajectoryMessage,
+    Unreachable,
     WeightRequest,
     Welcome,
+    WireError,
+    address,
+    keepalive,
 )
 from ds.security import TOKEN, ActorSecurity
 from ds.wire import decode, encode
 
+_OPTIONS = [
+    *keepalive(),
+    ("grpc.initial_reconnect_backoff_ms", SECOND_MS // 5),
+    ("grpc.max_reconnect_backoff_ms", 2 * SECOND_MS),  # the default is two minutes
+    ("grpc.min_reconnect_backoff_ms", 5 * SECOND_MS),  # how long a connection may take
+    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is for the web
+    ("grpc.use_local_subchannel_pool", 1),  # a connection for each client: sender streams do not share one
+    ("grpc.max_send_message_length", -1),  # the learner's limit holds, and names itself
+]
+
 STREAM_FACTOR = 10
 """Deadline of a stream in deadlines of a call: weights may be large and the network slow."""
 
-M = TypeVar("M")
-N = TypeVar("N")
+M = TypeVar("M", bound=Message)
 
 _SAME_VERSION = "see that a learner listens there, and that both sides have the same version of the program"
 
@@ -63,82 +79,76 @@ class Client:
 
     def __init__(self, host: str, port: int, *, security: ActorSecurity, timeout: float) -> None:
         self._host, self._port = host, port
-        self._at = transport.address(host, port)
+        self._at = address(host, port)
         self._security = security
         self._timeout = timeout
         if security.authority is None:
-            self._channel = grpc.insecure_channel(self._at, options=transport.CLIENT)
+            self._channel = grpc.insecure_channel(self._at, options=_OPTIONS)
         else:
             credentials = grpc.ssl_channel_credentials(root_certificates=security.authority)
-            self._channel = grpc.secure_channel(self._at, credentials, options=transport.CLIENT)
-        self._metadata = ((transport.TOKEN, f"Bearer {security.token}"),) if security.token else ()
+            self._channel = grpc.secure_channel(self._at, credentials, options=_OPTIONS)
+        self._metadata = ((TOKEN_HEADER, f"Bearer {security.token}"),) if security.token else ()
 
     def hello(self, hello: Hello) -> Welcome:
         """Request a slot."""
-        return self._accepted(self._request("Hello", hello, (Welcome, Refused)))
+        return self._request("Hello", hello, Welcome)
 
     def join(self, join: Join) -> Joined:
         """Have compared what must be the same on both sides."""
-        return self._accepted(self._request("Join", join, (Joined, Refused)))
+        return self._request("Join", join, Joined)
 
     def deliver(self, message: TrajectoryMessage) -> Receipt:
         """Send a trajectory message."""
-        return self._request("Deliver", message, (Receipt, Receipt))
+        return self._request("Deliver", message, Receipt)
 
     def beat(self, beat: Beat) -> Receipt:
         """Send a beat."""
-        return self._request("Beat", beat, (Receipt, Receipt))
+        return self._request("Beat", beat, Receipt)
 
     def bye(self, bye: Bye) -> None:
         """Leave."""
-        self._call("Bye", encode(bye))
+        self._call("Bye", bye)
 
     def weights(self, wanted: WeightRequest) -> list[bytes]:
         """Return all chunks of the newest weights; none if there are no newer ones."""
-        body, deadline = encode(wanted), self._timeout * STREAM_FACTOR
-        try:
-            call = self._channel.unary_stream(f"/{transport.SERVICE}/Weights")
-            return list(call(body, timeout=deadline, metadata=self._metadata))
-        except grpc.RpcError as error:
-            self._raise(error)
-        except ValueError as error:
-            raise Unreachable(_line(str(error))) from error
+        return self._call("Weights", wanted)
 
     def close(self) -> None:
         """Close the connection; pending and later calls raise Unreachable."""
         self._channel.close()
 
-    def _request(self, method: str, message: msgspec.Struct, kinds: tuple[type[M], type[N]]) -> M | N:
-        answer = self._call(method, encode(message))
+    def _request(self, method: str, message: Message, kind: type[M]) -> M:
+        (body,) = self._call(method, message)
         try:
-            return decode(kinds, answer)
+            answer: M | Refused = decode(kind | Refused, body)
         except WireError as error:
             raise self._refused(f"its answer cannot be read: {error}", _SAME_VERSION) from error
+        if isinstance(answer, Refused):
+            raise self._refused("\n".join((answer.reason, *answer.differences)), answer.fix)
+        return answer
 
-    def _call(self, method: str, body: bytes) -> bytes:
+    def _call(self, method: str, message: Message) -> list[bytes]:
+        path, body = f"/{SERVICE}/{method}", encode(message)
+        rest = {"timeout": self._timeout, "metadata": self._metadata}
         try:
-            call = self._channel.unary_unary(f"/{transport.SERVICE}/{method}")
-            answer: bytes = call(body, timeout=self._timeout, metadata=self._metadata)
-            return answer
+            if method == "Weights":
+                rest["timeout"] = STREAM_FACTOR * self._timeout
+                return list(self._channel.unary_stream(path)(body, **rest))
+            return [self._channel.unary_unary(path)(body, **rest)]
         except grpc.RpcError as error:
             self._raise(error)
         except ValueError as error:  # the channel is closed
             raise Unreachable(_line(str(error))) from error
 
-    def _accepted(self, answer: M | Refused) -> M:
-        if isinstance(answer, Refused):
-            raise self._refused("\n".join((answer.reason, *answer.differences)), answer.fix)
-        return answer
-
     def _raise(self, error: grpc.RpcError) -> NoReturn:
         """Raise the error of ours that a gRPC error means."""
         code, details = error.code(), _line(error.details() or "")
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(transport.BUSY):
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(BUSY):
             raise Busy("it has no hand free at the moment") from error
         if code is grpc.StatusCode.UNAVAILABLE:
             finding = probe(self._host, self._port, self._security.authority, timeout=min(self._timeout, 3.0))
             if finding is not None:
-                raise self._refused(finding.why, finding.fix) from error
+                raise self._refused(*finding) from error
         if code in _PASSING:
             raise Unreachable(passing(code, details, timeout=self._timeout)) from error
         raise self._refused(details or code.name.lower(), _FIXES.get(code, _SAME_VERSION)) from error
@@ -157,66 +167,45 @@ _CERTIFICATES = (
 )
 
 
-@dataclass(frozen=True)
-class ConnectionProblem:
-    """Permanent reason why no connection comes about."""
-
-    why: str
-    fix: str
-
-
-def probe(host: str, port: int, authority: bytes | None, *, timeout: float) -> ConnectionProblem | None:
-    """Connect once more with a plain socket; None where the reason may pass.
+def probe(host: str, port: int, authority: bytes | None, *, timeout: float) -> tuple[str, str] | None:
+    """Connect once more with a plain socket; return a reason that will not pass and its fix, if there is one.
 
     authority: PEM of the certificates that are trusted; None for an actor that talks in plain text.
     timeout:   seconds.
     """
-    try:
-        context = _context(authority)
-    except (ssl.SSLError, ValueError):
-        return ConnectionProblem("this actor's ca.pem holds no certificate", _CERTIFICATES)
-    try:
-        with socket.create_connection((host, port), timeout) as plain:
-            return _greet(context, plain, host, encrypted=authority is not None)
-    except OSError:  # no listener, or no network
-        return None
-
-
-def _context(authority: bytes | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
     if authority is None:  # only to detect TLS on the other side: nothing is sent
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     else:
-        context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
-    return context
-
-
-def _greet(
-    context: ssl.SSLContext, plain: socket.socket, host: str, *, encrypted: bool
-) -> ConnectionProblem | None:
+        try:
+            context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+        except (ssl.SSLError, ValueError):
+            return "this actor's ca.pem holds no certificate", _CERTIFICATES
     try:
-        with context.wrap_socket(plain, server_hostname=host):
-            if encrypted:
-                return None
-            return ConnectionProblem(
-                "the learner speaks TLS, this actor plain text",
-                "dial the learner by its name or address, as in net_config.learner_host, and take back "
-                "net_config.insecure",
-            )
+        with (
+            socket.create_connection((host, port), timeout) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return None if authority is not None else _TLS_THERE
     except ssl.SSLCertVerificationError as error:
-        return ConnectionProblem(
-            f"the learner's certificate is not trusted: {error.verify_message}", _CERTIFICATES
-        )
+        return f"the learner's certificate is not trusted: {error.verify_message}", _CERTIFICATES
     except ssl.SSLError as error:
-        if not encrypted or error.reason != "WRONG_VERSION_NUMBER":
-            return None
-        return ConnectionProblem(
-            "this actor speaks TLS, the learner plain text",
-            "start the learner with net_config.learner_host set and without net_config.insecure",
-        )
+        return _TLS_HERE if authority is not None and error.reason == "WRONG_VERSION_NUMBER" else None
+    except OSError:  # no listener, or no network
+        return None
 
+
+_TLS_THERE = (
+    "the learner speaks TLS, this actor plain text",
+    "dial the learner by its name or address, as in net_config.learner_host, and take back "
+    "net_config.insecure",
+)
+_TLS_HERE = (
+    "this actor speaks TLS, the learner plain text",
+    "start the learner with net_config.learner_host set and without net_config.insecure",
+)
 
 _WORDS = (
     ("Connection refused", "nobody listens there"),

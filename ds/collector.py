@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
-from msgspec.structs import replace
+import msgspec
 
 from algorithm.agents.roles import Episode, SegmentRecorder
 from algorithm.core.data import State
@@ -14,24 +12,51 @@ from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from ds.checking import MAX_ENVIRONMENTS
 from ds.ingest import ActorLeft, IngestQueue
-from ds.parameters import ParameterStore
-from ds.protocol import TrajectoryChunk, TrajectoryMessage
+from ds.protocol import TrajectoryMessage
+from ds.records import SavedRegistry
 from ds.registry import ActorRegistry
+from ds.service import ParameterStore
 
 MAX_ROWS = 16
 
+MAX_STREAMS = MAX_ENVIRONMENTS
+"""Maximum number of agents of one actor; messages without a step could otherwise add any number."""
 
-@dataclass
-class _PendingSteps:
-    """Steps of a stored message that the trainer has not been given yet."""
+_AGENTS = 2**32
+"""Number of streams reserved for each actor."""
+
+Stream = tuple[str, int]
+"""(behaviour, number of the stream)"""
+
+
+def stream_of(number: int, agent: int) -> int:
+    """Return the stream of an agent of actor ``number``; actor 0 has the streams of a single process."""
+    return number * _AGENTS + agent
+
+
+class _Unreleased(msgspec.Struct):
+    """Steps of a stored message that the trainer has not been given yet, and episodes that end with them."""
 
     steps: dict[str, int]  # by behaviour
     episodes: list[Episode]
 
-    @property
-    def total(self) -> int:
-        """Steps of all behaviours."""
-        return sum(self.steps.values())
+
+class _Source(msgspec.Struct):
+    """One actor: its steps so far, and how many there were at the last one of each agent, oldest first."""
+
+    number: int
+    steps: int
+    heard: list[tuple[str, int, int]]  # behaviour, stream, steps
+
+
+class _Saved(msgspec.Struct):
+    """State of the collector."""
+
+    steps: dict[str, int]
+    unreleased: _Unreleased | None
+    sources: list[_Source]
+    actors: SavedRegistry
+    version: int
 
 
 class RemoteCollector:
@@ -67,11 +92,10 @@ class RemoteCollector:
         self._queue, self._actors, self._recorders = queue, actors, recorders
         self._parameters = parameters
         self._before_step, self._watch, self._wait = before_step, watch, wait
-        self._streams = AgentTracker(silence)
+        self._agents = AgentTracker(silence)
         self._whole, self._max_lag = whole, dict(max_lag or {})
         self.behaviour_steps = dict.fromkeys(recorders, 0)
-        self._unreleased: _PendingSteps | None = None
-        self._last: TrajectoryMessage | None = None
+        self._unreleased: _Unreleased | None = None
 
     @property
     def steps(self) -> int:
@@ -79,9 +103,9 @@ class RemoteCollector:
         return sum(self.behaviour_steps.values())
 
     @property
-    def agents(self) -> frozenset[tuple[str, int]]:
+    def agents(self) -> frozenset[Stream]:
         """(behaviour, stream) of all agents that act now, as far as messages say."""
-        return self._streams.agents
+        return self._agents.agents
 
     def step(self) -> list[Episode]:
         """Return one step; if none is pending, take the next message, for which it waits a moment.
@@ -99,32 +123,32 @@ class RemoteCollector:
 
     def state(self) -> State:
         """Return stored and pending steps, and the state of all actors."""
-        left = self._unreleased
-        return State(
-            meta={
-                "steps": dict(self.behaviour_steps),
-                "unreleased": None if left is None else _as_json(left),
-                "streams": self._streams.state(),
-                "actors": self._actors.state(),
-                "version": self._parameters.newest,
-            }
+        saved = _Saved(
+            steps=self.behaviour_steps,
+            unreleased=self._unreleased,
+            sources=self._agents.state(),
+            actors=self._actors.state(),
+            version=self._parameters.newest,
         )
+        return State(meta=msgspec.to_builtins(saved))
 
     def load_state(self, state: State) -> list[str]:
         """Restore; actors that return continue, episodes of the others end as truncated.
 
-        Raises KeyError, TypeError or ValueError for what is no such state.
+        Raises KeyError or ValueError for what is no such state.
         """
-        meta = state.meta
-        left = meta["unreleased"]
-        self._unreleased = None if left is None else _of_json(left)
-        self._streams.load_state(meta["streams"])
-        self._actors.load_state(meta["actors"])
-        self._parameters.resume(int(meta["version"]))
-        for number in sorted(self._streams.numbers - self._actors.awaited):
+        try:
+            saved = msgspec.convert(state.meta, _Saved)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from error
+        self._unreleased = saved.unreleased
+        self._agents.load_state(saved.sources)
+        self._actors.load_state(saved.actors)
+        self._parameters.resume(saved.version)
+        for number in sorted(self._agents.numbers - self._actors.awaited):
             self._queue.left(number)  # the word that it has left waited where the messages did
-        self.behaviour_steps = {name: int(meta["steps"].get(name, 0)) for name in self._recorders}
-        if not meta["actors"]["living"]:
+        self.behaviour_steps = {name: saved.steps.get(name, 0) for name in self._recorders}
+        if not saved.actors.living:
             return []
         return ["what actors sent after the checkpoint is lost; it is counted when they come back"]
 
@@ -140,53 +164,42 @@ class RemoteCollector:
         return rows
 
     def _next_message(self) -> None:
-        if self._last is not None:
-            self._queue.done(self._last)
-            self._last = None
         for number in self._actors.expire():
             self._queue.left(number)
         item = self._queue.take(self._wait)
         self._watch.lap("wait")
         if isinstance(item, ActorLeft):
-            for behaviour, stream in self._streams.left(item.number):
-                self._recorders[behaviour].close(stream)
+            self._close(self._agents.left(item.number))
         elif item is not None:
-            self._store(*item)
+            self._store(item.number, item.message)
         self._watch.lap("store")
 
     def _store(self, number: int, came: TrajectoryMessage) -> None:
         # A synchronous actor waits for the newest weights. After a kill it may have them from before.
         lag = 0 if self._whole else self._parameters.lag(came.version)
-        message = self._without_outdated(came, lag)
+        message = came.without(
+            [name for name, most in self._max_lag.items() if most is not None and lag > most]
+        )
+        taken = dict.fromkeys((chunk.behaviour for chunk in message.chunks), 0)
         for chunk in message.chunks:
-            recorder, stream = self._recorders[chunk.behaviour], stream_of(number, chunk.agent)
+            stream = stream_of(number, chunk.agent)
             if chunk.transitions is None:
-                recorder.close(stream)
+                self._recorders[chunk.behaviour].close(stream)
             else:
-                recorder.add(chunk.transitions.segment(stream, lag=lag))
-        for behaviour, stream in self._streams.heard(number, message):
-            self._recorders[behaviour].close(stream)
+                self._recorders[chunk.behaviour].add(chunk.transitions.segment(stream, lag=lag))
+                taken[chunk.behaviour] += chunk.transitions.length
+        self._close(self._agents.heard(number, message))
         self._actors.stored(came, outdated=came.steps - message.steps)
         episodes = [
             Episode(behaviour, stream_of(number, agent), total, length)
             for behaviour, agent, total, length in message.episodes
         ]
-        taken = dict.fromkeys((chunk.behaviour for chunk in message.chunks), 0)
-        for chunk in message.chunks:
-            taken[chunk.behaviour] += 0 if chunk.transitions is None else chunk.transitions.length
-        self._unreleased = _PendingSteps(taken, episodes)
-        self._last = came
+        self._unreleased = _Unreleased(taken, episodes)
 
-    def _without_outdated(self, message: TrajectoryMessage, lag: int) -> TrajectoryMessage:
-        """Return it without segments of behaviours whose limit ``lag`` passes; their episodes end there."""
-        outdated = {name for name, most in self._max_lag.items() if most is not None and lag > most}
-        if outdated.isdisjoint(chunk.behaviour for chunk in message.chunks):
-            return message
-        chunks = [
-            TrajectoryChunk(chunk.behaviour, chunk.agent, None) if chunk.behaviour in outdated else chunk
-            for chunk in message.chunks
-        ]
-        return replace(message, chunks=tuple(chunks))
+    def _close(self, streams: list[Stream]) -> None:
+        """End the open episodes of agents that are not there any more."""
+        for behaviour, stream in streams:
+            self._recorders[behaviour].close(stream)
 
     def _release(self) -> list[Episode]:
         left = self._unreleased
@@ -198,57 +211,14 @@ class RemoteCollector:
             left.steps[name] -= now
             if now and not self._whole:
                 break
-        if left.total:
+        if any(left.steps.values()):
             return []
         self._unreleased = None
         return left.episodes
 
 
-def _as_json(left: _PendingSteps) -> dict[str, Any]:
-    episodes = [[one.behaviour, one.agent, one.total, one.length] for one in left.episodes]
-    return {"steps": dict(left.steps), "episodes": episodes}
-
-
-def _of_json(left: Mapping[str, Any]) -> _PendingSteps:
-    episodes = [Episode(str(b), int(agent), float(total), int(n)) for b, agent, total, n in left["episodes"]]
-    return _PendingSteps({str(name): int(steps) for name, steps in left["steps"].items()}, episodes)
-
-
-Stream = tuple[str, int]
-"""(behaviour, number of the stream)"""
-
-MAX_STREAMS = MAX_ENVIRONMENTS
-"""Maximum number of agents of one actor; messages without a step could otherwise add any number."""
-
-_AGENTS = 2**32
-"""Number of streams reserved for each actor."""
-
-
-def stream_of(number: int, agent: int) -> int:
-    """Return the stream of an agent of actor ``number``; actor 0 has the streams of a single process."""
-    return number * _AGENTS + agent
-
-
-@dataclass
-class _Source:
-    """One actor: its transitions, the last one of each agent, and open episodes."""
-
-    steps: int = 0
-    heard: dict[Stream, int] = field(
-        default_factory=dict
-    )  # agent -> step of its last transition, oldest first
-    open: dict[Stream, None] = field(default_factory=dict)  # likewise
-
-    def drop_inactive(self, silence: int) -> None:
-        while self.heard:
-            first = next(iter(self.heard))
-            if self.heard[first] > self.steps - silence * len(self.heard) and len(self.heard) <= MAX_STREAMS:
-                return
-            del self.heard[first]
-
-
 class AgentTracker:
-    """Agents and open episodes of all actors that have sent messages and have not left.
+    """Agents of all actors that have sent messages and have not left.
 
     silence: transitions of an actor, for each of its agents, after which an agent without any has left
 
@@ -257,72 +227,61 @@ class AgentTracker:
 
     def __init__(self, silence: int) -> None:
         self._silence = silence
-        self._sources: dict[int, _Source] = {}
+        self._steps: dict[int, int] = {}  # of each actor
+        self._heard: dict[int, dict[Stream, int]] = {}  # and its steps at each agent's last, oldest first
         self._agents: frozenset[Stream] | None = frozenset()
 
     @property
     def numbers(self) -> frozenset[int]:
         """Numbers of the actors."""
-        return frozenset(self._sources)
+        return frozenset(self._heard)
 
     @property
     def agents(self) -> frozenset[Stream]:
         """All agents that act, as far as messages say."""
         if self._agents is None:
-            sources = self._sources.values()
-            self._agents = frozenset().union(*(source.heard for source in sources))
+            self._agents = frozenset().union(*self._heard.values())
         return self._agents
 
     def heard(self, number: int, message: TrajectoryMessage) -> list[Stream]:
-        """Note a stored message of actor ``number``; return open episodes above the limit, which end."""
-        source = self._sources.setdefault(number, _Source())
-        source.steps += message.steps
-        ended = []
+        """Note a stored message of actor ``number``; return agents that are not there any more."""
+        heard = self._heard.setdefault(number, {})
+        steps = self._steps[number] = self._steps.get(number, 0) + message.steps
         for chunk in message.chunks:
-            stream, segment = (chunk.behaviour, stream_of(number, chunk.agent)), chunk.transitions
-            if segment is None:
-                source.open.pop(stream, None)
-                continue
-            source.heard.pop(stream, None)
-            source.heard[stream] = source.steps
-            source.open.pop(stream, None)
-            if not (segment.terminated[-1] or segment.truncated[-1]):
-                source.open[stream] = None
-                if len(source.open) > MAX_STREAMS:
-                    ended.append(next(iter(source.open)))
-                    del source.open[ended[-1]]
-        for behaviour, agent in message.gone:
-            source.heard.pop((behaviour, stream_of(number, agent)), None)
-        source.drop_inactive(self._silence)
+            if chunk.transitions is not None:
+                stream = (chunk.behaviour, stream_of(number, chunk.agent))
+                heard.pop(stream, None)
+                heard[stream] = steps
+        gone = [(behaviour, stream_of(number, agent)) for behaviour, agent in message.gone]
+        for stream in gone:
+            heard.pop(stream, None)
+        while heard:
+            first = next(iter(heard))
+            if heard[first] > steps - self._silence * len(heard) and len(heard) <= MAX_STREAMS:
+                break
+            del heard[first]
+            gone.append(first)
         self._agents = None
-        return ended
+        return gone
 
     def left(self, number: int) -> list[Stream]:
-        """Remove actor ``number``; return its open episodes."""
+        """Remove actor ``number``; return its agents."""
         self._agents = None
-        source = self._sources.pop(number, _Source())
-        return sorted(source.open)
+        self._steps.pop(number, None)
+        return sorted(self._heard.pop(number, {}))
 
-    def state(self) -> list[dict[str, Any]]:
-        """Return the state as JSON."""
+    def state(self) -> list[_Source]:
+        """Return what :meth:`load_state` continues from."""
         return [
-            {
-                "number": number,
-                "steps": source.steps,
-                "heard": [[*stream, at] for stream, at in source.heard.items()],
-                "open": [list(stream) for stream in sorted(source.open)],
-            }
-            for number, source in self._sources.items()
+            _Source(number, self._steps[number], [(*stream, at) for stream, at in heard.items()])
+            for number, heard in self._heard.items()
         ]
 
-    def load_state(self, state: list[Mapping[str, Any]]) -> None:
-        """Restore. KeyError, TypeError or ValueError for an invalid state."""
+    def load_state(self, state: list[_Source]) -> None:
+        """Continue from what :meth:`state` returned."""
         self._agents = None
-        self._sources = {
-            int(one["number"]): _Source(
-                steps=int(one["steps"]),
-                heard={(str(behaviour), int(stream)): int(at) for behaviour, stream, at in one["heard"]},
-                open={(str(behaviour), int(stream)): None for behaviour, stream in one["open"]},
-            )
-            for one in state
+        self._steps = {source.number: source.steps for source in state}
+        self._heard = {
+            source.number: {(behaviour, stream): at for behaviour, stream, at in source.heard}
+            for source in state
         }

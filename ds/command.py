@@ -37,7 +37,7 @@ def _command(options: DistributedOptions) -> int:
             from ds.actor import act as begin
         else:
             from ds.learner import learn as begin
-    return begin(options, sys.argv)
+    return begin(options)
 
 
 def run() -> NoReturn:

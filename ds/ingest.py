@@ -1,4 +1,4 @@
-"""Queues of messages between the thread that receives them and the thread that learns."""
+"""Queue of messages between the thread that receives them and the thread that learns."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ds.protocol import TrajectoryMessage
-
-_Key = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -20,33 +19,23 @@ class ActorLeft:
     number: int
 
 
-class _LoopEvent:
-    """Event for a coroutine of the running loop; set from any thread, any number of times."""
+class Arrival:
+    """Message of actor ``number``; made in a running loop, to whose coroutines its events belong.
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._called: asyncio.Future[None] = self._loop.create_future()
-
-    def call(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and no coroutine waits there
-            self._loop.call_soon_threadsafe(self._settle)
-
-    def _settle(self) -> None:
-        if not self._called.done():
-            self._called.set_result(None)
-
-    async def wait(self, timeout: float | None = None) -> None:
-        """Wait until it is set, or ``timeout`` seconds have passed."""
-        await asyncio.wait((self._called,), timeout=timeout)
-
-
-class _Waiting:
-    """Message for which there is no room yet. ``came_in`` is written under the queue's lock."""
+    settled: whether there is room for it has been decided; ``came_in``, under the queue's lock, says how
+    learned: what the learner does with it is done
+    """
 
     def __init__(self, number: int, message: TrajectoryMessage) -> None:
         self.number, self.message = number, message
-        self.wake_up = _LoopEvent()
         self.came_in = False
+        self.settled, self.learned = asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def wake(self, event: asyncio.Event) -> None:
+        """Set one of its events, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and no coroutine waits there
+            self._loop.call_soon_threadsafe(event.set)
 
 
 class IngestQueue:
@@ -59,106 +48,89 @@ class IngestQueue:
     def __init__(self, size: int, *, line: int = 16) -> None:
         self._size, self._line = size, line
         self._changed = threading.Condition()  # its lock guards all below
-        self._items: deque[tuple[int, TrajectoryMessage] | ActorLeft] = deque()
+        self._items: deque[Arrival | ActorLeft] = deque()
+        self._waiting: deque[Arrival] = deque()
+        self._taken: Arrival | None = None
         self._num_messages = 0
-        self._waiting: deque[_Waiting] = deque()
-        self._unfinished: dict[_Key, list[_LoopEvent]] = {}
         self._closed = False
 
     def __len__(self) -> int:
         """Return the number of messages that wait to be taken."""
         return self._num_messages
 
-    async def put(self, number: int, message: TrajectoryMessage, *, timeout: float) -> bool:
-        """Add a message of actor ``number``; False if there was no room within ``timeout`` seconds.
+    async def put(self, number: int, message: TrajectoryMessage, *, timeout: float) -> Arrival | None:
+        """Add a message of actor ``number``; None if there was no room within ``timeout`` seconds.
 
         At once where the line is full: those who wait in it take memory.
-        Also False once it is closed, or when the actor has left meanwhile. Who cancels it does not learn
-        whether the message came in.
+        Also None once it is closed, or when the actor has left meanwhile.
         """
+        arrival = Arrival(number, message)
         with self._changed:
-            if self._closed:
-                return False
-            if self._num_messages < self._size:  # then none waits: see take
-                self._let_in(number, message)
-                return True
-            if len(self._waiting) >= self._line:
-                return False
-            waiting = _Waiting(number, message)
-            self._waiting.append(waiting)
-        try:
-            await waiting.wake_up.wait(timeout)
-        finally:
-            with self._changed:
-                if waiting in self._waiting:
-                    self._waiting.remove(waiting)
-        return waiting.came_in
+            if self._num_messages < self._size and not self._closed:  # then none waits: see take
+                self._let_in(arrival)
+                return arrival
+            if len(self._waiting) >= self._line or self._closed:
+                return None
+            self._waiting.append(arrival)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(arrival.settled.wait(), timeout)
+        with self._changed:
+            if arrival in self._waiting:
+                self._waiting.remove(arrival)
+            return arrival if arrival.came_in else None
 
     def left(self, number: int) -> None:
         """Note that an actor has left: earlier messages stay, those that wait for room are refused."""
         with self._changed:
-            gone = [waiting for waiting in self._waiting if waiting.number == number]
-            self._waiting = deque(waiting for waiting in self._waiting if waiting.number != number)
             self._items.append(ActorLeft(number))
+            self._refuse([arrival for arrival in self._waiting if arrival.number == number])
             self._changed.notify()
-        for waiting in gone:
-            waiting.wake_up.call()
 
-    async def processed(self, message: TrajectoryMessage) -> None:
-        """Wait until a message that came in is :meth:`done` with, or the queue is closed."""
-        with self._changed:
-            waiting = self._unfinished.get(_key(message))
-            if waiting is None:
-                return
-            wake_up = _LoopEvent()
-            waiting.append(wake_up)
-        await wake_up.wait()
+    def take(self, timeout: float) -> Arrival | ActorLeft | None:
+        """Return the oldest item; None if none comes within ``timeout`` seconds, and once it is closed.
 
-    def take(self, timeout: float) -> tuple[int, TrajectoryMessage] | ActorLeft | None:
-        """Return the oldest item; None if none comes within ``timeout`` seconds, and once it is closed."""
+        The message that was taken before is done with.
+        """
         with self._changed:
+            self._finish()
             self._changed.wait_for(lambda: self._items or self._closed, timeout)
-            if self._closed or not self._items:
+            if not self._items:
                 return None
             item = self._items.popleft()
-            if isinstance(item, ActorLeft):
-                return item
-            self._num_messages -= 1
-            next_in = self._waiting.popleft() if self._waiting else None
-            if next_in is not None:
-                next_in.came_in = True
-                self._let_in(next_in.number, next_in.message)
-        if next_in is not None:
-            next_in.wake_up.call()
-        return item
-
-    def done(self, message: TrajectoryMessage) -> None:
-        """Mark a message that was taken as processed."""
-        with self._changed:
-            waiting = self._unfinished.pop(_key(message), [])
-        for wake_up in waiting:
-            wake_up.call()
+            if isinstance(item, Arrival):
+                self._taken = item
+                self._num_messages -= 1
+                if self._waiting:
+                    next_in = self._waiting.popleft()
+                    self._let_in(next_in)
+                    next_in.wake(next_in.settled)
+            return item
 
     def close(self) -> None:
-        """Close the queue; all waiting callers are woken."""
+        """Refuse what waits and what comes; nobody waits for a message that is in the queue any more."""
         with self._changed:
             self._closed = True
-            wake_ups = [waiting.wake_up for waiting in self._waiting]
-            wake_ups += [wake_up for waiting in self._unfinished.values() for wake_up in waiting]
-            self._waiting.clear()
-            self._unfinished.clear()
+            self._refuse(list(self._waiting))
+            self._finish()
+            for item in self._items:
+                if isinstance(item, Arrival):
+                    item.wake(item.learned)
             self._items.clear()
             self._num_messages = 0
             self._changed.notify_all()
-        for wake_up in wake_ups:
-            wake_up.call()
 
-    def _let_in(self, number: int, message: TrajectoryMessage) -> None:
-        self._items.append((number, message))
+    def _finish(self) -> None:
+        if self._taken is not None:
+            self._taken.wake(self._taken.learned)
+            self._taken = None
+
+    def _let_in(self, arrival: Arrival) -> None:
+        arrival.came_in = True
+        self._items.append(arrival)
         self._num_messages += 1
-        self._unfinished[_key(message)] = []
         self._changed.notify()
 
-
-def _key(message: TrajectoryMessage) -> _Key:
-    return message.actor, message.channel, message.number
+    def _refuse(self, waiting: Iterable[Arrival]) -> None:
+        for arrival in waiting:
+            self._waiting.remove(arrival)
+            arrival.wake(arrival.settled)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
 
+from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Agent, Collector, MakeReplay, RemoteLimits
+from algorithm.agents.roles import Collector, MakeReplay, RemoteLimits
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.play import play
 from algorithm.app.resume import resume
@@ -28,19 +29,18 @@ from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
 from algorithm.train.runtime import EnvInfo, Runtime
 from algorithm.train.user_code import nn_file
-from ds.actor_command import actor_command
+from ds.acting import longest_segment
+from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
-from ds.compatibility import agreed
-from ds.connections import most_at_a_time, refuse_if_taken
+from ds.compatibility import actor_command, agreed
 from ds.ingest import IngestQueue
-from ds.limits import message_limit
-from ds.parameters import ParameterStore
+from ds.port import refuse_if_taken
 from ds.prefetch import Prefetching
+from ds.protocol import address
 from ds.registry import ActorRegistry
 from ds.security import learner_security
-from ds.server import Server
-from ds.service import Service, Terms
-from ds.transport import address
+from ds.server import Server, most_at_a_time
+from ds.service import ParameterStore, Service
 from ds.weights import WeightPublisher
 
 LOOPBACK = "127.0.0.1"
@@ -53,7 +53,7 @@ _SILENT_CHUNKS = 16  # an agent may be asked so much more rarely than the others
 _GRACE_S = 2.0
 
 
-def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
+def learn(options: DistributedOptions) -> int:
     """Train with actors, or play with a trained agent; return the exit code."""
     own, folder = options.train, find_env(options.train.env)
     if own.agents is not None and not own.plays:
@@ -62,9 +62,7 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
     if own.plays:
         return play(own, folder)
     if own.resume:
-        return resume(
-            own, folder, arguments, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS
-        )
+        return resume(own, folder, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS)
     loaded = load_config(
         own.env,
         own.config,
@@ -74,7 +72,7 @@ def learn(options: DistributedOptions, arguments: Sequence[str]) -> int:
         defaults=DISTRIBUTED_DEFAULTS,
         require_runnable=True,
     )
-    return train(own, loaded, arguments, runtime=RemoteRuntime).exit_code
+    return train(own, loaded, runtime=RemoteRuntime).exit_code
 
 
 class RemoteRuntime(Runtime):
@@ -117,12 +115,9 @@ class RemoteRuntime(Runtime):
             limit=base.max_actors_each_learner,
             synchronous=net.synchronous,
             heartbeat=net.heartbeat,
-            max_lag=net.max_lag,
         )
-        specs = {name: agent.spec for name, agent in agents.items()}
-        carries = {name: agent.policy.stored_carry_shape for name, agent in agents.items()}
-        self._max_message = message_limit(specs, carries, base.max_episode_length)
-        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._max_message))
+        self._terms = self._make_terms()
+        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._terms.max_message))
         self._stack.callback(self._queue.close)
         self._parameters = ParameterStore({name: agent.policy.warming_up for name, agent in agents.items()})
         self._publisher = WeightPublisher(self._parameters, agents, always=net.synchronous)
@@ -139,12 +134,6 @@ class RemoteRuntime(Runtime):
             max_lag={name: self._limits(name).max_lag for name in agents},
         )
 
-    def _max_length(self) -> int:
-        """Return the transitions of the longest segment that every behaviour takes."""
-        limits = [self._limits(name).max_length for name in self._agents]
-        own: int = self._base.max_episode_length
-        return min([own, *(limit for limit in limits if limit is not None)])
-
     def _limits(self, behaviour: str) -> RemoteLimits:
         config = self._loaded.for_behaviour(behaviour)
         return family(config).remote_limits(config)
@@ -154,13 +143,11 @@ class RemoteRuntime(Runtime):
         """Listen. The newest weights are published before the first actor joins."""
         console, run = self._faults.console, self._run
         self._publisher.publish_if_due()
-        terms = self._terms()
         self._server = Server(
-            Service(self._actors, self._queue, self._parameters, terms),
+            Service(self._actors, self._queue, self._parameters, self._terms),
             host=self._host,
             port=self._net.learner_port,
             security=self._security,
-            max_message=terms.max_message,
             on_fault=self._actors.count_fault,
         )
         port = self._server.start()
@@ -177,7 +164,7 @@ class RemoteRuntime(Runtime):
         """End the actors of a complete training; after a signal they wait for the learner to return."""
         if stopped():
             return
-        self._parameters.finish()
+        self._parameters.finished = True
         self._queue.close()
         until = time.monotonic() + 3 * self._net.heartbeat
         while self._actors.metrics()["ds/actors"] and time.monotonic() < until and not stopped():
@@ -210,7 +197,7 @@ class RemoteRuntime(Runtime):
             self._faults.console.message(line)
         self._faults.of_actors(*self._actors.take_faults())
 
-    def _terms(self) -> Terms:
+    def _make_terms(self) -> Terms:
         loaded = self._loaded
         carries = {name: agent.policy.stored_carry_shape for name, agent in self._agents.items()}
         specs = {name: agent.spec for name, agent in self._agents.items()}
@@ -219,8 +206,9 @@ class RemoteRuntime(Runtime):
             agreed=agreed(loaded, specs, files),
             specs=specs,
             carry_shapes=carries,
-            max_length=self._max_length(),
-            max_message=self._max_message,
+            max_length=longest_segment(loaded, specs),
+            max_message=message_limit(specs, carries, self._base.max_episode_length),
+            max_lag=self._net.max_lag,
             synchronous=self._net.synchronous,
             room_timeout=self._net.heartbeat,
         )

@@ -1,30 +1,37 @@
-"""An actor's side of the connection: registration, beats, deliveries, newest weights."""
+"""An actor's side of the connection: registration, beats, deliveries, newest weights, the end."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ds.backoff import LOOK_S, Backoff, Clock, RealClock, ShowLine, pause
-from ds.errors import Busy, LearnerRefused, Unreachable
-from ds.parameters import FetchedWeights, WeightFetcher
-from ds.protocol import Beat, Bye, Hello, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
-from ds.session import (
-    Caller,
-    ConnectionMonitor,
-    JoinRequest,
-    NothingSentYet,
-    Registration,
-    Request,
-    Response,
-    Sender,
-    ShutdownState,
+from ds.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, Sent, ShowLine, WeightFetcher
+from ds.protocol import (
+    Beat,
+    Busy,
+    Bye,
+    Hello,
+    Join,
+    Joined,
+    LearnerRefused,
+    Receipt,
+    TrajectoryMessage,
+    Unreachable,
+    WeightRequest,
+    Welcome,
 )
 
+if TYPE_CHECKING:  # what sends needs no gRPC
+    from ds.client import Client
+
 BYE_S = 2.0
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 
 class Link:
@@ -37,14 +44,14 @@ class Link:
     show:     shows a line; called from any thread, one at a time
     stopped:  whether the user wants to end; called while the main thread waits
 
-    The main thread calls ``start``, ``join``, then ``report`` and ``weights`` or ``wait_newer`` as it goes,
-    and ``close``. All but the last raise the error of a thread that ends the actor:
-    LearnerRefused, or LearnerAway after ``patience`` seconds.
+    ``halted`` is set when no thread may send any more. The main thread calls ``start``, ``join``, then
+    ``report`` and ``weights`` or ``wait_newer`` as it goes, and ``close``. All but the last raise what ends
+    the actor: LearnerRefused, or LearnerAway after ``patience`` seconds.
     """
 
     def __init__(
         self,
-        connect: Callable[[], Caller],
+        connect: Callable[[], Client],
         hello: Hello,
         *,
         where: str,
@@ -55,42 +62,33 @@ class Link:
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.actor, self.stopped = hello.actor, stopped
-        self.clock, self.shutdown = clock or RealClock(), ShutdownState()
-        self._connect, self._show, self._draw = connect, show, draw
-        self._reporting = threading.Lock()
+        self.clock = clock or Clock()
+        self.halted = threading.Event()
+        self.finished = False  # the training has ended, and so shall the actor
+        self.sent = Sent(taken=[])
+        self.warming_up: Mapping[str, bool] = {}  # behaviour -> acts at random; empty before a receipt
+        self._connect, self._hello, self._show, self._draw = connect, hello, show, draw
         self._caller = connect()
-        self._channels: list[Caller] = []
-        self._sender: Sender = NothingSentYet()
+        self._channels: list[Client] = []
+        self._showing, self._registering = threading.Lock(), threading.Lock()
         self._monitor = ConnectionMonitor(
-            where=where,
-            patience=patience,
-            show=self.show,
-            clock=self.clock,
-            dropped=lambda: self._sender.dropped,
+            where, patience, show=self.show, now=self.clock.now, dropped=lambda: self.sent.dropped
         )
-        self._registration = Registration(self._caller, self._call, hello, self.show)
         self._fetcher = WeightFetcher(self._weights_newer)
-        self._heartbeat, self._synchronous = 0.0, False
-        self._steps = self._acting = 0
-        self._faults = (0, 0)
-        self.warming_up: Mapping[str, bool] = {}
-        """Behaviour -> whether it acts at random; empty before the first receipt."""
-        self.max_message = 0
-        """Bytes of the largest message that the learner takes."""
+        self._failure: BaseException | None = None
+        self._welcome: Welcome | None = None
+        self._agreed = ("", "")  # JSON and its digest; empty until the first join
+        self._epoch = 0  # registrations so far
+        self._acted = (0, 0, (0, 0))  # steps, version and faults for the next beats
 
     @property
     def away(self) -> bool:
         """True if the learner does not answer."""
         return self._monitor.away
 
-    @property
-    def finished(self) -> bool:
-        """True if the training has ended, and with it the actor."""
-        return self.shutdown.finished.is_set()
-
     def show(self, text: str) -> None:
         """Show one line to a person."""
-        with self._reporting:
+        with self._showing:
             self._show(text)
 
     def backoff(self) -> Backoff:
@@ -99,31 +97,26 @@ class Link:
 
     def start(self) -> Welcome | None:
         """Find the learner and begin to send beats; None if the user stops before there is one."""
-        welcome = self._persist(self._registration.hello)
+        welcome = self._persist(self._greet)
         if welcome is not None:
-            self._heartbeat, self._synchronous = welcome.heartbeat, welcome.synchronous
-            self.shutdown.start("beats", self._beats)
+            self.start_thread("beats", self._beats)
         return welcome
 
-    def join(self, agreed: Mapping[str, Any], digest: str, sender: Sender) -> None:
+    def join(self, agreed: Mapping[str, Any], digest: str, sent: Sent) -> None:
         """Join: from here on messages may be delivered, and weights are fetched.
 
         agreed, digest: see ``ds.compatibility``
         """
-        self._sender, self._channels = sender, [self._connect() for _ in sender.taken]
-        request = JoinRequest(agreed, digest, sender, lambda: self._fetcher.version)
-        joined = self._persist(lambda: self._registration.join(request))
-        if joined is None:
-            return
-        self._joined(joined)
-        if not self._synchronous:
-            self.shutdown.start("weights", self._fetch_weights)
+        self.sent, self._channels = sent, [self._connect() for _ in sent.taken]
+        self._agreed = json.dumps(agreed), digest
+        joined = self._persist(self._first_join)
+        if joined is not None and not self._synchronous:
+            self.start_thread("weights", self._fetch_weights)
 
     def report(self, *, steps: int, version: int, faults: tuple[int, int] = (0, 0)) -> None:
         """Set what the next beats contain: environment steps so far, the version that acts, and faults."""
-        self.shutdown.check()
-        self._steps, self._acting = steps, version
-        self._faults = faults
+        self.check()
+        self._acted = steps, version, faults
         self._fetcher.mark_loaded(version)
 
     def deliver(self, message: TrajectoryMessage) -> Receipt:
@@ -132,34 +125,32 @@ class Link:
         Once ``unknown`` has been answered the actor is known again, and the same message is to be sent again.
         Raises Unreachable if that shall be tried later, LearnerRefused and LearnerAway if never.
         """
-        epoch = self._registration.epoch
+        epoch = self._epoch
         receipt = self._call(self._channels[message.channel].deliver, message)
-        self._hear(receipt, epoch)
+        self._apply(receipt, epoch)
         return receipt
 
     def beat(self) -> None:
-        """Send a beat. Raises as :meth:`deliver`.
-
-        In synchronous mode the news of the receipt are left: those of the last message's came with it, and
-        this one may have been written before.
-        """
-        epoch, sender = self._registration.epoch, self._sender
+        """Send a beat; raises as :meth:`deliver`."""
+        epoch, sent, (steps, version, faults) = self._epoch, self.sent, self._acted
         beat = Beat(
             actor=self.actor,
-            version=self._acting,
-            steps=self._steps,
-            waiting=sender.waiting,
-            dropped=sender.dropped,
-            faults=self._faults,
+            version=version,
+            steps=steps,
+            waiting=sent.waiting,
+            dropped=sent.dropped,
+            faults=faults,
         )
-        self._hear(self._call(self._caller.beat, beat), epoch, news=not self._synchronous)
+        receipt = self._call(self._caller.beat, beat)
+        # In synchronous mode it may be older than the receipt of the last message, which brought the news.
+        self._apply(receipt, epoch, news=not self._synchronous)
 
-    def weights(self) -> FetchedWeights | None:
-        """Return the newest weights that have been fetched and not taken yet."""
-        self.shutdown.check()
+    def weights(self) -> list[bytes] | None:
+        """Return the newest weights that have been fetched and not taken yet, in pieces."""
+        self.check()
         return self._fetcher.take()
 
-    def wait_newer(self, than: int) -> FetchedWeights | None:
+    def wait_newer(self, than: int) -> list[bytes] | None:
         """Return, in synchronous mode, weights newer than ``than`` if the last receipt announced some.
 
         None at once if there are none; None too if the actor is to end.
@@ -168,31 +159,105 @@ class Link:
         self._persist(self._fetcher.fetch)
         return self._fetcher.take()
 
+    def check(self) -> None:
+        """Raise the error of a thread that failed. For the main thread."""
+        if self._failure is not None:
+            raise self._failure
+
+    def start_thread(self, name: str, body: Callable[[], None]) -> None:
+        """Start a daemon thread; :meth:`check` raises its error."""
+
+        def guarded() -> None:
+            try:
+                body()
+            except Exception as error:  # whatever it is, it must not end unseen in a thread
+                self._failure = self._failure or error
+                self.halted.set()
+
+        threading.Thread(target=guarded, name=name, daemon=True).start()
+
     def close(self, reason: str) -> None:
         """Leave, which takes 2 s at most, and close the connections."""
-        self.shutdown.halted.set()
-        if self._registration.epoch and not self.away:
+        self.halted.set()
+        if self._epoch and not self.away:
             goodbye = threading.Thread(target=self._bye, args=(reason,), name="goodbye", daemon=True)
             goodbye.start()
             goodbye.join(BYE_S)
         for caller in (self._caller, *self._channels):
             caller.close()
 
-    def _weights_newer(self, than: int) -> list[bytes]:
-        return self._call(self._caller.weights, WeightRequest(actor=self.actor, newer_than=than))
+    @property
+    def _synchronous(self) -> bool:
+        return self._welcome is not None and self._welcome.synchronous
 
-    def _bye(self, reason: str) -> None:
-        with contextlib.suppress(Unreachable, LearnerRefused):  # its slot is freed all the same, but later
-            self._caller.bye(Bye(actor=self.actor, reason=reason))
+    def _greet(self) -> Welcome:
+        """Register.
 
-    def _call(self, method: Callable[[Request], Response], request: Request, /) -> Response:
+        Seeds, streams of random numbers and noise stay as they are, whatever slot and number the actor gets
+        from a learner that was started anew.
+        """
+        welcome, before = self._call(self._caller.hello, self._hello), self._welcome
+        if before is not None and welcome.synchronous != before.synchronous:
+            raise LearnerRefused(
+                "the learner was started anew with another net_config.synchronous",
+                fix="start this actor anew",
+            )
+        if before is not None and welcome.learner != before.learner:
+            self.show(f"the learner was started anew (run {welcome.run})")
+        self._welcome = welcome
+        self._epoch += 1
+        return welcome
+
+    def _first_join(self) -> Joined:
+        with self._registering:
+            joined = self._join()
+            if joined.receipt.state == "unknown":  # another learner, started while environments were made
+                self._greet()
+                joined = self._join()
+            return joined
+
+    def _register_again(self, epoch: int) -> None:
+        """Register and join again after an answer ``unknown``, unless that happened since ``epoch``."""
+        with self._registering:
+            if epoch == self._epoch:
+                self._greet()
+                if self._agreed[1]:
+                    self._join()
+
+    def _join(self) -> Joined:
+        join = Join(
+            actor=self.actor,
+            agreed=self._agreed[0],
+            digest=self._agreed[1],
+            version=self._fetcher.version,
+            channels=tuple(self.sent.taken),
+            taken_steps=self.sent.taken_steps,
+        )
+        joined = self._call(self._caller.join, join)
+        self._fetcher.retry_missing()
+        if joined.receipt.state != "unknown":
+            self._apply(joined.receipt, self._epoch)
+        return joined
+
+    def _apply(self, receipt: Receipt, epoch: int, *, news: bool = True) -> None:
+        """Apply a receipt. epoch: of the registration when the request was sent."""
+        if receipt.state == "finished":
+            self.finished = True
+            self.halted.set()
+        elif receipt.state == "unknown":
+            self._register_again(epoch)
+        elif news:
+            self.warming_up = receipt.warming_up
+            self._fetcher.announce(receipt.version)
+
+    def _call(self, method: Callable[[Request], Response], request: Request) -> Response:
         try:
             response = method(request)
         except Busy:  # it is there all the same
             self._monitor.answered()
             raise
         except Unreachable as error:
-            if not self.shutdown.halted.is_set():  # else it was the actor that hung up
+            if not self.halted.is_set():  # else it was the actor that hung up
                 self._monitor.lost(error)
             raise
         self._monitor.answered()
@@ -201,46 +266,37 @@ class Link:
     def _persist(self, call: Callable[[], Response]) -> Response | None:
         """Retry until there is an answer; None if the actor is to end before."""
         backoff = self.backoff()
-        while not (self.stopped() or self.shutdown.halted.is_set()):
+        while not (self.stopped() or self.halted.is_set()):
             try:
                 return call()
             except Unreachable:
-                pause(self.clock, self.shutdown.halted, backoff.pause(), self.stopped)
-        self.shutdown.check()
+                until = self.clock.now() + backoff.pause()
+            while (left := until - self.clock.now()) > 0 and not self.stopped():
+                if self.clock.wait(self.halted, min(left, LOOK_S)):
+                    break
+        self.check()
         return None
 
-    def _hear(self, receipt: Receipt, epoch: int, *, news: bool = True) -> None:
-        """Apply a receipt. epoch: of the registration when the request was sent."""
-        if receipt.state == "finished":
-            self.shutdown.finish()
-        elif receipt.state == "unknown":
-            joined = self._registration.again(epoch)
-            if joined is not None:
-                self._joined(joined)
-        elif news:
-            self.warming_up = receipt.warming_up
-            self._fetcher.announce(receipt.version)
-
-    def _joined(self, joined: Joined) -> None:
-        self.max_message = joined.max_message
-        self._fetcher.retry_missing()
-        if joined.receipt.state != "unknown":
-            self._hear(joined.receipt, self._registration.epoch)
+    def _weights_newer(self, than: int) -> list[bytes]:
+        return self._call(self._caller.weights, WeightRequest(actor=self.actor, newer_than=than))
 
     def _beats(self) -> None:
-        while not self.clock.wait(self.shutdown.halted, self._heartbeat):
-            with contextlib.suppress(
-                Unreachable
-            ):  # the next one may be answered; ``ConnectionMonitor`` has noted it
+        assert self._welcome is not None
+        while not self.clock.wait(self.halted, self._welcome.heartbeat):
+            with contextlib.suppress(Unreachable):  # the monitor has noted it, the next may be answered
                 self.beat()
 
     def _fetch_weights(self) -> None:
         backoff = self.backoff()
-        while not self.shutdown.halted.is_set():
+        while not self.halted.is_set():
             if not self._fetcher.wait_until_behind(LOOK_S):
                 continue
             try:
                 self._fetcher.fetch()
                 backoff.reset()
             except Unreachable:
-                self.clock.wait(self.shutdown.halted, backoff.pause())
+                self.clock.wait(self.halted, backoff.pause())
+
+    def _bye(self, reason: str) -> None:
+        with contextlib.suppress(Unreachable, LearnerRefused):  # its slot is freed all the same, but later
+            self._caller.bye(Bye(actor=self.actor, reason=reason))

@@ -1,4 +1,4 @@
-"""Messages between learner and actors; ``ds.wire`` makes bytes of them.
+"""What learner and actors agree on: messages, names of gRPC, errors. ``ds.wire`` makes bytes of messages.
 
 An actor sends Hello, gets a slot and the run's seed, and builds its environments from them. It sends Join,
 then trajectory messages and beats until it leaves. Actors send every request; the learner only answers.
@@ -6,15 +6,17 @@ then trajectory messages and beats until it leaves. Actors send every request; t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from algorithm.core.data import Array, Bool, Float, Segment
+from algorithm.core.errors import UserError
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the protocol; both sides must have the same."""
 
 MAX_ITEMS = 4096
@@ -22,6 +24,60 @@ MAX_ITEMS = 4096
 
 MAX_NAMES = 256
 """Maximum length of a mapping with an entry for each observation, behaviour or package."""
+
+SERVICE = "sac.Learner"
+
+TOKEN_HEADER = "authorization"
+"""Name of the metadata that carries ``Bearer <token>``."""
+
+BUSY = "Concurrent RPC limit exceeded"
+"""First words of gRPC's text for RESOURCE_EXHAUSTED when all call slots are taken."""
+
+SECOND_MS = 1000
+
+
+def keepalive() -> list[tuple[str, Any]]:
+    """Return gRPC's options that detect a vanished peer after twenty seconds."""
+    return [
+        ("grpc.keepalive_time_ms", 10 * SECOND_MS),
+        ("grpc.keepalive_timeout_ms", 10 * SECOND_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def address(host: str, port: int) -> str:
+    """Return the address in gRPC's form; an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class LearnerRefused(UserError):  # noqa: N818 - what happened
+    """Refusal of this actor as it is: token, certificate, configuration or version."""
+
+    exit_code = 3
+
+
+class LearnerAway(UserError):  # noqa: N818
+    """No answer from a learner within ``net_config.patience``."""
+
+    exit_code = 3
+
+
+class Unreachable(Exception):  # noqa: N818
+    """No answer this time; the next call may succeed. One line."""
+
+
+class Busy(Unreachable):
+    """The learner is there, but takes no more calls at the moment."""
+
+
+class WireError(ValueError):
+    """Bytes that are no message, or a message that cannot become bytes. One line."""
+
+
+class BadMessage(ValueError):  # noqa: N818 - what it is, not that it is an error
+    """Message with a wrong value; one line that names it."""
+
 
 T = TypeVar("T")
 Items = Annotated[tuple[T, ...], Meta(max_length=MAX_ITEMS)]
@@ -73,7 +129,6 @@ class Join(Message, frozen=True, kw_only=True):
 class Joined(Message, frozen=True, kw_only=True):
     """Answer to Join; from here on messages are taken."""
 
-    max_message: int  # bytes of the largest message
     channels: Items[int]  # of each channel the last message that has come here
     receipt: Receipt
 
@@ -141,6 +196,14 @@ class TrajectoryMessage(Message, frozen=True, kw_only=True):
     def steps(self) -> int:
         """Transitions in it."""
         return sum(chunk.transitions.length for chunk in self.chunks if chunk.transitions is not None)
+
+    def without(self, behaviours: Collection[str]) -> TrajectoryMessage:
+        """Return it without the transitions of ``behaviours``, whose open episodes end where they are."""
+        chunks = [
+            replace(chunk, transitions=None) if chunk.behaviour in behaviours else chunk
+            for chunk in self.chunks
+        ]
+        return replace(self, chunks=tuple(chunks))
 
 
 class Beat(Message, frozen=True, kw_only=True):

@@ -1,23 +1,47 @@
-"""Records of a learner's actors, and rate-limited log lines about them."""
+"""Records of a learner's actors, in its state and while they are here."""
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
-from ds.protocol import Beat
+import msgspec
 
-PastVerdict = Literal["taken before", "stale before", "rejected before"]
-"""Earlier outcome of a message that arrives again."""
+from ds.checking import AHEAD
+from ds.protocol import BadMessage, Beat, Join, ReceiptState, TrajectoryMessage
 
 RECENT = 20  # messages whose lag is averaged
 
 
+class SavedActor(msgspec.Struct, kw_only=True):
+    """Record of an actor in a learner's state.
+
+    stored, stored_steps: of each channel the last message that the agents have; environment steps in all of
+                          them
+    dropped:              environment steps that the actor has given up
+    faults:               that it has reported, as in a beat
+    """
+
+    actor: str
+    number: int
+    slot: int
+    stored: list[int] = []
+    stored_steps: int = 0
+    dropped: int = 0
+    faults: tuple[int, int] = (0, 0)
+
+
+class SavedRegistry(msgspec.Struct, kw_only=True):
+    """State of a registry: what has been stored, never what waits."""
+
+    next_number: int
+    counts: dict[str, int]
+    living: list[str]
+    members: list[SavedActor]
+
+
 @dataclass
-class ActorStatus:
+class Visit:
     """Status of a living actor. Times in seconds of the learner's clock."""
 
     host: str = "?"
@@ -29,95 +53,113 @@ class ActorStatus:
     behind: int = 0  # versions, of the weights that it acts with
     waiting: int = 0  # messages
     lags: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))  # versions, of the last messages
-    _last_beat: float | None = None
+    last_beat: float | None = None
 
     def beats(self, beat: Beat, lag: int, now: float) -> None:
-        """Update from a beat."""
-        if self._last_beat is not None and now > self._last_beat:
-            self.steps_per_s = (beat.steps - self.steps) / (now - self._last_beat)
-        self._last_beat = self.seen = now
+        """Update from a beat, with weights ``lag`` versions behind."""
+        if self.last_beat is not None and now > self.last_beat:
+            self.steps_per_s = (beat.steps - self.steps) / (now - self.last_beat)
+        self.last_beat = self.seen = now
         self.steps, self.waiting, self.behind = beat.steps, beat.waiting, lag
 
 
-@dataclass
-class ActorRecord:
+class ActorRecord(SavedActor, kw_only=True):
     """Record of an actor, kept after it has left.
 
-    channels, came_steps:    of each channel the last message that has come; environment steps in all of them
-    stored, stored_steps: the same of those that the agents have
-    dropped:              environment steps that the actor has given up
-    faults:               that it has reported, as in a beat
+    channels, came_steps: of each channel the last message that has come; environment steps in all of them
     busy:                 channels of which a message is being taken right now
     became:               of each channel what became of the last message that has come
     """
 
-    actor: str
-    number: int
-    slot: int
-    channels: list[int] = field(default_factory=list)
-    stored: list[int] = field(default_factory=list)
+    channels: list[int] = []
     came_steps: int = 0
-    stored_steps: int = 0
-    dropped: int = 0
-    faults: list[int] = field(default_factory=lambda: [0, 0])
-    busy: set[int] = field(default_factory=set)
-    became: dict[int, PastVerdict] = field(default_factory=dict)
-    live: ActorStatus = field(default_factory=ActorStatus)
+    busy: set[int] = msgspec.field(default_factory=set)
+    became: dict[int, ReceiptState] = {}
+    visit: Visit = msgspec.field(default_factory=Visit)
 
-    def go_on_from(self, channels: Sequence[int], taken_steps: int) -> int:
+    @property
+    def name(self) -> str:
+        """Name for a person."""
+        return f"actor {self.number} ({self.visit.host}, pid {self.visit.pid})"
+
+    @classmethod
+    def of_state(cls, saved: SavedActor) -> ActorRecord:
+        """Return the record of a state; messages under way are not part of it."""
+        own = {name: getattr(saved, name) for name in SavedActor.__struct_fields__}
+        return cls(**own, channels=list(saved.stored), came_steps=saved.stored_steps)
+
+    def state(self) -> SavedActor:
+        """Return what outlives the learner."""
+        return SavedActor(**{name: getattr(self, name) for name in SavedActor.__struct_fields__})
+
+    def go_on_from(self, join: Join) -> int:
         """Advance each channel to the later of the actor's number and the one that came here.
 
-        Returns how many of its ``taken_steps`` never came here; from now on they count as if they had.
+        Returns how many of its steps never came here; from now on they count as if they had. Raises
+        BadMessage, and changes nothing, for counts that cannot be.
         """
-        more = [0] * (len(channels) - len(self.channels))
-        self.channels += more
-        self.stored += more
-        for channel, number in enumerate(channels):
-            self.channels[channel] = max(self.channels[channel], number)
-        lost = max(0, taken_steps - self.came_steps)
+        known = [*self.channels, *(0 for _ in join.channels[len(self.channels) :])]
+        for channel, number in enumerate(join.channels):
+            check_follows(f"the last message of channel {channel}", number, known[channel])
+        check_follows("taken_steps", join.taken_steps, self.came_steps)
+        self.stored += known[len(self.channels) :]
+        self.channels = known
+        for channel, number in enumerate(join.channels):
+            known[channel] = max(known[channel], number)
+        lost = max(0, join.taken_steps - self.came_steps)
         self.came_steps += lost
         self.stored_steps += lost
         return lost
 
-    def state(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return {
-            "actor": self.actor,
-            "number": self.number,
-            "slot": self.slot,
-            "stored": list(self.stored),
-            "stored_steps": self.stored_steps,
-            "dropped": self.dropped,
-            "faults": list(self.faults),
-        }
+    def accept(self, message: TrajectoryMessage) -> ReceiptState | None:
+        """Return the answer to a message that is not to be stored; None, and a busy channel, for another.
 
-    @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> ActorRecord:
-        """Return the record of a state; messages under way are not part of it."""
-        stored = [int(number) for number in state["stored"]]
-        env_restarts, non_finite = map(int, state["faults"])
-        return cls(
-            actor=str(state["actor"]),
-            number=int(state["number"]),
-            slot=int(state["slot"]),
-            channels=list(stored),
-            stored=stored,
-            came_steps=int(state["stored_steps"]),
-            stored_steps=int(state["stored_steps"]),
-            dropped=int(state["dropped"]),
-            faults=[env_restarts, non_finite],
+        Raises BadMessage for a channel or counts that cannot be.
+        """
+        channel = message.channel
+        if not 0 <= channel < len(self.channels):
+            raise BadMessage(f"channel {channel} is none of those it joined with")
+        newest = self.channels[channel]
+        check_follows("number", message.number, newest, least=1)
+        check_follows("dropped", message.dropped, self.dropped)
+        if channel in self.busy:
+            return "again"
+        if message.number <= newest:
+            return self.became.get(channel, "taken") if message.number == newest else "taken"
+        self.busy.add(channel)
+        return None
+
+    def advance(self, message: TrajectoryMessage, became: ReceiptState) -> int:
+        """Advance the channel past this message; return the numbers that never came."""
+        channel, number = message.channel, message.number
+        self.became[channel] = became
+        gaps = max(0, number - self.channels[channel] - 1)
+        self.channels[channel] = max(self.channels[channel], number)
+        if became == "taken":
+            self.came_steps += message.steps
+        return gaps
+
+    def give_up(self, dropped: int) -> int:
+        """Set the steps that it has given up so far; return how many are new."""
+        new = max(0, dropped - self.dropped)
+        self.dropped += new
+        return new
+
+    def new_faults(self, faults: tuple[int, int]) -> tuple[int, int]:
+        """Set the faults so far; return how many of each kind are new."""
+        new = (max(0, faults[0] - self.faults[0]), max(0, faults[1] - self.faults[1]))
+        self.faults = (self.faults[0] + new[0], self.faults[1] + new[1])
+        return new
+
+    def row(self, now: float) -> tuple[str, str]:
+        """Return a line for a panel: name and status."""
+        visit = self.visit
+        rate = "–" if visit.steps_per_s is None else f"{visit.steps_per_s:,.0f}"
+        text = (
+            f"{visit.host}:{visit.pid} · heard of {max(0.0, now - visit.seen):.0f} s ago · {rate} steps/s · "
+            f"{visit.behind} versions behind · {visit.waiting} waiting · {self.dropped} dropped"
         )
-
-
-def row(record: ActorRecord, now: float) -> tuple[str, str]:
-    """Return a line for a panel: name and status."""
-    live = record.live
-    rate = "–" if live.steps_per_s is None else f"{live.steps_per_s:,.0f}"
-    text = (
-        f"{live.host}:{live.pid} · heard of {max(0.0, now - live.seen):.0f} s ago · {rate} steps/s · "
-        f"{live.behind} versions behind · {live.waiting} waiting · {record.dropped} dropped"
-    )
-    return f"actor {record.number}", text
+        return f"actor {self.number}", text
 
 
 def shown(text: str) -> str:
@@ -125,76 +167,7 @@ def shown(text: str) -> str:
     return "".join(one if one.isprintable() else "?" for one in text[:200])
 
 
-INTERVAL_S = 60.0
-"""Seconds between two lines of the same kind."""
-
-BURST = 64
-"""Maximum number of lines a minute on actors that come and leave."""
-
-
-class FaultLog:
-    """Rate-limited log of faults: at most one line a kind in :data:`INTERVAL_S`.
-
-    Safe to use from several threads. A million wrong messages cost a number and a line a minute.
-    """
-
-    def __init__(self, log: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._log = log
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._counts: dict[str, int] = {}
-        self._last_shown: dict[str, tuple[float, int]] = {}
-
-    def __call__(self, kind: str, what: str) -> None:
-        """Count a fault. kind: one of few words; what: the peer and the reason, on one line."""
-        with self._lock:
-            count = self._counts[kind] = self._counts.get(kind, 0) + 1
-            now = self._clock()
-            last, counted = self._last_shown.get(kind, (float("-inf"), 0))
-            if now - last < INTERVAL_S:
-                return
-            self._last_shown[kind] = (now, count)
-        more = count - counted - 1
-        self._log(f"{kind}: {what}" + (f" · {more} more since the last such line" if more else ""))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Number of faults of each kind so far."""
-        with self._lock:
-            return dict(self._counts)
-
-
-class ArrivalLog:
-    """Lines on arrivals and departures: :data:`BURST` a minute, then one with how many more.
-
-    Not safe to use from several threads.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._lines: deque[str] = deque()
-        self._begun, self._minute_lines, self._left_out = float("-inf"), 0, 0
-
-    def add(self, line: str) -> None:
-        """Add a line."""
-        self._begin()
-        self._minute_lines += 1
-        if self._minute_lines <= BURST:
-            self._lines.append(line)
-        else:
-            self._left_out += 1
-
-    def take(self) -> list[str]:
-        """Return the lines since the last call."""
-        self._begin()
-        found = list(self._lines)
-        self._lines.clear()
-        return found
-
-    def _begin(self) -> None:
-        """Start the next minute if it is time."""
-        now = self._clock()
-        if now - self._begun >= INTERVAL_S:
-            if self._left_out:
-                self._lines.append(f"actors have come, left or lost something {self._left_out:,} times more")
-            self._begun, self._minute_lines, self._left_out = now, 0, 0
+def check_follows(what: str, count: int, known: int, *, least: int = 0) -> None:
+    """Raise BadMessage for a count that is impossible; ``known``: the last known one."""
+    if not least <= count <= known + AHEAD:
+        raise BadMessage(f"{what} is {count}, and here it is {known}")

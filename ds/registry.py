@@ -6,24 +6,25 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable
 
-from ds.checking import AHEAD
-from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Refused, TrajectoryMessage, Welcome
-from ds.records import ActorRecord, ActorStatus, ArrivalLog, FaultLog, PastVerdict, row, shown
-
-Verdict = Literal["new", "stale", "busy", "unknown", "no channel", "no count", PastVerdict]
-"""new: store it · stale: its weights are too old · busy: it is being taken now · unknown: Hello first ·
-no channel: its actor has no such channel · no count: its numbers do not follow from those before ·
-… before: the verdict when it came first"""
+from ds.contact import RateLimitedLog
+from ds.protocol import (
+    Beat,
+    Hello,
+    Join,
+    ReceiptState,
+    Refused,
+    TrajectoryMessage,
+    Welcome,
+)
+from ds.records import ActorRecord, SavedRegistry, Visit, check_follows, shown
 
 MISSED = 3  # heartbeats
+BURST = 64  # lines a minute on actors that come and leave
 MAX_LIVING = 2**14
 MAX_DEPARTED = 1024  # that are remembered, of those that have joined
 MAX_NEWS = 100
-MAX_NAME = 64  # characters; names are remembered, and saved
-MAX_PID = 2**32
 UNKNOWN = 1000  # actors that may have come after a checkpoint: none gets a number that another still has
 
 COUNTED = ("dropped", "lost", "stale", "rejected", "duplicates", "gaps")
@@ -37,7 +38,6 @@ class ActorRegistry:
     run, seed: of the run, sent to every actor
     limit:     of actors at a time, −1 for none; one in synchronous mode
     heartbeat: seconds; an actor without beats for three of them has left
-    max_lag:   versions of weights that a message may be behind the newest; −1 for any
     clock:     seconds, never going back
     """
 
@@ -49,145 +49,101 @@ class ActorRegistry:
         limit: int,
         synchronous: bool,
         heartbeat: float,
-        max_lag: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._seed, self._synchronous = run, seed, synchronous
         self._learner = secrets.token_hex(8)
         self._limit = 1 if synchronous else limit
-        self._heartbeat, self._max_lag, self._clock = heartbeat, max_lag, clock
-        self._lock = threading.Lock()
+        self._heartbeat, self._clock = heartbeat, clock
+        self._lock = threading.RLock()
         self._living: dict[str, ActorRecord] = {}
-        self._departed: dict[str, ActorRecord] = {}  # the one that left last is the last
-        self._awaited: dict[str, float] = {}  # who lived when the state was taken, and since when we wait
+        self._departed: dict[str, ActorRecord] = {}  # who left first is the first
+        self._awaited: dict[str, float] = {}  # lived when the state was taken -> since when it may return
         self._next_number, self._skipped = 0, 0
         self._counts = dict.fromkeys(COUNTED, 0)
-        self._new_faults = [0, 0]  # of actors, in the order of a beat
-        self._visitors = ArrivalLog(clock)
-        self._faulty: deque[str] = deque(maxlen=MAX_NEWS)
-        self._faults = FaultLog(self._faulty.append, clock)
+        self._new_faults = (0, 0)  # of actors, in the order of a beat
+        self._news: deque[str] = deque(maxlen=MAX_NEWS)
+        self._log = RateLimitedLog(self._news.append, clock)
 
     def hello(self, hello: Hello) -> Welcome | Refused:
         """Give a slot to a new or returning actor; a living one keeps its own."""
-        if hello.protocol != PROTOCOL:
-            reason = f"the actor speaks protocol {hello.protocol}, the learner {PROTOCOL}"
-            return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
-        if not 1 <= len(hello.actor) <= MAX_NAME:
-            return Refused(why="malformed", reason=f"an actor's name has 1 to {MAX_NAME} characters")
-        if not 0 <= hello.pid <= MAX_PID:
-            return Refused(why="malformed", reason=f"no process has the number {hello.pid}")
         with self._lock:
-            record = self._living.get(hello.actor)
-            if record is None:
+            actor = self._living.get(hello.actor)
+            if actor is None:
                 if 0 <= self._limit <= len(self._living) or len(self._living) >= MAX_LIVING:
                     return self._full()
-                record = self._enter(hello)
-            record.live.seen = self._clock()
+                actor = self._enter(hello)
+            actor.visit.seen = self._clock()
             return Welcome(
                 run=self._run,
                 learner=self._learner,
                 seed=self._seed,
-                slot=record.slot,
-                number=record.number,
+                slot=actor.slot,
+                number=actor.number,
                 synchronous=self._synchronous,
                 heartbeat=self._heartbeat,
             )
 
-    def joined(self, join: Join) -> tuple[int, ...] | None:
+    def join(self, join: Join) -> tuple[int, ...] | None:
         """Advance each channel to the later of the actor's and this learner's number; return these numbers.
 
-        None for an unknown actor. Steps that only an earlier learner took are lost.
+        None for an unknown actor. Steps that only an earlier learner took are lost. Raises BadMessage, and
+        changes nothing, for counts that cannot be.
         """
         with self._lock:
-            record = self._living.get(join.actor)
-            if record is None:
+            actor = self._living.get(join.actor)
+            if actor is None:
                 return None
-            record.live.seen, record.live.joined = self._clock(), True
-            lost = record.go_on_from(join.channels, join.taken_steps)
+            lost = actor.go_on_from(join)
+            actor.visit.seen, actor.visit.joined = self._clock(), True
             self._counts["lost"] += lost
             if lost:
-                self._visitors.add(f"{_name(record)}: {lost} steps that an earlier learner had are lost")
-            return tuple(record.channels[: len(join.channels)])
+                self._tell(f"{actor.name}: {lost} steps that an earlier learner had are lost")
+            return tuple(actor.channels[: len(join.channels)])
 
-    def impossible_counts(self, join: Join) -> str:
-        """Return why its counts are impossible; empty if they may be true or the actor is not known."""
-        with self._lock:
-            record = self._living.get(join.actor)
-            if record is None:
-                return ""
-            known = [*record.channels, *(0 for _ in join.channels)]
-            for channel, number in enumerate(join.channels):
-                if not _follows(number, known[channel]):
-                    return f"channel {channel}: the actor says message {number}, here it is {known[channel]}"
-            if not _follows(join.taken_steps, record.came_steps):
-                return f"{join.taken_steps} steps are said to have been taken; {record.came_steps} came here"
-            return ""
+    def accept(self, message: TrajectoryMessage) -> ReceiptState | None:
+        """Return the answer to a message that is not to be stored, or None for one that is.
 
-    def dropped(self, actor: str) -> int:
-        """Return the environment steps that an actor has given up, as far as reported."""
-        with self._lock:
-            record = self._living.get(actor)
-            return 0 if record is None else record.dropped
-
-    def accept(self, message: TrajectoryMessage, lag: int) -> Verdict:
-        """Return the verdict on a message, whose weights are ``lag`` versions behind the newest.
-
-        After ``new`` and ``stale`` its channel is busy until it is :meth:`queued`, :meth:`not_queued` or
-        :meth:`rejected`.
+        After None its channel is busy until the message is :meth:`settled`. Raises BadMessage for a channel
+        or counts that cannot be.
         """
         with self._lock:
-            record = self._living.get(message.actor)
-            if record is None or not record.live.joined:
+            actor = self._living.get(message.actor)
+            if actor is None or not actor.visit.joined:
                 return "unknown"
-            record.live.seen = self._clock()
-            if not 0 <= message.channel < len(record.channels):
-                return "no channel"
-            if not _follows(message.number, record.channels[message.channel], least=1) or not _follows(
-                message.dropped, record.dropped
-            ):
-                return "no count"
-            if message.channel in record.busy:
-                return "busy"
-            if message.number <= record.channels[message.channel]:
-                self._counts["duplicates"] += 1
-                latest = message.number == record.channels[message.channel]
-                return record.became.get(message.channel, "taken before") if latest else "taken before"
-            record.busy.add(message.channel)
-            return "stale" if 0 <= self._max_lag < lag else "new"
+            actor.visit.seen = self._clock()
+            answer = actor.accept(message)
+            self._counts["duplicates"] += answer not in (None, "again")
+            return answer
 
-    def queued(self, message: TrajectoryMessage, lag: int, *, stale: bool = False) -> None:
-        """Note that a message is in the queue; of a ``stale`` one only the ends of episodes."""
-        with self._lock:
-            self._counts["stale"] += message.steps * stale
-            self._passed(message, "stale before" if stale else "taken before")
-            record = self._record(message.actor)
-            if record is not None and not stale:
-                record.came_steps += message.steps
-                record.live.lags.append(lag)
-                self._count_dropped(record, message.dropped)
+    def settled(
+        self, message: TrajectoryMessage, became: ReceiptState, *, lag: int = 0, why: str = ""
+    ) -> None:
+        """Note what became of a message.
 
-    def not_queued(self, message: TrajectoryMessage) -> None:
-        """Note that there was no room: the message will come again."""
+        taken: it is in the queue, made with weights ``lag`` versions behind · stale: so are the ends of its
+        episodes · again: there was no room, it will come again · rejected: it cannot be used, see ``why``
+        """
         with self._lock:
-            record = self._record(message.actor)
-            if record is not None:
-                record.busy.discard(message.channel)
-
-    def rejected(self, message: TrajectoryMessage, reason: str) -> None:
-        """Count a message that cannot be used and will not be sent again."""
-        with self._lock:
-            self._counts["rejected"] += 1
-            record = self._record(message.actor)
-            who = "an unknown actor" if record is None else _name(record)
-            self._faults("rejected", f"{who}: {reason}")
-            if record is not None and message.channel in record.busy:
-                self._passed(message, "rejected before")
+            actor = self._living.get(message.actor) or self._departed.get(message.actor)
+            if became == "stale":
+                self._counts["stale"] += message.steps
+            elif became == "rejected":
+                self.count_fault("rejected", f"{actor.name if actor else 'an unknown actor'}: {why}")
+            if actor is None or (became in ("rejected", "again") and message.channel not in actor.busy):
+                return
+            actor.busy.discard(message.channel)
+            if became != "again":
+                self._counts["gaps"] += actor.advance(message, became)
+            if became == "taken":
+                actor.visit.lags.append(lag)
+                self._counts["dropped"] += actor.give_up(message.dropped)
 
     def count_fault(self, kind: str, what: str) -> None:
         """Count bytes that are no message, or a refused connection; logged now and then."""
         with self._lock:
             self._counts["rejected"] += 1
-        self._faults(kind, shown(what))
+        self._log.say(kind, f"{kind}: {shown(what)}")
 
     def stored(self, message: TrajectoryMessage, *, outdated: int = 0) -> None:
         """Note that the agents have a message: from here on it is in the state.
@@ -196,66 +152,66 @@ class ActorRegistry:
         """
         with self._lock:
             self._counts["stale"] += outdated
-            record = self._record(message.actor)
-            if record is not None:
-                record.stored[message.channel] = max(record.stored[message.channel], message.number)
-                record.stored_steps += message.steps
+            actor = self._living.get(message.actor) or self._departed.get(message.actor)
+            if actor is not None:
+                actor.stored[message.channel] = max(actor.stored[message.channel], message.number)
+                actor.stored_steps += message.steps
 
     def beat(self, beat: Beat, lag: int) -> bool:
-        """Update from a beat, with weights ``lag`` versions behind; return whether the actor is known."""
+        """Update from a beat, with weights ``lag`` versions behind; return whether the actor is known.
+
+        Raises BadMessage for a count that does not follow from the one before.
+        """
         with self._lock:
-            record = self._living.get(beat.actor)
-            if record is None:
+            actor = self._living.get(beat.actor)
+            if actor is None:
                 return False
-            record.live.beats(beat, lag, self._clock())
-            self._count_dropped(record, beat.dropped)
-            self._count_faults(record, beat.faults)
+            check_follows("dropped", beat.dropped, actor.dropped)
+            actor.visit.beats(beat, lag, self._clock())
+            self._counts["dropped"] += actor.give_up(beat.dropped)
+            restarts, non_finite = actor.new_faults(beat.faults)
+            self._new_faults = (self._new_faults[0] + restarts, self._new_faults[1] + non_finite)
             return True
 
-    def bye(self, bye: Bye) -> int | None:
+    def leave(self, name: str, reason: str) -> int | None:
         """Free the slot; return the actor's number, or None for one that is not here or has sent nothing."""
         with self._lock:
-            record = self._living.get(bye.actor)
-            if record is None:
-                return None
-            self._depart(record, f"has left: {shown(bye.reason)}")
-            return record.number if record.channels else None
+            actor = self._living.get(name)
+            return None if actor is None else self._depart(actor, f"has left: {shown(reason)}")
 
     def expire(self) -> list[int]:
         """Remove actors that missed three heartbeats; return their numbers."""
         with self._lock:
             before = self._clock() - MISSED * self._heartbeat
-            silent = [record for record in self._living.values() if record.live.seen < before]
-            for record in silent:
-                self._depart(record, f"has been silent for {MISSED} heartbeats: its slot is free")
-            missed = [actor for actor, since in self._awaited.items() if since < before]
-            for actor in missed:
-                del self._awaited[actor]
-            back = [self._departed[actor] for actor in missed if actor in self._departed]
-            return [record.number for record in (*silent, *back) if record.channels]
+            silent = [actor for actor in self._living.values() if actor.visit.seen < before]
+            how = f"has been silent for {MISSED} heartbeats: its slot is free"
+            gone = [actor for actor in silent if self._depart(actor, how) is not None]
+            for name in [name for name, since in self._awaited.items() if since < before]:
+                del self._awaited[name]
+                gone.append(self._departed[name])
+            return [actor.number for actor in gone]
 
     @property
     def awaited(self) -> frozenset[int]:
         """Numbers of actors that lived when the state was taken and may still return."""
         with self._lock:
-            return frozenset(self._departed[actor].number for actor in self._awaited)
+            return frozenset(self._departed[name].number for name in self._awaited)
 
-    def number(self, actor: str) -> int | None:
+    def number(self, name: str) -> int | None:
         """Return the actor's number in the run; None for one that is not here."""
-        with self._lock:
-            record = self._living.get(actor)
-            return None if record is None else record.number
+        actor = self._living.get(name)
+        return None if actor is None else actor.number
 
     def rows(self) -> list[tuple[str, str]]:
         """Return a panel's lines, one per living actor, by slot."""
         with self._lock:
             now = self._clock()
-            return [row(record, now) for record in sorted(self._living.values(), key=lambda one: one.slot)]
+            return [actor.row(now) for actor in sorted(self._living.values(), key=lambda one: one.slot)]
 
     def metrics(self) -> dict[str, float]:
         """Return values to log: living actors, lag of the last messages, and :data:`COUNTED`."""
         with self._lock:
-            lags = [lag for record in self._living.values() for lag in record.live.lags]
+            lags = [lag for actor in self._living.values() for lag in actor.visit.lags]
             found = {"ds/actors": float(len(self._living))}
             if lags:
                 found["ds/lag"] = sum(lags) / len(lags)
@@ -263,105 +219,75 @@ class ActorRegistry:
 
     def news(self) -> list[str]:
         """Return log lines on arrivals, departures and refusals since the last call, at most the last 100."""
-        with self._lock:
-            found = [*self._visitors.take(), *self._faulty]
-            self._faulty.clear()
-            return found
+        found = []
+        while self._news:
+            found.append(self._news.popleft())
+        return found
 
-    def take_faults(self) -> list[int]:
+    def take_faults(self) -> tuple[int, int]:
         """Return the faults of actors since the last call, in the order of a beat."""
         with self._lock:
-            found, self._new_faults = self._new_faults, [0, 0]
+            found, self._new_faults = self._new_faults, (0, 0)
             return found
 
-    def state(self) -> dict[str, Any]:
-        """Return, as JSON, what has been stored, never what waits."""
+    def state(self) -> SavedRegistry:
+        """Return what has been stored, never what waits."""
         with self._lock:
-            records = [*self._departed.values(), *self._living.values()]
-            return {
-                "next_number": self._next_number,
-                "counts": dict(self._counts),
-                "living": [*self._living, *self._awaited],
-                "members": [record.state() for record in records],
-            }
+            actors = [*self._departed.values(), *self._living.values()]
+            return SavedRegistry(
+                next_number=self._next_number,
+                counts=dict(self._counts),
+                living=[*self._living, *self._awaited],
+                members=[actor.state() for actor in actors],
+            )
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore; actors that lived are awaited for three heartbeats.
-
-        Raises KeyError, TypeError or ValueError for what is no such state.
-        """
-        records = [ActorRecord.of_state(one) for one in state["members"]]
+    def load_state(self, state: SavedRegistry) -> None:
+        """Restore; actors that lived are awaited for three heartbeats. Raises KeyError for another state."""
         with self._lock:
             self._living = {}
-            self._departed = {record.actor: record for record in records}
-            self._awaited = dict.fromkeys(state["living"], self._clock())
-            self._next_number, self._skipped = int(state["next_number"]), UNKNOWN
-            self._counts = {name: int(state["counts"][name]) for name in COUNTED}
+            self._departed = {saved.actor: ActorRecord.of_state(saved) for saved in state.members}
+            self._awaited = {name: self._clock() for name in state.living if self._departed[name].channels}
+            self._next_number, self._skipped = state.next_number, UNKNOWN
+            self._counts = {name: state.counts[name] for name in COUNTED}
 
     def _enter(self, hello: Hello) -> ActorRecord:
         """Return a record, in the actor's former slot if that is free, else in the first free one."""
         self._awaited.pop(hello.actor, None)
-        record = self._departed.pop(hello.actor, None)
-        comes = "is back" if record is not None else "has come"
-        if record is None:
-            self._next_number, self._skipped = self._next_number + self._skipped, 0
-            record = ActorRecord(hello.actor, self._next_number, slot=-1)
-            self._next_number += 1
+        actor = self._departed.pop(hello.actor, None)
+        comes = "is back" if actor is not None else "has come"
+        if actor is None:
+            number = self._next_number + self._skipped
+            self._next_number, self._skipped = number + 1, 0
+            actor = ActorRecord(actor=hello.actor, number=number, slot=-1)
         taken = {one.slot for one in self._living.values()}
-        if record.slot < 0 or record.slot in taken:
-            record.slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
-        record.live = ActorStatus(shown(hello.host), hello.pid, self._clock())
-        self._living[hello.actor] = record
-        self._visitors.add(f"{_name(record)} {comes}, in slot {record.slot}")
-        return record
+        if actor.slot < 0 or actor.slot in taken:
+            actor.slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+        actor.visit = Visit(host=shown(hello.host), pid=hello.pid, seen=self._clock())
+        self._living[hello.actor] = actor
+        self._tell(f"{actor.name} {comes}, in slot {actor.slot}")
+        return actor
 
     def _full(self) -> Refused:
+        reason = f"{len(self._living)} actors are here, as many as may be"
+        fix = "raise base_config.max_actors_each_learner of the learner"
         if self._synchronous:
             reason = "a synchronous learner has one actor, and it is here"
             fix = "set net_config.synchronous to false on the learner"
-        else:
-            reason = f"{len(self._living)} actors are here, as many as may be"
-            fix = "raise base_config.max_actors_each_learner of the learner"
         return Refused(why="full", reason=reason, fix=fix)
 
-    def _depart(self, record: ActorRecord, how: str) -> None:
-        del self._living[record.actor]
-        record.busy.clear()
-        if record.channels:  # else it never joined, and there is nothing to go on from
-            self._departed[record.actor] = record
-        while len(self._departed) > MAX_DEPARTED:
+    def _depart(self, actor: ActorRecord, how: str) -> int | None:
+        """Free the slot; return the actor's number, or None if it has never joined: then it is forgotten."""
+        del self._living[actor.actor]
+        actor.busy.clear()
+        self._tell(f"{actor.name} {how}")
+        if not actor.channels:
+            return None
+        self._departed[actor.actor] = actor
+        if len(self._departed) > MAX_DEPARTED:
             forgotten = next(iter(self._departed))
             del self._departed[forgotten]
             self._awaited.pop(forgotten, None)
-        self._visitors.add(f"{_name(record)} {how}")
+        return actor.number
 
-    def _passed(self, message: TrajectoryMessage, became: PastVerdict) -> None:
-        """Advance the channel past this message, and count the numbers that never came."""
-        record = self._record(message.actor)
-        if record is not None:
-            record.busy.discard(message.channel)
-            record.became[message.channel] = became
-            self._counts["gaps"] += max(0, message.number - record.channels[message.channel] - 1)
-            record.channels[message.channel] = max(record.channels[message.channel], message.number)
-
-    def _count_dropped(self, record: ActorRecord, dropped: int) -> None:
-        self._counts["dropped"] += max(0, dropped - record.dropped)
-        record.dropped = max(record.dropped, dropped)
-
-    def _count_faults(self, record: ActorRecord, faults: Sequence[int]) -> None:
-        for kind, count in enumerate(faults):
-            self._new_faults[kind] += max(0, count - record.faults[kind])
-            record.faults[kind] = max(record.faults[kind], count)
-
-    def _record(self, actor: str) -> ActorRecord | None:
-        """Return the record, also of an actor that has left while its message was under way."""
-        return self._living.get(actor) or self._departed.get(actor)
-
-
-def _follows(count: int, known: int, *, least: int = 0) -> bool:
-    """Return whether a count is possible; ``known``: the last known one."""
-    return least <= count <= known + AHEAD
-
-
-def _name(record: ActorRecord) -> str:
-    return f"actor {record.number} ({record.live.host}, pid {record.live.pid})"
+    def _tell(self, line: str) -> None:
+        self._log.say("actors", line, most=BURST)

@@ -14,8 +14,8 @@ import ssl
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Protocol
 
+from algorithm.config.schema import NetConfig
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.system.files import open_file, others_may_read
 
@@ -25,18 +25,6 @@ TOKEN, AUTHORITY, CERTIFICATE, KEY = "token", "ca.pem", "learner.pem", "learner.
 
 SOON = timedelta(days=7)
 """Remaining validity of a certificate below which a learner warns at its start."""
-
-
-class Net(Protocol):
-    """Keys of ``net_config`` about security."""
-
-    @property
-    def secrets(self) -> str:
-        """The folder."""
-
-    @property
-    def insecure(self) -> bool:
-        """True if plain text may leave this machine."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +56,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def learner_security(net: Net, host: str) -> LearnerSecurity:
+def learner_security(net: NetConfig, host: str) -> LearnerSecurity:
     """Return the secrets of a learner that listens at ``host``; makes a token if there is none yet.
 
     Raises UsageError with what to do where a file is missing or open to everybody, StorageError where the
@@ -91,7 +79,7 @@ def learner_security(net: Net, host: str) -> LearnerSecurity:
     return LearnerSecurity(token=make_token(folder), certificate=certificate, key=key, banner=banner)
 
 
-def actor_security(net: Net, host: str) -> ActorSecurity:
+def actor_security(net: NetConfig, host: str) -> ActorSecurity:
     """Return the secrets of an actor that dials ``host``. Raises UsageError where a file is missing.
 
     A learner that listens at every address asks for the token on this machine too; it is sent to

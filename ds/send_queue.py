@@ -5,43 +5,25 @@ from __future__ import annotations
 import threading
 from collections import deque
 from functools import partial
-from typing import Protocol
 
 from msgspec.structs import replace
 
-from ds.backoff import FIRST_PAUSE_S, LOOK_S, Backoff, Clock, RateLimitedLog
-from ds.errors import Unreachable
-from ds.protocol import Receipt, TrajectoryChunk, TrajectoryMessage
-from ds.session import ShutdownState
+from ds.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog, Sent
+from ds.link import Link
+from ds.protocol import Receipt, TrajectoryChunk, TrajectoryMessage, Unreachable
 from ds.trajectory import Key
 
 MAX_INTERRUPTED = 500
 """Maximum number of interrupted episodes in a message."""
 
 
-class SendLink(Protocol):
-    """The part of :class:`~ds.link.Link` that a send queue needs."""
-
-    actor: str
-    shutdown: ShutdownState
-    clock: Clock
-
-    @property
-    def away(self) -> bool: ...  # noqa: D102 - see Link
-    def stopped(self) -> bool: ...  # noqa: D102
-    def show(self, text: str) -> None: ...  # noqa: D102
-    def backoff(self) -> Backoff: ...  # noqa: D102
-    def deliver(self, message: TrajectoryMessage) -> Receipt: ...  # noqa: D102
-
-
 class _Channel:
-    """One channel: messages that wait, oldest first, and the outcome of the others."""
+    """One channel: messages that wait, oldest first."""
 
     def __init__(self) -> None:
         self.queue: deque[tuple[int, TrajectoryMessage]] = deque()  # arrival over all channels, message
         self.flying = 0  # 1 while a message is being sent
         self.last = 0  # number given last
-        self.taken = 0  # number of the last message that a learner answered for
         self.interrupted: dict[Key, None] = {}
         """Agents with transitions missing since the last message, in order."""
 
@@ -55,68 +37,55 @@ class SendQueue:
     it cannot run ahead of a slower learner. While the learner is away, a full queue gives up the oldest
     message that is not being sent. After lost transitions the next message of the channel begins with the end
     of that agent's episode, so that later ones are not taken for their continuation.
-
-    ``taken``, ``taken_steps``, ``waiting`` and ``dropped`` are those of :class:`~ds.session.Sender`;
-    ``stale`` and ``rejected`` are environment steps that the learner refused.
     """
 
-    def __init__(self, link: SendLink, *, channels: int, size: int) -> None:
-        """Make an empty queue. Raises ValueError unless both numbers are positive."""
-        if channels < 1 or size < 1:
-            raise ValueError(
-                f"a send queue needs a channel and room for a message, not {channels} and {size}"
-            )
+    def __init__(self, link: Link, *, channels: int, size: int) -> None:
         self._link, self._size = link, max(size, channels)
         self._channels = tuple(_Channel() for _ in range(channels))
         self._changed = threading.Condition()
-        self._log = RateLimitedLog(link.show, link.clock)
+        self._log = RateLimitedLog(link.show, link.clock.now)
         self._arrivals = 0
         self._closed = False
-        self.taken_steps = self.dropped = self.stale = self.rejected = 0
-
-    @property
-    def taken(self) -> tuple[int, ...]:
-        """Number of the last message that a learner has answered for, by channel."""
-        return tuple(channel.taken for channel in self._channels)
-
-    @property
-    def waiting(self) -> int:
-        """Number of messages that wait, those being sent included."""
-        return sum(len(channel.queue) + channel.flying for channel in self._channels)
+        self.sent = Sent(taken=[0] * channels)
 
     def start(self) -> None:
         """Start the sending threads."""
-        for number in range(len(self._channels)):
-            self._link.shutdown.start(f"channel {number}", partial(self._run, number))
+        for number, channel in enumerate(self._channels):
+            self._link.start_thread(f"channel {number}", partial(self._run, channel))
 
     def put(self, message: TrajectoryMessage) -> None:
         """Add a message; wait, or give up older ones, until there is room.
 
-        Returns at once if the actor is to end. Raises what :meth:`~ds.session.ShutdownState.check` does.
+        Returns at once if the actor is to end. Raises what :meth:`~ds.link.Link.check` does.
         """
+        channel = self._channels[message.channel]
         with self._changed:
-            self._append(message)
-            while not (self._has_room(message.channel) or self._is_over()):
-                if self._link.away:
-                    self._give_up_oldest()  # there is one: no more are being sent than there are channels
-                else:
+            self._append(channel, message)
+            while not self._is_over():
+                if not self._link.away:
+                    if len(channel.queue) + channel.flying <= 1:
+                        break
                     self._changed.wait(LOOK_S)
-        self._link.shutdown.check()
+                elif self.sent.waiting <= self._size:
+                    break
+                else:
+                    self._give_up_oldest()  # there is one: no more are being sent than there are channels
+        self._link.check()
 
     def hand_over(self, message: TrajectoryMessage) -> None:
         """Add a message and wait until the learner has it, however long that takes. Else as :meth:`put`."""
         with self._changed:
-            self._append(message)
-            while self.waiting and not self._is_over():
+            self._append(self._channels[message.channel], message)
+            while self.sent.waiting and not self._is_over():
                 self._changed.wait(LOOK_S)
-        self._link.shutdown.check()
+        self._link.check()
 
     def finish(self, seconds: float) -> None:
         """Send what waits, within so many seconds and if the learner answers; the rest is given up."""
-        clock, shutdown = self._link.clock, self._link.shutdown
+        clock, halted = self._link.clock, self._link.halted
         until = clock.now() + seconds
         with self._changed:
-            while self.waiting and not (self._link.away or shutdown.halted.is_set()):
+            while self.sent.waiting and not (self._link.away or halted.is_set()):
                 left = until - clock.now()
                 if left <= 0:
                     break
@@ -126,75 +95,64 @@ class SendQueue:
             self._closed = True
             self._changed.notify_all()
 
-    def _has_room(self, channel: int) -> bool:
-        """Return whether the actor may continue, now that its message stands in ``channel``."""
-        if self._link.away:
-            return self.waiting <= self._size
-        return len(self._channels[channel].queue) + self._channels[channel].flying <= 1
-
     def _is_over(self) -> bool:
-        return self._link.stopped() or self._link.shutdown.halted.is_set()
+        return self._link.stopped() or self._link.halted.is_set()
 
-    def _append(self, message: TrajectoryMessage) -> None:
-        if self._link.shutdown.halted.is_set():
+    def _append(self, channel: _Channel, message: TrajectoryMessage) -> None:
+        if self._link.halted.is_set():
             return
-        channel = self._channels[message.channel]
         channel.last += 1
         self._arrivals += 1
         numbered = replace(message, actor=self._link.actor, number=channel.last)
         channel.queue.append((self._arrivals, numbered))
+        self.sent.waiting += 1
         self._changed.notify_all()
 
     def _give_up_oldest(self) -> bool:
-        """Give up the oldest message that is not being sent. Return whether there was one."""
-        channel = min(
-            (channel for channel in self._channels if channel.queue),
-            key=lambda channel: channel.queue[0][0],
-            default=None,
-        )
-        if channel is None:
+        """Give up the oldest message that is not being sent; False if there is none."""
+        waiting = [channel for channel in self._channels if channel.queue]
+        if not waiting:
             return False
+        channel = min(waiting, key=lambda one: one.queue[0][0])
         _, message = channel.queue.popleft()
-        self.dropped += message.steps
-        self._mark_interrupted(channel, message.chunks)
+        self.sent.waiting -= 1
+        self.sent.dropped += message.steps
+        self._interrupt(channel, message)
         return True
 
     @staticmethod
-    def _mark_interrupted(channel: _Channel, chunks: tuple[TrajectoryChunk, ...]) -> None:
-        channel.interrupted |= {(chunk.behaviour, chunk.agent): None for chunk in chunks}
+    def _interrupt(channel: _Channel, message: TrajectoryMessage) -> None:
+        channel.interrupted |= {(chunk.behaviour, chunk.agent): None for chunk in message.chunks}
 
-    @staticmethod
-    def _take_interrupted(channel: _Channel, message: TrajectoryMessage) -> tuple[TrajectoryChunk, ...]:
-        """Return ends of interrupted episodes: all of the message's agents, a limited number of others."""
-        own = {(chunk.behaviour, chunk.agent) for chunk in message.chunks}
-        others = set([key for key in channel.interrupted if key not in own][:MAX_INTERRUPTED])
-        found = [key for key in channel.interrupted if key in own or key in others]
-        for key in found:
-            del channel.interrupted[key]
-        return tuple(TrajectoryChunk(*key, None) for key in found)
-
-    def _run(self, number: int) -> None:
-        while (message := self._next(number)) is not None:
+    def _run(self, channel: _Channel) -> None:
+        while (message := self._next(channel)) is not None:
             receipt = self._send(message)
             if receipt is None:
                 return
-            self._settle(message, receipt)
+            self._settle(channel, message, receipt)
 
-    def _next(self, number: int) -> TrajectoryMessage | None:
-        """Return the channel's oldest message, as soon as there is one; None once the queue is closed."""
-        channel = self._channels[number]
+    def _next(self, channel: _Channel) -> TrajectoryMessage | None:
+        """Return the channel's oldest message, as soon as there is one; None once the queue is closed.
+
+        It begins with the ends of interrupted episodes: of all its agents, and of a limited number of others.
+        """
         with self._changed:
             self._changed.wait_for(lambda: channel.queue or self._closed)
             if not channel.queue:
                 return None
-            (_, message), channel.flying = channel.queue.popleft(), 1
-            chunks = self._take_interrupted(channel, message) + message.chunks
-            return replace(message, chunks=chunks, dropped=self.dropped)
+            _, message = channel.queue.popleft()
+            channel.flying = 1
+            own = {(chunk.behaviour, chunk.agent) for chunk in message.chunks}
+            others = [key for key in channel.interrupted if key not in own]
+            later = dict.fromkeys(others[MAX_INTERRUPTED:])
+            ends = [TrajectoryChunk(*key, None) for key in channel.interrupted if key not in later]
+            channel.interrupted = later
+            return replace(message, chunks=(*ends, *message.chunks), dropped=self.sent.dropped)
 
     def _send(self, message: TrajectoryMessage) -> Receipt | None:
         """Send until the learner has answered for it; None if the actor is to end before."""
-        shutdown, clock, backoff = self._link.shutdown, self._link.clock, self._link.backoff()
-        while not shutdown.halted.is_set():
+        halted, clock, backoff = self._link.halted, self._link.clock, self._link.backoff()
+        while not halted.is_set():
             asked = clock.now()
             try:
                 receipt = self._link.deliver(message)
@@ -208,21 +166,18 @@ class SendQueue:
                     backoff.reset()
                     if clock.now() - asked >= FIRST_PAUSE_S:
                         continue
-            clock.wait(shutdown.halted, backoff.pause())
+            clock.wait(halted, backoff.pause())
         return None
 
-    def _settle(self, message: TrajectoryMessage, receipt: Receipt) -> None:
-        channel = self._channels[message.channel]
+    def _settle(self, channel: _Channel, message: TrajectoryMessage, receipt: Receipt) -> None:
         with self._changed:
-            channel.flying, channel.taken = 0, message.number
+            channel.flying = 0
+            self.sent.waiting -= 1
+            self.sent.taken[message.channel] = message.number
             if receipt.state == "taken":
-                self.taken_steps += message.steps
-            elif receipt.state == "stale":
-                self.stale += message.steps
-                self._mark_interrupted(channel, message.chunks)
+                self.sent.taken_steps += message.steps
             else:
-                self.rejected += message.steps
-                self._mark_interrupted(channel, message.chunks)
+                self._interrupt(channel, message)
             self._changed.notify_all()
         if receipt.state != "taken":
             what = "not used: made with weights too old" if receipt.state == "stale" else "rejected"

@@ -7,106 +7,98 @@ message is read, and a message that is too large is seen. For a client that is t
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import hmac
+import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import grpc
 import grpc.aio
 
-from ds import transport
-from ds.connections import ArrivalLimit, ConnectionLimiter, NoRoom, most_connections, port_refused
-from ds.errors import WireError
+from ds.port import MAX_CONNECTIONS, most_connections, port_refused
 from ds.protocol import (
+    BUSY,
+    SECOND_MS,
+    SERVICE,
+    TOKEN_HEADER,
     Beat,
     Bye,
     Hello,
     Join,
-    Joined,
-    Receipt,
-    Refused,
     TrajectoryMessage,
     WeightRequest,
-    Welcome,
+    WireError,
+    address,
+    keepalive,
 )
 from ds.security import LearnerSecurity
 from ds.wire import decode, encode, sender
 
-CONCURRENT = 1024
-"""Maximum number of concurrent calls. 170 actors with five channels and a beat stay below."""
+if TYPE_CHECKING:  # what receives needs no torch
+    from ds.service import Service
+
+MAX_CALLS = MAX_CONNECTIONS
+"""Concurrent calls at most. 170 actors with five channels and a beat stay below."""
 
 BODY_S = 60.0
 """Seconds within which a message must arrive."""
 
+GRACE_S = 2.0
+"""Seconds to wait for a place, and after which a slow message may lose its own."""
+
+MEMORY = 2**26
+"""Bytes of all arriving messages."""
+
+LEAST = 16
+"""Messages that may arrive at a time, however large."""
+
 T = TypeVar("T")
-Bodies = AsyncIterator[bytes]
 OnPeerFault = Callable[[str, str], None]
-
-
-class MessageHandler(Protocol):
-    """Handler of decoded messages; runs in the server's loop."""
-
-    def has_registered(self, actor: str) -> bool:
-        """Return whether an actor is registered."""
-
-    def unknown(self, kind: type[Any]) -> Receipt | Joined:
-        """Return the answer to a message of this type from an unknown actor."""
-
-    async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
-        """Give an actor its slot."""
-
-    async def join(self, join: Join) -> Joined | Refused:
-        """Compare what must be the same on both sides."""
-
-    async def deliver(self, message: TrajectoryMessage) -> Receipt:
-        """Take a message."""
-
-    async def beat(self, beat: Beat) -> Receipt:
-        """Note a beat."""
-
-    async def bye(self, bye: Bye) -> None:
-        """Free an actor's slot."""
-
-    def weights(self, wanted: WeightRequest) -> Iterable[bytes]:
-        """Return chunks of the newest weights, none if there are no newer ones."""
+CallContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class Server:
     """gRPC server in a thread of its own, from :meth:`start` to :meth:`close`.
 
     host, port:  where; port 0 takes one that is free.
-    max_message: bytes of the largest message that is read.
     on_fault:    called in the loop with a kind (malformed, unauthenticated, incomplete), and who did what.
-    handshake_s, idle_s: see ``ds.transport.server_options``.
+    handshake_s: a connection that does not come about in this time is closed; one without a call for
+    idle_s:      too.
     """
 
     def __init__(
         self,
-        service: MessageHandler,
+        service: Service,
         *,
         host: str,
         port: int,
         security: LearnerSecurity,
-        max_message: int,
         on_fault: OnPeerFault,
         handshake_s: float = 10.0,
         idle_s: float = 60.0,
     ) -> None:
         self.loop = asyncio.new_event_loop()
         self.loop.set_default_executor(ThreadPoolExecutor(1, "learner-reads"))
-        self._host, self._port = host, port
-        self._security = security
-        self._most = most_connections()
-        self._options = transport.server_options(
-            max_message, connections=self._most, handshake_s=handshake_s, idle_s=idle_s
-        )
-        self._on_fault = on_fault
-        self._handlers = _Handlers(service, security.token, max_message, on_fault)
+        self._service, self._host, self._port = service, host, port
+        self._security, self._on_fault = security, on_fault
+        self._max_message = service.terms.max_message
+        self._options = [
+            *keepalive(),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5 * SECOND_MS),
+            ("grpc.max_receive_message_length", self._max_message),
+            ("grpc.per_message_decompression", 0),  # a small message stays one: compressed it is malformed
+            ("grpc.so_reuseport", 0),  # else a second learner would share the port and half of the actors
+            ("grpc.max_concurrent_streams", 16),  # an actor needs four
+            ("grpc.http2.bdp_probe", 0),  # else megabytes of each message arrive before anybody asks for it
+            ("grpc.max_allowed_incoming_connections", most_connections()),
+            ("grpc.max_connection_idle_ms", int(idle_s * SECOND_MS)),
+            ("grpc.server_handshake_timeout_ms", int(handshake_s * SECOND_MS)),
+        ]
+        self._trajectories, self._others = (ArrivalLimit(self._max_message) for _ in range(2))
         self._thread = threading.Thread(target=self._run, name="learner-server", daemon=True)
         self._server: grpc.aio.Server | None = None
 
@@ -127,10 +119,9 @@ class Server:
         self._end()
 
     async def _start(self) -> int:
-        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=CONCURRENT)
-        server.add_generic_rpc_handlers((self._handlers.generic(),))
-        at = transport.address(self._host, self._port)
-        security = self._security
+        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=MAX_CALLS)
+        server.add_generic_rpc_handlers((self._handlers(),))
+        at, security = address(self._host, self._port), self._security
         try:
             if security.certificate is None or security.key is None:
                 port = server.add_insecure_port(at)
@@ -138,19 +129,13 @@ class Server:
                 pair = (security.key, security.certificate)
                 port = server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
         except RuntimeError:
-            port = 0
-        if not port:
-            raise port_refused(self._host, self._port)
+            raise port_refused(self._host, self._port) from None
         await server.start()
         self._server = server
-        connections = ConnectionLimiter(int(port), self._most, self._on_fault)
-        self._handlers.on_message = connections.note_message
-        self._watching = asyncio.ensure_future(connections.watch())
         return int(port)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)
-        return future.result()
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -167,25 +152,11 @@ class Server:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
 
-
-class _Handlers:
-    """gRPC methods: bytes to messages, and answers to bytes."""
-
-    def __init__(
-        self, service: MessageHandler, token: str | None, max_message: int, on_fault: OnPeerFault
-    ) -> None:
-        self._service = service
-        self._expected = None if token is None else f"Bearer {token}".encode()
-        self._max_message = max_message
-        self._on_fault = on_fault
-        self._trajectories, self._others = ArrivalLimit(max_message), ArrivalLimit(max_message)
-        self.on_message: Callable[[str], None] = lambda peer: None
-        """Callback with the peer of each message that could be read."""
-
-    def generic(self) -> grpc.GenericRpcHandler:
+    def _handlers(self) -> grpc.GenericRpcHandler:
         """Return all methods under their names."""
         service = self._service
         unary: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
+            "Hello": (Hello, service.hello),
             "Join": (Join, service.join),
             "Deliver": (TrajectoryMessage, service.deliver),
             "Beat": (Beat, service.beat),
@@ -195,85 +166,131 @@ class _Handlers:
             name: grpc.stream_unary_rpc_method_handler(partial(self._answer, kind, method))
             for name, (kind, method) in unary.items()
         }
-        handlers["Hello"] = grpc.stream_unary_rpc_method_handler(self._hello)
         handlers["Weights"] = grpc.stream_stream_rpc_method_handler(self._weights)
-        return grpc.method_handlers_generic_handler(transport.SERVICE, handlers)
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def _answer(
         self,
         kind: type[Any],
         method: Callable[[Any], Awaitable[Any]],
-        bodies: Bodies,
-        context: grpc.aio.ServicerContext[Any, Any],
+        bodies: AsyncIterator[bytes],
+        context: CallContext,
     ) -> bytes:
         message = await self._message(kind, bodies, context)
         answer = self._service.unknown(kind) if message is None else await method(message)
         return b"" if answer is None else encode(answer)
 
-    async def _hello(self, bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        hello = await self._message(Hello, bodies, context)
-        assert hello is not None
-        return encode(await self._service.hello(hello, _peer(context)))
-
-    async def _weights(
-        self, bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[bytes]:
+    async def _weights(self, bodies: AsyncIterator[bytes], context: CallContext) -> AsyncIterator[bytes]:
         wanted = await self._message(WeightRequest, bodies, context)
         assert wanted is not None
         for chunk in self._service.weights(wanted):
             yield chunk
 
-    async def _message(
-        self, kind: type[T], bodies: Bodies, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> T | None:
+    async def _message(self, kind: type[T], bodies: AsyncIterator[bytes], context: CallContext) -> T | None:
         """Return the one message of a call; a call without one is counted and aborted.
 
         None for a large one from an actor that is not registered.
         """
-        peer = _peer(context)  # gRPC forgets it when the connection ends
-        if not self._known(context):
-            self._on_fault("unauthenticated", f"{peer}: wrong token or none")
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token or none")
+        peer = unquote(context.peer()).partition(":")[2]  # gRPC forgets it when the connection ends
+        code, fault, reason = grpc.StatusCode.INVALID_ARGUMENT, "malformed", ""
+        arriving = self._trajectories if kind is TrajectoryMessage else self._others
         try:
-            arriving = self._trajectories if kind is TrajectoryMessage else self._others
-            body = await arriving.read(bodies, BODY_S)
-        except NoRoom:
-            self._on_fault(
-                "crowded", f"{peer}: {arriving.most} messages are arriving, as many as there may be"
-            )
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{transport.BUSY}: too many arrive")
-        except StopAsyncIteration:  # gRPC hides which; a message that is too large was answered already
-            reason = f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
-            self._on_fault("incomplete", f"{peer}: {reason}")
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
-        except asyncio.TimeoutError:
-            self._on_fault("malformed", f"{peer}: no whole message within {BODY_S:.0f} s")
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no whole message in time")
-        try:
-            actor = sender(body)
+            if not self._has_token(context):
+                code, fault = grpc.StatusCode.UNAUTHENTICATED, "unauthenticated"
+                raise WireError("wrong token or none")
+            body = await arriving.read(bodies)
+            if body is None:  # gRPC hides why; a message that is too large was answered already
+                fault = "incomplete"
+                raise WireError(
+                    f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
+                )
+            message, actor = None, sender(body)
             if not actor:
                 message = decode(kind, body)
             elif self._service.has_registered(actor):
                 # One at a time: they share an interpreter with the training.
                 message = await asyncio.to_thread(decode, kind, body)
-            else:
-                return None
+            return message
+        except NoRoom:
+            code, fault = grpc.StatusCode.RESOURCE_EXHAUSTED, "crowded"
+            reason = f"{BUSY}: {arriving.most} messages are arriving, as many as there may be"
+        except asyncio.TimeoutError:
+            code, reason = grpc.StatusCode.DEADLINE_EXCEEDED, f"no whole message in time, {BODY_S:.0f} s"
         except WireError as error:
-            self._on_fault("malformed", f"{peer}: {error}")
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        self.on_message(peer)
-        return message
+            reason = str(error)
+        self._on_fault(fault, f"{peer}: {reason}")
+        await context.abort(code, reason)
+        return None
 
-    def _known(self, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
-        if self._expected is None:
+    def _has_token(self, context: CallContext) -> bool:
+        if self._security.token is None:
             return True
-        given = [value for key, value in context.invocation_metadata() or () if key == transport.TOKEN]
+        given = [value for key, value in context.invocation_metadata() or () if key == TOKEN_HEADER]
         value = given[0] if len(given) == 1 else ""
-        return hmac.compare_digest(
-            value.encode("utf-8", "replace") if isinstance(value, str) else value, self._expected
-        )
+        found = value.encode("utf-8", "replace") if isinstance(value, str) else value
+        return hmac.compare_digest(found, f"Bearer {self._security.token}".encode())
 
 
-def _peer(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """Return address and port, without gRPC's prefix."""
-    return unquote(context.peer()).partition(":")[2]
+def most_at_a_time(largest: int) -> int:
+    """Return how many messages of at most ``largest`` bytes may be held at the same time."""
+    return max(LEAST, MEMORY // largest)
+
+
+class NoRoom(Exception):  # noqa: N818
+    """Too many messages are arriving for this one."""
+
+
+class ArrivalLimit:
+    """Limit on messages of at most ``largest`` bytes that arrive in one event loop.
+
+    When as many are arriving as there may be, the next one waits in line. After :data:`GRACE_S` one of those
+    that have had their places for as long gives way to it. So slow senders block no others. The
+    choice is random: with the oldest, no honest message on a slow line would arrive while others wait.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self.most = most_at_a_time(largest)
+        self._free = asyncio.Semaphore(self.most)
+        self._arriving: dict[asyncio.Task[bytes | None], float] = {}  # since when
+
+    async def read(self, bodies: AsyncIterator[bytes]) -> bytes | None:
+        """Return the first of ``bodies``; None if there is none.
+
+        Raises NoRoom, and TimeoutError after :data:`BODY_S`.
+        """
+        try:
+            await asyncio.wait_for(self._free.acquire(), GRACE_S)
+        except asyncio.TimeoutError:
+            await self._take_place()
+        body = asyncio.ensure_future(_first(bodies))
+        self._arriving[body] = asyncio.get_running_loop().time()
+        try:
+            await asyncio.wait((body,), timeout=BODY_S)
+        except asyncio.CancelledError:  # gRPC does so where a message is too large, and there is none
+            if not body.done():
+                raise
+        finally:
+            del self._arriving[body]
+            self._free.release()
+            body.cancel()
+        if body.cancelled():
+            raise NoRoom
+        if not body.done():
+            raise asyncio.TimeoutError
+        return body.result()
+
+    async def _take_place(self) -> None:
+        """Take the place of a message that has been arriving for long. Raises NoRoom if there is none."""
+        before = asyncio.get_running_loop().time() - GRACE_S
+        slow = [body for body, since in self._arriving.items() if since <= before and not body.done()]
+        if not slow:
+            raise NoRoom
+        random.choice(slow).cancel()
+        await self._free.acquire()
+
+
+async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:
+    """Return None instead of StopAsyncIteration, which a task may not raise."""
+    async for body in bodies:
+        return body
+    return None

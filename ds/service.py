@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from algorithm.core.spec import AgentSpec
-from ds.checking import BadMessage, check_beat, check_trajectory
+from ds.checking import AHEAD, Terms, check_beat, check_hello, check_trajectory
 from ds.compatibility import differences, digest
 from ds.ingest import IngestQueue
-from ds.parameters import ParameterStore
 from ds.protocol import (
+    PROTOCOL,
+    BadMessage,
     Beat,
     Bye,
     Hello,
@@ -25,22 +24,12 @@ from ds.protocol import (
     Receipt,
     ReceiptState,
     Refused,
-    TrajectoryChunk,
     TrajectoryMessage,
     WeightRequest,
     Welcome,
 )
 from ds.records import shown
-from ds.registry import ActorRegistry, Verdict
-
-_AT_ONCE: Mapping[Verdict, ReceiptState] = {
-    "taken before": "taken",
-    "stale before": "stale",
-    "rejected before": "rejected",
-    "unknown": "unknown",
-    "busy": "again",
-}
-"""Answers that do not depend on the message."""
+from ds.registry import ActorRegistry
 
 MAX_CHANNELS = 64
 MANY = 64
@@ -48,26 +37,68 @@ MANY = 64
 
 MAX_DIFFERENCES = 50
 
+_UNSAVED = 1_000_000
+"""Versions that a learner may have published between its last checkpoint and the moment it was killed."""
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Requirements for an actor.
 
-    agreed:       see :func:`ds.compatibility.agreed`
-    specs, carry_shapes: by behaviour; of one stored carry, (0,) where none is stored
-    max_length:   L of the longest segment
-    max_message:  bytes of the largest message
-    synchronous:  a message is answered only when it has been learned from
-    room_timeout: seconds that a message waits for room before its actor is asked to send it again
+class ParameterStore:
+    """Published weights and flags of a learner; a reader gets one whole version or none.
+
+    warming_up: behaviour -> its agents act at random
+    finished:   the training has ended, and so shall the actors
     """
 
-    agreed: Mapping[str, Any]
-    specs: Mapping[str, AgentSpec]
-    carry_shapes: Mapping[str, tuple[int, ...]]
-    max_length: int
-    max_message: int
-    synchronous: bool
-    room_timeout: float
+    def __init__(self, warming_up: Mapping[str, bool]) -> None:
+        self._weights: tuple[int, tuple[bytes, ...]] = (0, ())
+        self._resumed = 0
+        self._first = 1  # version of this learner's first weights
+        self.warming_up: Mapping[str, bool] = dict(warming_up)
+        self.finished = False
+
+    @property
+    def newest(self) -> int:
+        """Version of the newest weights, 0 before the first."""
+        return self._weights[0]
+
+    @property
+    def next_version(self) -> int:
+        """Version of the next weights: above all that were published, here or before, or seen by an actor."""
+        return max(self.newest + 1, self._first)
+
+    @property
+    def max_version(self) -> int:
+        """Highest version that an actor may have, of this learner or of one before it."""
+        return max(self.next_version - 1, self._resumed + AHEAD)
+
+    def resume(self, version: int) -> None:
+        """Set the newest version at the time of the restored state.
+
+        The learner that was killed may have published further ones. Those of this one are above all of them.
+        """
+        self._resumed = version
+        self._first = version + _UNSAVED + 1
+
+    def seen(self, version: int) -> None:
+        """Note a version that an actor has from an earlier learner."""
+        if version > self.newest:
+            self._first = max(self._first, version + 1)
+
+    def lag(self, version: int) -> int:
+        """Return how many versions weights are behind the newest; 1 or more for those of a learner before."""
+        if version >= self._first:
+            return max(0, self.newest - version)
+        return max(1, self.newest - max(self._first - 1, version))
+
+    def publish(self, version: int, chunks: Sequence[bytes]) -> None:
+        """Replace the newest weights. ValueError for a version that is not newer."""
+        if version <= self.newest:
+            raise ValueError(f"weights of version {version} follow those of version {self.newest}")
+        self._weights = (version, tuple(chunks))
+
+    def weights(self, than: int) -> tuple[bytes, ...]:
+        """Return the newest weights in pieces if newer than version ``than``, else nothing."""
+        version, chunks = self._weights
+        return chunks if version > than else ()
 
 
 class Service:
@@ -76,7 +107,8 @@ class Service:
     def __init__(
         self, actors: ActorRegistry, queue: IngestQueue, parameters: ParameterStore, terms: Terms
     ) -> None:
-        self._actors, self._queue, self._parameters, self._terms = actors, queue, parameters, terms
+        self.terms = terms
+        self._actors, self._queue, self._parameters = actors, queue, parameters
         self._digest = digest(terms.agreed)
         self._storing: set[asyncio.Task[Receipt]] = set()
 
@@ -88,19 +120,30 @@ class Service:
         """Return the answer that asks for Hello first."""
         return self._joined((), "unknown") if kind is Join else self._receipt("unknown")
 
-    async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
+    async def hello(self, hello: Hello) -> Welcome | Refused:
         """Register an actor, after those that expired."""
+        if hello.protocol != PROTOCOL:
+            reason = f"the actor speaks protocol {hello.protocol}, the learner {PROTOCOL}"
+            return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
+        try:
+            check_hello(hello)
+        except BadMessage as error:
+            return Refused(why="malformed", reason=str(error))
         self._expire()
         return self._actors.hello(hello)
 
     async def join(self, join: Join) -> Joined | Refused:
         """Compare settings and counts; a mismatch is refused, and the slot freed."""
-        refused = await self._mismatch(join)
+        try:
+            refused = await self._mismatch(join)
+            channels = None if refused else self._actors.join(join)
+        except BadMessage as error:
+            self._actors.count_fault("rejected", f"a join: {error}")
+            refused = Refused(why="malformed", reason=str(error), fix="start the actor anew")
         if refused is not None:
             why = "; ".join(refused.differences) or refused.reason
-            self._depart(Bye(actor=join.actor, reason=f"it does not fit: {why}"))
+            self._leave(join.actor, f"it does not fit: {why}")
             return refused
-        channels = self._actors.joined(join)
         if channels is None:
             return self._joined(join.channels, "unknown")
         self._parameters.seen(join.version)
@@ -113,15 +156,13 @@ class Service:
         """
         if self._parameters.finished:
             return self._receipt("finished")
-        verdict = self._actors.accept(message, self._parameters.lag(message.version))
-        if verdict in _AT_ONCE:
-            return self._receipt(_AT_ONCE[verdict], "it came before" if "before" in verdict else "")
-        if verdict == "no channel":
-            return self._reject(message, f"channel {message.channel} is none of those it joined with")
-        if verdict == "no count":
-            reason = f"number {message.number}, {message.dropped} steps given up: neither follows from before"
-            return self._reject(message, reason)
-        storing = asyncio.ensure_future(self._store(message, stale=verdict == "stale"))
+        try:
+            state = self._actors.accept(message)
+        except BadMessage as error:
+            return self._reject(message, error)
+        if state is not None:
+            return self._receipt(state, "" if state in ("unknown", "again") else "it came before")
+        storing = asyncio.ensure_future(self._store(message))
         self._storing.add(storing)  # a loop keeps no task alive by itself
         storing.add_done_callback(self._storing.discard)
         return await asyncio.shield(storing)
@@ -129,12 +170,11 @@ class Service:
     async def beat(self, beat: Beat) -> Receipt:
         """Return whether the actor is known, with the newest version."""
         try:
-            dropped = self._actors.dropped(beat.actor)
-            check_beat(beat, version=self._parameters.max_version, dropped=dropped)
+            check_beat(beat, version=self._parameters.max_version)
+            known = self._actors.beat(beat, self._parameters.lag(beat.version))
         except BadMessage as error:
             self._actors.count_fault("rejected", f"a beat: {error}")
             return self._receipt("rejected", str(error))
-        known = self._actors.beat(beat, self._parameters.lag(beat.version))
         self._expire()
         if self._parameters.finished:
             return self._receipt("finished")
@@ -142,26 +182,23 @@ class Service:
 
     async def bye(self, bye: Bye) -> None:
         """Free the slot at once."""
-        self._depart(bye)
+        self._leave(bye.actor, bye.reason)
 
     def weights(self, wanted: WeightRequest) -> tuple[bytes, ...]:
         """Return the newest weights in pieces; none if the actor has them."""
         return self._parameters.weights(wanted.newer_than)
 
     async def _mismatch(self, join: Join) -> Refused | None:
-        if self._terms.synchronous and len(join.channels) != 1:
-            reason = f"{len(join.channels)} channels: a synchronous learner takes messages from one"
-            return Refused(why="malformed", reason=reason)
-        doubt = self._impossible_counts(join)
-        if doubt:
-            self._actors.count_fault("rejected", f"a join: {doubt}")
-            return Refused(why="malformed", reason=doubt, fix="start the actor anew")
+        """Return why settings do not fit. Raises BadMessage for what no actor can say."""
+        most, max_version = 1 if self.terms.synchronous else MAX_CHANNELS, self._parameters.max_version
+        if not 1 <= len(join.channels) <= most:
+            raise BadMessage(f"{len(join.channels)} channels, and there are 1 to {most}")
+        if not 0 <= join.version <= max_version:
+            what = f"it has weights of version {join.version}"
+            raise BadMessage(f"{what}, and there can be none above {max_version}")
         if join.digest == self._digest:
             return None
-        try:
-            found = await asyncio.to_thread(_differences, join.agreed, self._terms.agreed)
-        except BadMessage as error:
-            return Refused(why="malformed", reason=str(error))
+        found = await asyncio.to_thread(_differences, join.agreed, self.terms.agreed)
         return Refused(
             why="differs",
             reason="the actor has other settings than the learner",
@@ -169,59 +206,45 @@ class Service:
             fix="start the actor with the learner's configuration, networks and versions",
         )
 
-    def _impossible_counts(self, join: Join) -> str:
-        """Return why an actor's counts are impossible; empty if they may be true."""
-        if not 1 <= len(join.channels) <= MAX_CHANNELS:
-            return f"{len(join.channels)} channels, and there are 1 to {MAX_CHANNELS}"
-        max_version = self._parameters.max_version
-        if not 0 <= join.version <= max_version:
-            return f"it has weights of version {join.version}, and there can be none above {max_version}"
-        return self._actors.impossible_counts(join)
-
-    def _joined(self, channels: tuple[int, ...], state: ReceiptState) -> Joined:
-        return Joined(max_message=self._terms.max_message, channels=channels, receipt=self._receipt(state))
-
-    async def _store(self, message: TrajectoryMessage, *, stale: bool) -> Receipt:
-        terms, lag = self._terms, self._parameters.lag(message.version)
+    async def _store(self, message: TrajectoryMessage) -> Receipt:
+        terms, lag = self.terms, self._parameters.lag(message.version)
         try:
-            check = partial(
-                check_trajectory,
-                message,
-                terms.specs,
-                terms.carry_shapes,
-                max_length=terms.max_length,
-                version=self._parameters.max_version,
-            )
+            check = partial(check_trajectory, message, terms, version=self._parameters.max_version)
             if len(message.chunks) > MANY:
                 await asyncio.to_thread(check)
             else:
                 check()
         except BadMessage as error:
-            return self._reject(message, shown(str(error)))
+            return self._reject(message, error)
+        stored, reason = message, ""
+        state: ReceiptState = "taken"
+        if 0 <= terms.max_lag < lag:
+            stored = replace(message.without(terms.specs), episodes=())
+            state, reason = "stale", f"{lag} versions behind, more than net_config.max_lag"
         number = self._actors.number(message.actor)
-        stored = without_data(message) if stale else message
-        if number is None or not await self._queue.put(number, stored, timeout=terms.room_timeout):
-            self._actors.not_queued(message)
+        came = number is not None and await self._queue.put(number, stored, timeout=terms.room_timeout)
+        if not came:
+            self._actors.settled(message, "again")
             return self._receipt("finished" if self._parameters.finished else "again")
-        self._actors.queued(message, lag, stale=stale)
+        self._actors.settled(message, state, lag=lag)
         if terms.synchronous:
-            await self._queue.processed(stored)
-        if stale:
-            return self._receipt("stale", f"{lag} versions behind, more than net_config.max_lag")
-        return self._receipt("taken")
+            await came.learned.wait()
+        return self._receipt(state, reason)
 
-    def _reject(self, message: TrajectoryMessage, reason: str) -> Receipt:
-        self._actors.rejected(message, reason)
+    def _reject(self, message: TrajectoryMessage, error: BadMessage) -> Receipt:
+        reason = shown(str(error))
+        self._actors.settled(message, "rejected", why=reason)
         return self._receipt("rejected", reason)
 
-    def _receipt(self, state: ReceiptState, reason: str = "") -> Receipt:
-        parameters = self._parameters
-        return Receipt(
-            state=state, version=parameters.newest, warming_up=parameters.warming_up, reason=reason
-        )
+    def _joined(self, channels: tuple[int, ...], state: ReceiptState) -> Joined:
+        return Joined(channels=channels, receipt=self._receipt(state))
 
-    def _depart(self, bye: Bye) -> None:
-        number = self._actors.bye(bye)
+    def _receipt(self, state: ReceiptState, reason: str = "") -> Receipt:
+        newest, warming_up = self._parameters.newest, self._parameters.warming_up
+        return Receipt(state=state, version=newest, warming_up=warming_up, reason=reason)
+
+    def _leave(self, actor: str, reason: str) -> None:
+        number = self._actors.leave(actor, reason)
         if number is not None:
             self._queue.left(number)
 
@@ -239,10 +262,3 @@ def _differences(theirs: str, ours: Mapping[str, Any]) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         pass
     raise BadMessage("what the actor has agreed to is no JSON object")
-
-
-def without_data(message: TrajectoryMessage) -> TrajectoryMessage:
-    """Return a stale message without transitions: its agents' open episodes end where they are."""
-    agents = dict.fromkeys((chunk.behaviour, chunk.agent) for chunk in message.chunks)
-    chunks = tuple(TrajectoryChunk(behaviour, agent, None) for behaviour, agent in agents)
-    return replace(message, chunks=chunks, episodes=())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from algorithm.core.data import Array, Segment, StepBatch
+from algorithm.core.data import StepBatch
 from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
 if TYPE_CHECKING:  # an actor's messages are packed and sent without torch
@@ -17,31 +18,58 @@ if TYPE_CHECKING:  # an actor's messages are packed and sent without torch
 Key = tuple[str, int]
 """Behaviour and agent."""
 
-Result = tuple[str, int, float, int]
-"""Behaviour, agent, return and length of an episode that ended."""
+_OBSERVED = ("action_mask", "carry")
+"""One row for each observation, as ``obs``."""
+
+_BETWEEN = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated")
+"""One row for each transition."""
+
+
+@dataclass
+class _Chunk:
+    """Consecutive transitions of one agent: rows of steps; without any its episode ends where it is."""
+
+    key: Key
+    order: int  # when it began
+    version: int  # of the weights that made its first transition
+    rows: list[tuple[StepBatch, int]] = field(default_factory=list)
+    cut_off: bool = False  # the episode ends behind its last transition, as truncated
+
+    def packed(self) -> TrajectoryChunk:
+        """Return it as it is sent. The observation between two transitions is there once."""
+        if not self.rows:
+            return TrajectoryChunk(*self.key, None)
+        first, place = self.rows[0]
+        obs = {
+            name: np.stack([value[place], *(steps.next_obs[name][row] for steps, row in self.rows)])
+            for name, value in first.obs.items()
+        }
+        rest = {name: np.stack([getattr(steps, name)[row] for steps, row in self.rows]) for name in _BETWEEN}
+        for name in _OBSERVED:
+            after = (getattr(steps, f"next_{name}")[row] for steps, row in self.rows)
+            rest[name] = np.stack([getattr(first, name)[place], *after])
+        rest["truncated"][-1] |= self.cut_off
+        return TrajectoryChunk(
+            *self.key, Transitions(start_step=int(first.start_steps[place]), obs=obs, **rest)
+        )
 
 
 @dataclass
 class _Stream:
     """An open episode."""
 
-    next_step: int
+    next_step: int = 0
     sent: bool = False  # there were chunks before this one
-    builder: ChunkBuilder | None = None
-    order: int = 0  # when the chunk began
-    version: int | None = None  # of the weights that made its first transition; None until flush
+    chunk: _Chunk | None = None
 
 
 @dataclass
-class _Ready:
-    chunk: TrajectoryChunk
-    order: int
-    version: int | None
+class _Group:
+    """Content of a message."""
 
-    @property
-    def length(self) -> int:
-        """Transitions in it."""
-        return 0 if self.chunk.transitions is None else self.chunk.transitions.length
+    chunks: list[_Chunk] = field(default_factory=list)
+    episodes: list[tuple[str, int, float, int]] = field(default_factory=list)
+    gone: list[Key] = field(default_factory=list)
 
 
 class TrajectoryWriter:
@@ -51,18 +79,16 @@ class TrajectoryWriter:
                 one before ends with
     channels:   all of agent i goes through channel i mod ``channels``, where the order is kept
 
-    Raises ValueError unless both are positive.
+    ``version`` is that of the weights that act; it never falls.
     """
 
     def __init__(self, *, max_length: int, channels: int) -> None:
-        if max_length < 1 or channels < 1:
-            raise ValueError(f"chunks of {max_length} transitions in {channels} channels cannot be sent")
+        self.version = 0
         self._max_length, self._channels = max_length, channels
         self._streams: dict[Key, _Stream] = {}
-        self._undated: list[_Stream] = []
-        self._ready: list[_Ready] = []
-        self._results: list[Result] = []
-        self._clock = 0  # pieces and ends so far
+        self._ready: list[_Chunk] = []
+        self._episodes: list[Episode] = []
+        self._order = count()  # of chunks
         self._known: set[Key] = set()  # agents with transitions that are not gone
         self._gone: list[Key] = []  # since the last message
 
@@ -70,130 +96,111 @@ class TrajectoryWriter:
         """Return the :class:`~algorithm.agents.roles.Recorder` of the agents of one behaviour."""
         return BehaviourRecorder(self, behaviour)
 
-    def add(self, behaviour: str, segment: Segment) -> None:
-        """Add a transition of agent ``segment.stream``.
+    def add(self, behaviour: str, steps: StepBatch) -> None:
+        """Add a transition of each of several agents.
 
         One that does not follow the agent's last one ends what was open as truncated, as in the replay.
         """
-        key = (behaviour, segment.stream)
-        self._known.add(key)
-        stream = self._streams.get(key)
-        if stream is None or stream.next_step != segment.start_step:
-            self.close(*key)
-            stream = self._streams[key] = _Stream(segment.start_step)
-        if stream.builder is None:
-            stream.builder, stream.order, stream.version = ChunkBuilder(segment), self._tick(), None
-            self._undated.append(stream)
-        else:
-            stream.builder.append(segment)
-        stream.next_step += segment.length
-        if segment.terminated[-1] or segment.truncated[-1]:
-            del self._streams[key]
-            self._send_off(key, stream)
-        elif stream.builder.length >= self._max_length:
-            self._send_off(key, stream)
+        own = steps.rows(np.arange(len(steps)))  # copies: environments write into the arrays again
+        ends = (own.terminated | own.truncated).tolist()
+        places = zip(own.streams.tolist(), own.start_steps.tolist(), strict=True)
+        for row, (agent, start) in enumerate(places):
+            key = (behaviour, agent)
+            self._known.add(key)
+            stream = self._streams.get(key)
+            if stream is None or stream.next_step != start:
+                self.close(*key)
+                stream = self._streams[key] = _Stream()
+            stream.next_step = start + 1
+            if stream.chunk is None:
+                stream.chunk = _Chunk(key, next(self._order), self.version)
+            stream.chunk.rows.append((own, row))
+            if ends[row]:
+                del self._streams[key]
+            if ends[row] or len(stream.chunk.rows) >= self._max_length:
+                self._complete(stream)
 
     def close(self, behaviour: str, agent: int) -> None:
         """End the agent's open episode as truncated; does nothing if there is none."""
         stream = self._streams.pop((behaviour, agent), None)
         if stream is None:
             return
-        if stream.builder is not None:
-            self._send_off((behaviour, agent), stream, truncated=True)
+        if stream.chunk is not None:
+            stream.chunk.cut_off = True
+            self._complete(stream)
         elif stream.sent:
-            self._ready.append(_Ready(TrajectoryChunk(behaviour, agent, None), self._tick(), None))
+            self._ready.append(_Chunk((behaviour, agent), next(self._order), self.version))
 
     def flush(
-        self, *, agents: frozenset[Key], episodes: Sequence[Episode], version: int, whole: bool = False
+        self, *, agents: frozenset[Key], episodes: Sequence[Episode], whole: bool = False
     ) -> list[TrajectoryMessage]:
         """Return messages, without actor and number, of complete chunks. Called after every step.
 
         agents:   all that are there after the last step, waiting or not
         episodes: that ended with the last step
-        version:  of the weights that acted in all that was added since the last call; it never falls
         whole:    all there is, one message a channel and at least one, in the order of addition; else
                   a message for each chunk, so that none is larger than a chunk
         """
         if gone_now := self._known - agents:
             self._gone += sorted(gone_now)
             self._known -= gone_now
-        self._results += [(e.behaviour, e.agent, e.total, e.length) for e in episodes]
+        self._episodes += episodes
         if whole:
-            for key, stream in self._streams.items():
-                self._send_off(key, stream)
-        self._date(version)
-        ready, self._ready = self._ready, []
-        groups = (self._by_channel(ready) or [[]]) if whole else [[one] for one in ready]
-        gone = [list[Key]() for _ in groups]
+            for stream in self._streams.values():
+                self._complete(stream)
+        groups = self._by_channel() if whole else [_Group([chunk]) for chunk in self._ready]
+        self._ready = []
         if groups:
-            last = {self._channel_of(group): k for k, group in enumerate(groups)}
-            # Behind the agent's own transitions, whose order only its channel keeps.
-            for key in self._gone:
-                if key not in agents:  # else it is another agent's by now
-                    gone[last.get(key[1] % self._channels, -1)].append(key)
-            self._gone = []
-        return [
-            TrajectoryMessage(
-                actor="",
-                number=0,
-                dropped=0,
-                channel=self._channel_of(group),
-                version=min((one.version for one in group if one.version is not None), default=version),
-                chunks=tuple(one.chunk for one in group),
-                episodes=self._results_of(group, last=group is groups[-1]),
-                gone=tuple(left),
-            )
-            for group, left in zip(groups, gone, strict=True)
-        ]
+            self._distribute(groups, agents)
+        return [self._packed(group) for group in groups]
 
-    def finish(self, *, episodes: Sequence[Episode], version: int) -> list[TrajectoryMessage]:
-        """Return the last messages; open episodes end as truncated.
-
-        The arguments are those of :meth:`flush`.
-        """
+    def finish(self, *, episodes: Sequence[Episode]) -> list[TrajectoryMessage]:
+        """Return the last messages; open episodes end as truncated. ``episodes``: see :meth:`flush`."""
         for behaviour, agent in list(self._streams):
             self.close(behaviour, agent)
-        left = bool(self._ready or episodes or self._results)
-        return self.flush(
-            agents=frozenset(), episodes=episodes, version=version, whole=left and not self._ready
+        alone = not self._ready and bool(episodes or self._episodes)
+        return self.flush(agents=frozenset(), episodes=episodes, whole=alone)
+
+    def _complete(self, stream: _Stream) -> None:
+        """Complete the stream's chunk, if there is one."""
+        if stream.chunk is not None:
+            self._ready.append(stream.chunk)
+            stream.chunk, stream.sent = None, True
+
+    def _by_channel(self) -> list[_Group]:
+        """Return a group for each channel with chunks, oldest first; an empty one if there is none."""
+        channels: dict[int, _Group] = {}
+        for chunk in sorted(self._ready, key=lambda one: one.order):
+            channels.setdefault(chunk.key[1] % self._channels, _Group()).chunks.append(chunk)
+        return list(channels.values()) or [_Group()]
+
+    def _distribute(self, groups: list[_Group], agents: frozenset[Key]) -> None:
+        """Give each group its episodes and agents that are gone.
+
+        They go with the agent's own transitions, or behind them: only its channel keeps their order.
+        """
+        of_agent = {chunk.key: group for group in groups for chunk in group.chunks}
+        of_channel = {chunk.key[1] % self._channels: group for group in groups for chunk in group.chunks}
+        for one in self._episodes:
+            group = of_agent.get((one.behaviour, one.agent), groups[-1])
+            group.episodes.append((one.behaviour, one.agent, one.total, one.length))
+        for key in self._gone:
+            if key not in agents:  # else it is another agent's by now
+                of_channel.get(key[1] % self._channels, groups[-1]).gone.append(key)
+        self._episodes, self._gone = [], []
+
+    def _packed(self, group: _Group) -> TrajectoryMessage:
+        chunks = group.chunks
+        return TrajectoryMessage(
+            actor="",
+            number=0,
+            dropped=0,
+            channel=chunks[0].key[1] % self._channels if chunks else 0,
+            version=min((chunk.version for chunk in chunks), default=self.version),
+            chunks=tuple(chunk.packed() for chunk in chunks),
+            episodes=tuple(group.episodes),
+            gone=tuple(group.gone),
         )
-
-    def _send_off(self, key: Key, stream: _Stream, *, truncated: bool = False) -> None:
-        """Complete the stream's chunk, if there is one; ``truncated``: with it the episode ends."""
-        if stream.builder is None:
-            return
-        chunk = TrajectoryChunk(*key, stream.builder.transitions(truncated=truncated))
-        self._ready.append(_Ready(chunk, stream.order, stream.version))
-        stream.builder, stream.sent = None, True
-
-    def _date(self, version: int) -> None:
-        """Set ``version`` for all that began since the last flush."""
-        for stream in self._undated:
-            stream.version = version
-        self._undated.clear()
-        for one in self._ready:
-            one.version = version if one.version is None else one.version
-
-    def _tick(self) -> int:
-        self._clock += 1
-        return self._clock
-
-    def _by_channel(self, ready: list[_Ready]) -> list[list[_Ready]]:
-        """Return one list a channel, oldest first; no empty ones."""
-        channels: dict[int, list[_Ready]] = {}
-        for one in sorted(ready, key=lambda one: one.order):
-            channels.setdefault(one.chunk.agent % self._channels, []).append(one)
-        return list(channels.values())
-
-    def _channel_of(self, group: list[_Ready]) -> int:
-        return group[0].chunk.agent % self._channels if group else 0
-
-    def _results_of(self, group: list[_Ready], *, last: bool) -> tuple[Result, ...]:
-        """Return episodes of the agents in it; ``last``: and those in no group of this flush."""
-        agents = {(one.chunk.behaviour, one.chunk.agent) for one in group}
-        found = [result for result in self._results if last or result[:2] in agents]
-        self._results = [result for result in self._results if result not in found]
-        return tuple(found)
 
 
 class BehaviourRecorder:
@@ -204,86 +211,8 @@ class BehaviourRecorder:
 
     def add_steps(self, steps: StepBatch) -> None:
         """Add a step of the behaviour's agents to the messages."""
-        for segment in steps.segments():
-            self._writer.add(self._behaviour, segment)
+        self._writer.add(self._behaviour, steps)
 
     def close(self, stream: int) -> None:
         """End the stream's episode as truncated."""
         self._writer.close(self._behaviour, stream)
-
-
-_FIRST_ROWS = 8
-
-_OBSERVED = ("action_mask", "carry")
-"""One row for each observation, as ``obs``."""
-
-_BETWEEN = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated")
-"""One row for each transition."""
-
-
-class GrowingArray:
-    """Array of rows that grows: room is doubled when it runs out."""
-
-    def __init__(self, like: Array) -> None:
-        """Make an empty one. like: array [n, ...] with the row shape and dtype."""
-        self._rows = np.empty((_FIRST_ROWS, *like.shape[1:]), like.dtype)
-        self._count = 0
-
-    def append(self, rows: Array) -> None:
-        """Copy ``rows`` [n, ...] behind the others."""
-        end = self._count + len(rows)
-        if end > len(self._rows):
-            wider = np.empty((max(end, 2 * len(self._rows)), *self._rows.shape[1:]), self._rows.dtype)
-            wider[: self._count] = self._rows[: self._count]
-            self._rows = wider
-        self._rows[self._count : end] = rows
-        self._count = end
-
-    def taken(self) -> Array:
-        """Return all rows, [count, ...], as a copy."""
-        return self._rows[: self._count].copy()
-
-
-class ChunkBuilder:
-    """Copies of one agent's consecutive transitions; a step itself hands out views of all agents' rows.
-
-    The observation between two transitions is kept once, and with it its mask and its carry.
-    """
-
-    def __init__(self, first: Segment) -> None:
-        """Begin with the transitions of ``first``."""
-        self._start_step, self._length = first.start_step, 0
-        self._obs = {name: GrowingArray(value) for name, value in first.obs.items()}
-        self._rest = {name: GrowingArray(getattr(first, name)) for name in (*_OBSERVED, *_BETWEEN)}
-        self._observe(first, slice(1))
-        self.append(first)
-
-    @property
-    def length(self) -> int:
-        """Transitions in it."""
-        return self._length
-
-    @property
-    def next_step(self) -> int:
-        """``start_step`` of the transition that would follow."""
-        return self._start_step + self._length
-
-    def append(self, segment: Segment) -> None:
-        """Add the transitions of ``segment``; its first observation is the last one here."""
-        self._observe(segment, slice(1, None))
-        for name in _BETWEEN:
-            self._rest[name].append(getattr(segment, name))
-        self._length += segment.length
-
-    def transitions(self, *, truncated: bool) -> Transitions:
-        """Return all of them; ``truncated``: the episode is cut off behind the last one."""
-        rest: dict[str, Any] = {name: rows.taken() for name, rows in self._rest.items()}
-        rest["truncated"][-1] |= np.bool_(truncated)
-        obs = {name: rows.taken() for name, rows in self._obs.items()}
-        return Transitions(start_step=self._start_step, obs=obs, **rest)
-
-    def _observe(self, segment: Segment, which: slice) -> None:
-        for name, value in segment.obs.items():
-            self._obs[name].append(value[which])
-        for name in _OBSERVED:
-            self._rest[name].append(getattr(segment, name)[which])

@@ -1,4 +1,4 @@
-"""The parts of a learner's networks that actors need, as bytes and back, and the time of publication."""
+"""The parts of a learner's networks that actors need: as bytes and back, published, loaded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from algorithm.agents.roles import Agent
-from ds.parameters import ParameterStore
+from algorithm.agents.base import Agent
+from ds.service import ParameterStore
 
 CHUNK = 2**20
 """Size of a piece in bytes, far below every limit of the transport."""
@@ -81,9 +81,8 @@ class WeightPublisher:
 
     def publish_if_due(self) -> None:
         """Publish if it is due, between two steps; the first call always does."""
-        self._parameters.set_warming_up(
-            {name: agent.policy.warming_up for name, agent in self._agents.items()}
-        )
+        warming_up = {name: agent.policy.warming_up for name, agent in self._agents.items()}
+        self._parameters.warming_up = warming_up
         versions = [agent.weights_version for agent in self._agents.values()]
         if self._always or versions != self._published:
             self._published = versions
@@ -91,16 +90,12 @@ class WeightPublisher:
             self._parameters.publish(version, chunks(version, packed(self._parts)))
 
 
-class WeightLoader:
-    """Loader of received weights into an actor's networks."""
+def load(pieces: Sequence[bytes], behaviours: Mapping[str, Parts]) -> int:
+    """Load received weights into an actor's networks; return their version.
 
-    def __init__(self, behaviours: Mapping[str, Parts]) -> None:
-        self._behaviours = behaviours
-        self.version = 0
-
-    def load(self, pieces: Sequence[bytes]) -> None:
-        """Load these weights. ValueError, and possibly mixed networks, if they do not fit."""
-        version, payload = assembled(pieces)
-        with torch.no_grad():
-            unpack(payload, self._behaviours)
-        self.version = version
+    ValueError, and possibly mixed networks, if they do not fit.
+    """
+    version, payload = assembled(pieces)
+    with torch.no_grad():
+        unpack(payload, behaviours)
+    return version

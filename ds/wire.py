@@ -19,17 +19,15 @@ The length that a container announces allocates nothing.
 from __future__ import annotations
 
 import struct
-from functools import cache
 from itertools import chain
 from math import prod
-from typing import Any, TypeVar, get_args, overload
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from algorithm.core.data import Array
-from ds.errors import WireError
-from ds.protocol import Join, TrajectoryMessage
+from ds.protocol import Join, TrajectoryMessage, WireError
 
 SCHEMA = 2
 """Version of this layout; both sides must write the same."""
@@ -57,9 +55,6 @@ DTYPES = tuple(
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _HEADER = struct.Struct("<B3xI")
 _LARGE_KINDS = (Join.__name__, TrajectoryMessage.__name__)
-
-M = TypeVar("M")
-N = TypeVar("N")
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -94,23 +89,14 @@ def encode(message: msgspec.Struct) -> bytes:
     return b"".join(chain((_HEADER.pack(SCHEMA, len(structure)), structure), _padded(arrays, end)))
 
 
-@overload
-def decode(kinds: type[M], data: bytes) -> M: ...
-@overload
-def decode(kinds: tuple[type[M], type[N]], data: bytes) -> M | N: ...
-def decode(kinds: Any, data: bytes) -> Any:
-    """Return the message in ``data``, of one of ``kinds``; its arrays are read-only views of ``data``.
+def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, and an instance of it
+    """Return the message in ``data``, of type ``kind``; its arrays are read-only views of ``data``.
 
     Raises WireError with one line that names the place, and nothing else whatever the bytes are.
     """
     structure = _structure(data)
     arrays = _ArrayReader(data, _HEADER.size + len(structure))
-    kind = kinds[0] | kinds[1] if isinstance(kinds, tuple) else kinds
-    try:
-        decoder = msgspec.msgpack.Decoder(kind, ext_hook=arrays.read, dec_hook=_checked)
-        message = decoder.decode(structure)
-    except _MALFORMED as error:
-        raise _wire_error(error) from None
+    message = _decoded(msgspec.msgpack.Decoder(kind, ext_hook=arrays.read, dec_hook=_checked), structure)
     arrays.finish()
     return message
 
@@ -123,10 +109,7 @@ def sender(data: bytes) -> str:
     structure = _structure(data)
     if len(structure) <= LARGE:
         return ""
-    try:
-        head = _HEAD.decode(structure)
-    except _MALFORMED as error:
-        raise _wire_error(error) from None
+    head: _Head = _decoded(_HEAD, structure)
     if head.kind not in _LARGE_KINDS:
         allowed = " and ".join(_LARGE_KINDS)
         raise WireError(f"a structure of {len(structure)} bytes, only {allowed} have more than {LARGE}")
@@ -138,13 +121,11 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-_MALFORMED = (msgspec.MsgspecError, WireError, UnicodeDecodeError, RecursionError)
-
-
-def _wire_error(error: Exception) -> WireError:
-    if isinstance(error, WireError):
-        return error
-    return WireError(" ".join(str(error).split())[:300] or type(error).__name__)
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], structure: memoryview) -> Any:  # noqa: ANN401
+    try:
+        return decoder.decode(structure)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(" ".join(str(error).split())[:300] or type(error).__name__) from None
 
 
 def _structure(data: bytes) -> memoryview:
@@ -232,17 +213,7 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 
 
 def _checked(annotation: object, value: object) -> object:
-    """Return an array of the annotated dtype; msgspec adds the place to a ValueError."""
+    """Return an array as it is: ``ds.checking`` compares dtypes; msgspec adds the place to a ValueError."""
     if not isinstance(value, np.ndarray):
         raise ValueError(f"{type(value).__name__} where an array is meant")
-    dtype = _dtype(annotation)
-    if dtype is not None and value.dtype != dtype:
-        raise ValueError(f"{value.dtype} where {dtype} is meant")
     return value
-
-
-@cache
-def _dtype(annotation: object) -> np.dtype[np.generic] | None:
-    """Return the dtype of ``NDArray[…]``; None for any that is sent."""
-    (scalar,) = get_args(get_args(annotation)[1])
-    return None if scalar is np.generic else np.dtype(scalar)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 import asac  # noqa: E402 - the path comes before
 from algorithm.app.cli.ds import distributed_parser  # noqa: E402
-from algorithm.app.cli.train import train_parser  # noqa: E402
+from algorithm.app.cli.parsing import train_parser  # noqa: E402
 from algorithm.app.policy import PolicyState  # noqa: E402
 from algorithm.config.reference import keep  # noqa: E402
 

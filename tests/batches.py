@@ -6,10 +6,17 @@ from collections.abc import Mapping
 
 import torch
 
+from algorithm.actions.actor import Actor
+from algorithm.actions.parts import make_parts
+from algorithm.agents.off_policy.acting import new_actor
+from algorithm.agents.off_policy.agent import OffPolicyAgent
+from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.values import LearningTarget, with_values
+from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
-from algorithm.agents.sac.values import LearningTarget, with_values
+from algorithm.agents.sac.family import SAC
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import Networks, load_networks
@@ -95,6 +102,25 @@ def random_onehot(spec: AgentSpec, mask: torch.Tensor, *, generator: torch.Gener
     return torch.cat([scores[..., :0], *parts], -1)
 
 
+class Sac(OffPolicyLearner):
+    """Learner with the heads of Soft Actor-Critic."""
+
+    def __init__(self, spec, networks, config, **more):
+        super().__init__(spec, networks, config, ActionHeads(spec.action, config), **more)
+
+
+def sac_agent(spec, config, **inputs) -> OffPolicyAgent:
+    """Return an agent of Soft Actor-Critic; inputs: of :class:`AgentInputs`."""
+    return OffPolicyAgent(SAC, AgentInputs(spec, config, **inputs))
+
+
+def sac_actor(spec, model, config, *, exploring, **more) -> Actor:
+    """Return an actor of Soft Actor-Critic; config: ``sac_config``."""
+    epsilon = config.discrete_dqn_epsilon if exploring else 0.0
+    parts = make_parts(spec.action, greedy_branches=config.discrete_dqn_like, epsilon=epsilon)
+    return new_actor(spec, model, config, parts, exploring=exploring, **more)
+
+
 def small_networks(
     spec: AgentSpec = SMALL,
     *,
@@ -124,6 +150,7 @@ def small_sac(
     q: Mapping[str, object] | None = None,
     policy: Mapping[str, object] | None = None,
     compiled: bool = False,
+    eager_first: int = 0,
     device: torch.device = CPU,
     **options: object,
 ) -> Sac:
@@ -136,7 +163,16 @@ def small_sac(
     }
     config = SacConfig(**{**plain, **options})
     networks = small_networks(with_values(spec, config), rep_depth=rep_depth, q=q, policy=policy)
-    return Sac(spec, networks, config, device=device, seed=seed, extensions=extensions, compiled=compiled)
+    return Sac(
+        spec,
+        networks,
+        config,
+        device=device,
+        seed=seed,
+        extensions=extensions,
+        compiled=compiled,
+        eager_first=eager_first,
+    )
 
 
 def weights(sac: Sac) -> dict[str, torch.Tensor]:
@@ -147,7 +183,7 @@ def weights(sac: Sac) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def learning_target(sac: Sac, batch: SequenceBatch) -> LearningTarget:
     """Target of the critics for a batch, by the networks as they are."""
-    return sac.critics._evaluate(sac._encode(batch), sac._draw_ahead(batch), sac.critics._apart)[1]
+    return sac.critics._evaluate(sac.encode(batch), sac._draw_ahead(batch), sac.critics._apart)[1]
 
 
 def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
@@ -157,7 +193,7 @@ def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
 
 def update_policy(sac: Sac, batch: SequenceBatch) -> None:
     """Take the policy's part of an update alone."""
-    ctx = sac._encode(batch)
+    ctx = sac.encode(batch)
     sac._update_policy(ctx, ctx.state[:, ctx.learned].detach(), sac._draw_now(batch), sac._by)
 
 

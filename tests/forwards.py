@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.encode import VectorEncoder
+from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.protocols import Rep
 
 SIZE = 6

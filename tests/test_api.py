@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import asac
+from algorithm.train.callbacks import Callbacks, load_callbacks
 
 KEYS = {
     "sac_config.save_model_per_step": 60,
@@ -21,6 +23,7 @@ KEYS = {
     "eval_config.per_step": 80,
     "eval_config.episodes": 2,
 }
+RESOLVED = "# CartPole-v1: every key, resolved from the defaults, no file\n"
 SHORT = {"overrides": KEYS, "max_step": 120, "seed": 1, "device": "cpu", "quiet": True}
 
 
@@ -88,6 +91,8 @@ def test_train_play_evaluate_and_go_on():
     assert len(totals) > 1 and sum(totals) <= 120
     assert len(steps) == 120 and steps[-1] == run.result["updates"] == 80
     assert run.result["steps"] == 120 and run.metrics["step"] and run.folder.parent.name == "CartPole-v1"
+    assert (run.folder / "config.yaml").read_text().startswith(RESOLVED)
+    assert "sac_config.start_step=40\n" in (run.folder / "overrides.txt").read_text()
     evaluations = dict(e[1:] for e in notes.seen if e[0] == "evaluation")
     assert run.evaluate(2, 120).interval.mean == evaluations[120], "the episodes of the training"
 
@@ -102,13 +107,19 @@ def test_train_play_evaluate_and_go_on():
         total, over = total + reward, terminated or truncated
     assert total > 1
 
-    later = run.resume(max_step=180, callbacks=[again := Notes()], quiet=True, device="cpu")
-    assert later is run and run.result["steps"] == 180
+    again, keys = Notes(stop_at=150), {"sac_config.learning_rate": 1e-3}
+    later = run.resume(max_step=180, overrides=keys, callbacks=[again], quiet=True, device="cpu")
+    assert later is run and run.result["steps"] == 150
+    assert run.result["ended"] == {"by": "callback", "why": "it is good enough"}, "which is no failure"
     assert points(again)[0] == ("start", 120)
+    assert (run.folder / "overrides.txt").read_text().splitlines()[len(KEYS) :] == [
+        "sac_config.learning_rate=0.001",
+        "base_config.max_step=180",
+    ]
 
 
 def test_one_observation_and_many_are_acted_on_alike():
-    policy = asac.train("Pendulum-v1", **SHORT).policy("latest")
+    policy = asac.train("Pendulum-v1", **{**SHORT, "max_step": 20}).policy("latest")
     vector = gym.make_vec("Pendulum-v1", num_envs=3, vectorization_mode="sync")
     obs, _ = vector.reset(seed=0)
     actions, state = policy.act(obs)
@@ -124,8 +135,8 @@ def test_one_observation_and_many_are_acted_on_alike():
 
 
 def test_a_policy_with_a_memory_remembers():
-    keys = {**KEYS, "sac_config.batch_size": 2}
-    run = asac.train("toy/recall", config="rnn", **{**SHORT, "overrides": keys})
+    short = {**SHORT, "overrides": {**KEYS, "sac_config.batch_size": 2}, "max_step": 20}
+    run = asac.train("toy/recall", config="rnn", **short)
     policy, env = run.policy("latest"), asac.make_env("toy/recall", config="rnn")
     obs, _ = env.reset(seed=0)
     _, first = policy.act(obs)
@@ -139,13 +150,6 @@ def test_a_policy_with_a_memory_remembers():
     assert np.allclose(mixed.carry[1], again.carry[0], atol=1e-6)
 
 
-def test_a_callback_may_end_a_training_which_is_no_failure():
-    run = asac.train("CartPole-v1", callbacks=[Notes(stop_at=70)], **SHORT)
-    assert run.result["steps"] == 70
-    assert run.result["ended"] == {"by": "callback", "why": "it is good enough"}
-    assert run.resume(max_step=90, quiet=True, device="cpu").result["steps"] == 90
-
-
 def test_a_solved_environment_ends_the_training(monkeypatch):
     easy = gym.envs.registration.EnvSpec("Easy-v0", gym.spec("CartPole-v1").entry_point, 5.0)
     monkeypatch.setitem(gym.registry, "Easy-v0", easy)
@@ -157,15 +161,22 @@ def test_a_solved_environment_ends_the_training(monkeypatch):
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError, SystemExit, KeyboardInterrupt, GeneratorExit, MuteError]
 )
-def test_what_a_callback_raises_ends_the_training_with_everything_saved(error):
-    failing = Notes(fails_at="evaluation", error=error)
+def test_whatever_a_callback_raises_is_an_error_of_the_callback(error):
+    callbacks = Callbacks([Notes(fails_at="evaluation", error=error)])
+    callbacks.attach(SimpleNamespace(step=80))
     with pytest.raises(asac.CallbackError, match=r"Notes\.on_evaluation raised") as caught:
-        asac.train("CartPole-v1", name="mine", callbacks=[failing], **SHORT)
+        callbacks.call("on_evaluation", SimpleNamespace(mean=0.0))
     assert isinstance(caught.value.__cause__, error)
     assert "test_api.py" in caught.value.where and error.__name__ in caught.value.why
+
+
+def test_what_a_callback_raises_ends_the_training_with_everything_saved():
+    failing = Notes(fails_at="evaluation", error=SystemExit)
+    with pytest.raises(asac.CallbackError):
+        asac.train("CartPole-v1", name="mine", callbacks=[failing], **SHORT)
     run = asac.Run("models/CartPole-v1/mine")
     assert asac.load(run, "latest").step == 80
-    assert error.__name__ in (run.folder / "train.log").read_text()
+    assert "SystemExit" in (run.folder / "train.log").read_text()
     with pytest.raises(asac.StorageError):
         _ = run.result
     assert run.resume(quiet=True, device="cpu").result["steps"] == 120
@@ -183,26 +194,27 @@ class Count(asac.Callback):
 def test_callbacks_may_stand_in_the_configuration(tmp_path):
     (tmp_path / "mine.py").write_text(CALLBACK)
     entry = {"mine.py:Count": {"path": str(tmp_path / "count.txt")}}
-    asac.train("CartPole-v1", **{**SHORT, "overrides": {**KEYS, "base_config.callbacks": [entry]}})
-    assert (tmp_path / "count.txt").read_text() == "120"
+    keys = {**KEYS, "base_config.callbacks": [entry]}
+    asac.train("CartPole-v1", **{**SHORT, "overrides": keys, "max_step": 20})
+    assert (tmp_path / "count.txt").read_text() == "20"
 
 
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        ("nothing.py:Count", "there is no file nothing.py"),
-        ("json:JSONDecoder", "is no Callback"),
-        ("json:Nothing", "has no attribute"),
-        ("Count", "names no module"),
-        ("nowhere:Count", "No module named"),
+        ({"nothing.py:Count": {}}, "there is no file nothing.py"),
+        ({"json:JSONDecoder": {}}, "is no Callback"),
+        ({"json:Nothing": None}, "has no attribute"),
+        ({"Count": {}}, "names no module"),
+        ({"nowhere:Count": {}}, "No module named"),
         ({"math:sqrt": {"x": 0}}, "takes no keyword"),
         ({"leave.py:Leave": {}}, "SystemExit"),
     ],
 )
-def test_what_is_no_callback_is_told(entry, why):
+def test_what_is_no_callback_is_told(tmp_path, entry, why):
     Path("leave.py").write_text("def Leave(): raise SystemExit(0)")
-    with pytest.raises(Exception, match=why):
-        asac.train("CartPole-v1", **{**SHORT, "overrides": {**KEYS, "base_config.callbacks": [entry]}})
+    with pytest.raises((asac.UsageError, asac.EnvError), match=why):
+        load_callbacks([entry], tmp_path)
 
 
 class Misspelt(asac.Callback):
@@ -225,6 +237,13 @@ def test_a_callback_that_would_not_be_called_is_told(callback, told):
     assert not Path("models/CartPole-v1/mine").exists(), "the name stays free"
 
 
+def test_wrong_overrides_are_told_by_their_keys():
+    keys = {"sac_config.batch_size": "many", "ppo_config.num_epoch": 3}
+    with pytest.raises(asac.ConfigError) as caught:
+        asac.make_env("CartPole-v1", overrides=keys)
+    assert all(key in str(caught.value) for key in keys)
+
+
 def test_a_folder_that_is_no_run_is_told(tmp_path):
     with pytest.raises(asac.UsageError, match="is no run"):
         asac.load(tmp_path)
@@ -242,11 +261,11 @@ def test_importing_it_does_not_import_torch(root):
     assert done.stdout.count(".") == 2
 
 
-def test_an_environment_is_checked_from_a_script(tmp_path, capfd):
-    assert asac.check("CartPole-v1", quiet=True)
-    assert "no errors" in capfd.readouterr().out
+def test_an_environment_is_checked_from_a_script(tmp_path, monkeypatch):
     (tmp_path / "bad.py").write_text(BAD)
     assert not asac.check("bad.py:Bad", quiet=True)
+    monkeypatch.setattr(subprocess, "run", lambda words, **_: SimpleNamespace(returncode=0, words=words))
+    assert asac.check("bad.py:Bad", config="short")
 
 
 BAD = """

@@ -18,7 +18,7 @@ MAX_LINES = 400
 WITHOUT_TORCH = (
     "main",
     "algorithm.config",
-    "algorithm.app.cli.train",
+    "algorithm.app.cli.parsing",
     "algorithm.config.loader",
     "algorithm.config.reference",
     "algorithm.runs.rundir",
@@ -26,11 +26,11 @@ WITHOUT_TORCH = (
     "algorithm.app.console.output",
     "algorithm.app.report.compare",
     "algorithm.env.checks.checker",
-    "algorithm.app.check.check_process",
+    "algorithm.app.check.process",
     "ds.server",
     "ds.client",
     "ds.certificates",
-    "ds.limits",
+    "ds.checking",
     "ds.evolver.genes",
     "ds.evolver.networks",
     "ds.evolver.population",
@@ -74,6 +74,12 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     """Functions and TYPE_CHECKING included: what only types hide is a circle all the same."""
     graph = {module.name: imports(module, KNOWN) & KNOWN for module in MODULES}
     assert circles(graph) == []
+
+
+def test_the_command_line_ends_in_the_application() -> None:
+    """Neither the engine nor ``ds`` names the flags of a training."""
+    named = [module.name for module in MODULES if "TrainOptions" in module.source]
+    assert named and [name for name in named if not name.startswith("algorithm.app.")] == []
 
 
 def test_a_circle_is_found() -> None:
@@ -134,7 +140,7 @@ def test_starts_without_torch(name: str) -> None:
         ("algorithm.core.data", "algorithm.ops.returns", "stands right of"),
         ("algorithm.ops.returns", "numpy", "imports torch only"),
         ("algorithm.ops.returns", "algorithm.core.data", "imports torch only"),
-        ("algorithm.nn.mlp", "algorithm.replay.buffer", "stands right of"),
+        ("algorithm.nn.layers.mlp", "algorithm.replay.buffer", "stands right of"),
         ("algorithm.replay.buffer", "algorithm.extensions.base", "stands right of"),
         ("algorithm.extensions.base", "algorithm.agents.sac.model", "imports a family"),
         ("algorithm.extensions.base", "algorithm.extensions.rnd", "stands right of"),

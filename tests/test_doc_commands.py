@@ -7,7 +7,6 @@ Those of the pages below ``docs/`` and ``envs/`` are executed with ``-m slow``.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import socket
@@ -20,7 +19,8 @@ import pytest
 
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.flag_types import is_export
-from algorithm.app.cli.train import TrainOptions, config_flags, parse_args
+from algorithm.app.cli.parsing import parse_args
+from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.config import load_config
 from main import main
 from tests.ds.processes import finish, run_command, said
@@ -30,6 +30,10 @@ from tests.test_presets import STEPS, build_flags, shrunk
 Words = tuple[str, ...]
 
 NOT_RUN = {
+    r"python -m algorithm.config.reference --write": "tests/config/test_files.py compares what it writes",
+    r"python scripts/pages.py --write": "tests/test_docs.py compares what it writes",
+    r"python -m benchmarks.tables --write": "tests/test_benchmarks.py compares what it writes",
+    r"make ": "tests/test_docs.py looks for the target; some would install, or run these tests",
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
     r"python main.py path/to/folder ": "the reader's own; tests/test_docs.py loads such a config.yaml",
@@ -50,13 +54,6 @@ NOT_RUN = {
     r"python main.py own/thermostat": "tests/test_presets.py trains and plays the worked example",
 }
 """How commands begin that are not executed, and why."""
-
-INSTEAD: dict[str, list[str]] = {
-    "python -m algorithm.config.reference --write": ["-m", "algorithm.config.reference", "--check"],
-    "python scripts/pages.py --write": ["scripts/pages.py", "--check"],
-    "python -m benchmarks.tables --write": ["-m", "benchmarks.tables", "--check"],
-}
-"""What would write into the working tree, and what shows that it works."""
 
 
 def commands_by_page(pages: list[Path]) -> Iterator[tuple[Path, list[Words]]]:
@@ -228,49 +225,24 @@ def test_ray_on_this_machine(words: Words, tmp_path: Path) -> None:
     assert list(tmp_path.glob("models/gym/pendulum/*/result.json"))
 
 
-@pytest.mark.parametrize("words", chosen(lambda words: words[0] == "make"), ids=shlex.join)
-def test_a_target_of_make(words: Words) -> None:
-    """Its recipe is printed and not run: it would install, or run these tests. Measurements have names."""
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    known = re.search(r"^BENCHES := (.+)$", makefile, re.M)
-    assert known
-    if "bench" in words:
-        assert set(given.get("ONLY", "").split()) <= set(known[1].split())
-        return
-    outer = {"ARGS", "JOBS", "MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL"}  # of the make that runs these tests
-    own = {name: value for name, value in os.environ.items() if name not in outer}
-    done = subprocess.run(
-        ["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False, env=own
-    )
-    assert done.returncode == 0, done.stderr
-    for line in done.stdout.splitlines():
-        if " main.py " in line:
-            parse_args(shlex.split(line.partition(" main.py ")[2]))
-
-
-@pytest.mark.parametrize("text", sorted(INSTEAD))
-def test_what_would_write_into_the_working_tree(text: str) -> None:
-    assert tuple(shlex.split(text)) in COMMANDS
-    done = subprocess.run(
-        [sys.executable, *INSTEAD[text]], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=shlex.join)
-def test_each_command_is_executed_or_says_why_not(words: Words) -> None:
-    ways = [
-        reason(words) is not None,
-        shlex.join(words) in INSTEAD,
-        reason(words) is None and words[0] == "make",
-        reason(words) is None and words[1:2] == ("main.py",),
-        any(words in pair for pair in PAIRS),
-        is_on_ray(words),
-    ]
-    assert sum(ways) == 1, "no test executes it: teach one, or say in NOT_RUN why nobody can"
-    if words[1:2] == ("main_ds.py",):
-        parse_distributed(list(words[2:]))
+def test_each_command_is_executed_or_says_why_not() -> None:
+    in_pairs = {words for pair in PAIRS for words in pair}
+    for words in COMMANDS:
+        ways = [
+            reason(words) is not None,
+            reason(words) is None and words[1:2] == ("main.py",),
+            words in in_pairs,
+            is_on_ray(words),
+        ]
+        assert sum(ways) == 1, (
+            f"no test executes {shlex.join(words)}: teach one, or say in NOT_RUN why nobody can"
+        )
+        if words[1:2] == ("main_ds.py",):
+            parse_distributed(list(words[2:]))
+    for begins in NOT_RUN:
+        assert any(re.match(begins, shlex.join(words)) for words in COMMANDS), (
+            f"{begins} is a reason for nothing"
+        )
 
 
 def flags_of_other_trainers() -> Iterator[tuple[str, str]]:
@@ -283,24 +255,14 @@ def flags_of_other_trainers() -> Iterator[tuple[str, str]]:
             yield there.strip(), here.strip().strip("`")
 
 
-OTHER_TRAINERS = list(flags_of_other_trainers())
-
-
-def test_the_flags_of_other_trainers_are_found() -> None:
-    assert len(OTHER_TRAINERS) > 40 and ("`--alpha 0.2`" in dict(OTHER_TRAINERS))
-
-
-@pytest.mark.parametrize("here", sorted({here for _, here in OTHER_TRAINERS if here}))
-def test_what_a_flag_of_another_trainer_is_here_is_understood(here: str) -> None:
+def test_what_a_flag_of_another_trainer_is_here_is_understood() -> None:
     """It is given to a task of the algorithm that it is about."""
-    given = shlex.split(here)
-    options = parse_args(["CartPole-v1", *given] if given[0].startswith("-") else given)
-    about = re.search(r"algorithm=(\w+)|\b(ppo|a2c)_config", here)
-    algorithm = (about[1] or about[2].upper()) if about else "SAC"
-    overrides = [f"algorithm={algorithm}", "base_config.max_step=1000", *options.overrides]
-    load_config("CartPole-v1", None, overrides, config_flags(options), seed=1)
-
-
-@pytest.mark.parametrize("begins", sorted(NOT_RUN))
-def test_no_reason_is_left_over(begins: str) -> None:
-    assert any(re.match(begins, shlex.join(words)) for words in COMMANDS)
+    found = dict(flags_of_other_trainers())
+    assert len(found) > 40 and "`--alpha 0.2`" in found
+    for here in filter(None, found.values()):
+        given = shlex.split(here)
+        options = parse_args(["CartPole-v1", *given] if given[0].startswith("-") else given)
+        about = re.search(r"algorithm=(\w+)|\b(ppo|a2c)_config", here)
+        algorithm = (about[1] or about[2].upper()) if about else "SAC"
+        overrides = [f"algorithm={algorithm}", "base_config.max_step=1000", *options.overrides]
+        load_config("CartPole-v1", None, overrides, config_flags(options), seed=1)

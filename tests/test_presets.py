@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import yaml
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import TrainOptions, config_flags, parse_args
+from algorithm.app.cli.parsing import parse_args
+from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.config import Config, load_config
 from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, ObsSpec
+from algorithm.core.spec import ActionSpec, ObsSpec
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
@@ -41,25 +41,22 @@ SMALL = (
     "sac_config.write_summary_per_step=200",
     "eval_config.per_step=200",
 )
+OFF_POLICY = (
+    "sac_config.start_step=100",
+    "sac_config.batch_size=16",
+    "sac_config.replay_ratio=0.05",
+    "replay_config.capacity=1000",
+)
 SMALL_BY_FAMILY = {
-    "SAC": (
-        "sac_config.start_step=100",
-        "sac_config.batch_size=16",
-        "sac_config.replay_ratio=0.05",
-        "replay_config.capacity=1000",
-    ),
+    "SAC": OFF_POLICY,
+    "TD3": OFF_POLICY,
     "PPO": ("ppo_config.rollout_step=4", "ppo_config.num_minibatch=2"),
     "A2C": ("a2c_config.rollout_step=2",),
 }
 """Little enough to learn in a moment, and nothing that a section is about."""
 STEPS = 200
-OF_EVERY_KIND = ("toy/recall", "toy/catch", "toy/corridor")
-"""Tasks whose sections have each memory, each second teacher and each bonus."""
-
-SLOW = {("atari/pong", "default")} | {
-    (label, section) for label, section in SECTIONS if section != "default" and label not in OF_EVERY_KIND
-}
-"""Sections beside a task's own default; one of the same kind is trained in any case."""
+TRAINED = ("toy/recall", "gym/pendulum", "bullet/hopper", "popgym/repeat_previous", "unity/3dball")
+"""Tasks, one of each suite, whose default section trains in every run of the tests; others with -m slow."""
 
 
 def shrunk(label: str = "", section: str | None = None, overrides: Sequence[str] = ()) -> list[str]:
@@ -93,24 +90,12 @@ def make_env(config: Config, n: int) -> VecEnv:
     )
 
 
-TASKS = {
-    "toy": ("hallway", "hybrid", "identity", "queue", "recall"),
-    "gym": ("acrobot", "bipedal_walker", "cart_pole", "lunar_lander", "mountain_car", "pendulum"),
-    "bullet": ("ant", "half_cheetah", "hopper", "inverted_pendulum_swingup", "walker"),
-    "atari": ("breakout", "pong"),
-    "dm_control": ("cartpole", "cheetah", "reacher", "walker"),
-    "popgym": ("repeat_previous", "stateless_cart_pole", "stateless_pendulum"),
-    "unity": ("3dball", "pyramid", "roller"),
-}
-
-
-def test_the_shipped_tasks_are_found() -> None:
-    assert {f"{suite}/{name}" for suite, names in TASKS.items() for name in names} <= set(LABELS)
-
-
 @pytest.mark.parametrize(
     ("label", "section"),
-    [pytest.param(*one, marks=pytest.mark.slow) if one in SLOW else one for one in SECTIONS],
+    [
+        pytest.param(*one, marks=() if one in [(label, "default") for label in TRAINED] else pytest.mark.slow)
+        for one in SECTIONS
+    ],
 )
 def test_a_section_trains(
     label: str,
@@ -150,11 +135,8 @@ def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
 @pytest.mark.parametrize(
     "preset",
     [
-        "lean",
         "cross",
-        "tqc",
-        "droq",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("xqc", "simba")),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("lean", "tqc", "droq", "xqc", "simba")),
     ],
 )
 def test_a_preset_of_learners_trains_resumes_and_plays(
@@ -171,70 +153,6 @@ def test_a_preset_of_learners_trains_resumes_and_plays(
     rows = [json.loads(line) for line in run.read_text().splitlines()]
     losses = [value for row in rows for key, value in row.items() if key.startswith("loss/")]
     assert losses and all(map(math.isfinite, losses))
-
-
-def test_mountain_car_holds_each_action_for_eight_steps() -> None:
-    config = load_config("gym/mountain_car", seed=1).config
-    env = make_env(config, 1)
-    try:
-        env.reset()
-        ended, steps = False, 0
-        while not ended:
-            result = env.step({DEFAULT_BEHAVIOUR: env.specs[DEFAULT_BEHAVIOUR].action.padding(1)})
-            ended, steps = bool(result[DEFAULT_BEHAVIOUR].truncated[0]), steps + 1
-    finally:
-        env.close()
-    assert steps == 125  # 999 steps of the simulator
-    assert 8 * config.base_config.max_step == 50_000
-
-
-@pytest.mark.parametrize(
-    ("section", "keys"),
-    [("curiosity", {"curiosity", "curiosity_strength"}), ("rnd", {"use_rnd"})],
-)
-def test_mountain_cars_that_explore_differ_in_nothing_else(section: str, keys: set[str]) -> None:
-    """What is written about them compares 30,000 steps of the simulator, each of them a decision."""
-    plain, other = (load_config("gym/mountain_car", name, seed=1).config for name in ("plain", section))
-    assert plain.base_config.max_step == 30_000 and not plain.base_config.wrappers
-    mine, its = (config.model_dump() for config in (plain, other))
-    of_plain, of_other = mine.pop("sac_config"), its.pop("sac_config")
-    assert mine == its
-    assert {key for key in of_plain if of_plain[key] != of_other[key]} == keys
-
-
-@pytest.mark.parametrize("label", ["atari/pong", "atari/breakout"])
-def test_atari_shows_four_frames_and_stores_one(label: str) -> None:
-    config = load_config(label, seed=1).config
-    env = make_env(config, 1)
-    try:
-        spec = env.specs[DEFAULT_BEHAVIOUR].obs
-        before = env.reset()[DEFAULT_BEHAVIOUR].obs["obs"][0]
-        result = env.step({DEFAULT_BEHAVIOUR: push(env.specs[DEFAULT_BEHAVIOUR].action)})[DEFAULT_BEHAVIOUR]
-    finally:
-        env.close()
-    assert (spec.shapes, spec.dtypes, spec.stacks) == (((4, 84, 84),), ("uint8",), (4,))
-    assert (before == before[0]).all()  # the first frame stands for those before it
-    assert (result.obs["obs"][0, :3] == before[1:]).all()
-    row = 84 * 84 * config.replay_config.capacity / 1e9
-    assert f"# {row:.1f} GB" in (ENVS / label / "config.yaml").read_text("utf-8")
-
-
-def push(action: ActionSpec) -> np.ndarray:
-    """The first choice of the only branch."""
-    flat = action.padding(1)
-    flat[0, 0] = 1.0
-    return flat
-
-
-def test_a_game_of_breakout_that_nobody_serves_ends() -> None:
-    env_args = load_config("atari/breakout", seed=1).config.base_config.env_args
-    assert env_args is not None
-    game = gym.make("ale_py:ALE/Breakout-v5", **{**env_args, "max_num_frames_per_episode": 40})
-    game.reset(seed=0)
-    ends = [game.step(0)[2:4] for _ in range(40)]
-    game.close()
-    assert (False, True) in ends, "the key is one that ends a game as truncated"
-    assert env_args["max_num_frames_per_episode"] == 5 * 60 * 60
 
 
 def commands_in(page: Path) -> list[TrainOptions]:
@@ -280,6 +198,7 @@ def action_cell(spec: ActionSpec) -> str:
 @pytest.mark.parametrize("label", LABELS)
 def test_the_table_says_what_a_task_is(label: str, tmp_path: Path) -> None:
     """Name, observation, action and steps; the published figure is in its README, an optimum in its class."""
+    assert set(rows_of(TASKS_PAGE)) == set(LABELS)
     overrides = parse_args([label, *build_flags(label, tmp_path)]).overrides
     config = load_config(label, overrides=overrides, seed=1).config
     env = make_env(config, 1)
@@ -293,10 +212,6 @@ def test_the_table_says_what_a_task_is(label: str, tmp_path: Path) -> None:
     assert figure in (ENVS / label / "README.md").read_text("utf-8")
     if label.startswith("toy/"):
         assert published == f"{gym.make(config.base_config.env_name).unwrapped.optimum:g} (optimum)"
-
-
-def test_the_table_names_no_task_that_is_not_there() -> None:
-    assert set(rows_of(TASKS_PAGE)) == set(LABELS)
 
 
 def test_the_task_of_the_page_trains_as_it_is_written(

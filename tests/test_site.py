@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 import asac
 from algorithm.app.cli.ds import distributed_parser
-from algorithm.app.cli.train import train_parser
+from algorithm.app.cli.parsing import train_parser
 from algorithm.config.schema import fields
 
 KEY = re.compile(

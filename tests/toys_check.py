@@ -378,6 +378,34 @@ class Remembering(Sound):
         return taken
 
 
+class Individual(Sound):
+    """Repeats itself, and no other instance does."""
+
+    _made = 0
+
+    def __init__(self) -> None:
+        Individual._made += 1
+        self._own = np.float32(Individual._made / 1000)
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        self._state[2] += self._own
+        return self._seen(), info
+
+
+class Imprinted(Sound):
+    """The first episode of an instance leaves its mark on all that follow."""
+
+    _mark: np.float32 | None = None
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        if self._mark is None:
+            self._mark = self._state[2] / 10
+        self._state[2] += self._mark
+        return self._seen(), info
+
+
 class Alike(Sound):
     def reset(self, **kwargs: Any) -> Any:
         _, info = super().reset(**kwargs)
@@ -395,6 +423,15 @@ class Borrowing(Sound):
     def step(self, action: Any) -> Any:
         self._state = self._state + np.float32(random.gauss(0.0, 0.05))
         return super().step(action)
+
+
+class Elsewhere(Sound):
+    """Begins where the number of the process says."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        self._state[2] += np.float32(os.getpid() / 1e7)
+        return self._seen(), info
 
 
 # --- what is left behind
@@ -479,6 +516,6 @@ class Crashing(Sound):
         return super().step(action)
 
 
-for _toy in list(vars().values()):
-    if isinstance(_toy, type) and issubclass(_toy, Sound):
-        gym.register(f"{_toy.__name__}-v0", entry_point=_toy)
+TOYS = [toy for toy in list(vars().values()) if isinstance(toy, type) and issubclass(toy, Sound)]
+for _toy in TOYS:
+    gym.register(f"{_toy.__name__}-v0", entry_point=_toy)

@@ -23,18 +23,14 @@ class SquashedNormal:
         """Return u = tanh(z)."""
         return np.tanh(z)
 
-    def act(
-        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u; ``greedy`` takes the mode."""
+    def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u."""
         part = continuous_part(policy)
-        if greedy:
-            z = part.mean
-        else:
+        z = part.mean
+        if normal is not None:
             part = noise.widen(part)
             # The z of ``part.rsample``, bit for bit, without the density that goes with it.
-            drawn = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
-            z = part.mean + part.log_std.exp() * drawn
+            z = part.mean + part.log_std.exp() * normal
         z = z.clamp(-Z_LIMIT, Z_LIMIT)
         # A mean far beyond the limit, of an extreme observation, makes the logarithm of the density −∞.
         return z, part.logp(z).clamp(min=_LEAST)
@@ -61,15 +57,12 @@ class ClippedNormal:
         """Return u = clip(z, −1, 1)."""
         return np.clip(z, np.float32(-1.0), np.float32(1.0))
 
-    def act(
-        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] and its log-density [N]; ``greedy`` takes the mode."""
+    def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] and its log-density [N]."""
         part = continuous_part(policy)
         z = part.mean
-        if not greedy:
-            drawn = torch.randn(part.mean.shape, generator=generator, device=part.mean.device)
-            z = part.mean + part.log_std.exp() * drawn
+        if normal is not None:
+            z = part.mean + part.log_std.exp() * normal
         return z, normal_logp(z, part.mean, part.log_std)
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,9 +85,7 @@ class NoContinuous:
         """Return z, which is empty."""
         return z
 
-    def act(
-        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
-    ) -> tuple[Tensor, None]:
+    def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, None]:
         """Return an empty z."""
         logits = logits_of(policy)
         return logits.new_zeros(len(logits), 0), None

@@ -47,20 +47,17 @@ class Categorical:
         policy: HybridAction,
         mask: Tensor,
         mean_q: MeanQ,
-        generator: torch.Generator,
-        *,
-        greedy: bool,
+        uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, Tensor]:
         """Sample one-hots [N, ΣN] and return them with their joint log-probability [N]."""
         logits = logits_of(policy)
         log_probs, probs = ops.branch_log_probs(logits, mask, self.branches)
-        if greedy:
+        if uniform is None:
             onehot = ops.greedy_probs(logits, mask, self.branches)
             return onehot, (onehot * log_probs).sum(-1)
         probs = noise.mix(probs, lambda: ops.uniform_probs(mask, self.branches, probs.dtype))
-        drawn = torch.rand(probs.shape, generator=generator, device=probs.device)
-        onehot = ops.sample_branches(probs, self.branches, drawn)
+        onehot = ops.sample_branches(probs, self.branches, uniform)
         taken = torch.where(onehot > 0, probs, 1.0)
         return onehot, taken.log().sum(-1)
 
@@ -92,18 +89,15 @@ class GreedyBranches:
         policy: HybridAction,
         mask: Tensor,
         mean_q: MeanQ,
-        generator: torch.Generator,
-        *,
-        greedy: bool,
+        uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, Tensor]:
         """Return the best one-hots, or random ones while exploring, and zeros."""
         onehot = ops.greedy_probs(mean_q(), mask, self.branches)
-        if not greedy:
-            uniform = ops.uniform_probs(mask, self.branches, onehot.dtype)
-            probs = noise.mix(onehot.lerp(uniform, self._epsilon), lambda: uniform)
-            drawn = torch.rand(probs.shape, generator=generator, device=probs.device)
-            onehot = ops.sample_branches(probs, self.branches, drawn)
+        if uniform is not None:
+            any_choice = ops.uniform_probs(mask, self.branches, onehot.dtype)
+            probs = noise.mix(onehot.lerp(any_choice, self._epsilon), lambda: any_choice)
+            onehot = ops.sample_branches(probs, self.branches, uniform)
         return onehot, onehot.new_zeros(len(onehot))
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
@@ -126,9 +120,7 @@ class NoBranches:
         policy: HybridAction,
         mask: Tensor,
         mean_q: MeanQ,
-        generator: torch.Generator,
-        *,
-        greedy: bool,
+        uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, None]:
         """Return empty one-hots."""

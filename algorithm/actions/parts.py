@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from algorithm.actions.continuous import ClippedNormal, NoContinuous, SquashedNormal
@@ -24,10 +23,11 @@ class ContinuousPart(Protocol):
         """Return u of z, equal to ``ActionSpec.squashed``."""
         ...
 
-    def act(
-        self, policy: HybridAction, generator: torch.Generator, *, greedy: bool, noise: Noise
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] and the log-density [N] with which it was really taken."""
+    def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] and the log-density [N] with which it was really taken.
+
+        normal: random numbers [N, A_c]; None: the mode is taken, without noise
+        """
         ...
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,12 +52,13 @@ class DiscretePart(Protocol):
         policy: HybridAction,
         mask: Tensor,
         mean_q: MeanQ,
-        generator: torch.Generator,
-        *,
-        greedy: bool,
+        uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return one-hots [N, ΣN] and their joint log-probability [N]; mask [N, ΣN]."""
+        """Return one-hots [N, ΣN] and their joint log-probability [N]; mask [N, ΣN].
+
+        uniform: random numbers [N, ΣN] in [0, 1); None: the best choice is taken, without noise
+        """
         ...
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:

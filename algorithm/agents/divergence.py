@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from torch import Tensor
 
+from algorithm.agents.learner import Learner
 from algorithm.agents.roles import DivergenceReport, Tensors
 from algorithm.core.data import SequenceBatch, State
 from algorithm.core.errors import RUN_BLOCK, NumericalError
@@ -46,19 +46,6 @@ def diverged(why: str, step: int) -> NumericalError:
         fix="lower learning_rate, or look for extreme rewards and observations; "
         "the last checkpoint was written before this",
     )
-
-
-class Learner(Protocol):
-    """A learner with countable and revertible updates."""
-
-    @property
-    def skipped(self) -> int:
-        """Optimiser steps that were not taken. Waits for the device."""
-        ...
-
-    def roll_back(self, tensors: Tensors) -> None:
-        """Restore networks and optimisers of a checkpoint; counters and random numbers continue."""
-        ...
 
 
 class DivergenceMonitor:

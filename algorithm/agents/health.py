@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from itertools import pairwise
 
 WINDOW = 12
 """Summaries that are kept."""
+
+RETURNS = ("rollout/return_mean", "rollout/return_min", "rollout/return_max", "rollout/length")
+"""Metrics of a summary that every family watches."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,9 @@ class History:
     def add(self, row: Summary) -> None:
         """Store a summary."""
         self.rows.append(row)
-        names = ("rollout/return_mean", "rollout/return_min", "rollout/return_max")
+        *names, length_name = RETURNS
         sizes = [self.reward_scale * abs(row.values[name]) for name in names if name in row.values]
-        length = row.values.get("rollout/length")
+        length = row.values.get(length_name)
         if not sizes or not length:
             return
         size = max(sizes)
@@ -54,14 +58,31 @@ class History:
         if not self.random_returns or row.step <= self.random_until:
             self.random_returns.append(row.values["rollout/return_mean"])
 
-    def known(self, name: str, count: int) -> list[float]:
+    def known(self, name: str, count: int = WINDOW) -> list[float]:
         """Return the metric in those of the last ``count`` summaries that have it."""
         return [row.values[name] for row in list(self.rows)[-count:] if name in row.values]
 
-    def last(self, name: str, count: int) -> list[float]:
+    def last(self, name: str, count: int = WINDOW) -> list[float]:
         """Return the metric in the last ``count`` summaries; empty unless all of them have it."""
         values = self.known(name, count)
         return values if len(values) == count else []
+
+    def now(self, name: str) -> float:
+        """Return the metric in the last summary; NaN, which no comparison holds for, where it is missing."""
+        return self.rows[-1].values.get(name, math.nan)
+
+    def least(self, name: str, count: int = WINDOW) -> float:
+        """Return the smallest of :meth:`last`; NaN without any."""
+        return min(self.last(name, count), default=math.nan)
+
+    def most(self, name: str, count: int = WINDOW) -> float:
+        """Return the largest of :meth:`last`; NaN without any."""
+        return max(self.last(name, count), default=math.nan)
+
+    def returns(self, count: int = WINDOW) -> float:
+        """Return the mean of the returns in the last summaries; NaN unless more than half have one."""
+        found = self.known("rollout/return_mean", count)
+        return sum(found) / len(found) if len(found) >= (count + 1) // 2 else math.nan
 
     def span(self, count: int) -> int:
         """Return the environment steps between the last summary and the one ``count`` before it."""
@@ -71,42 +92,24 @@ class History:
         """Return the maximum horizon of a value in steps: 1 / (1 − γ), or an episode with γ = 1."""
         return 1 / (1 - gamma) if gamma < 1 else self.longest_episode
 
-    @property
-    def scaled(self) -> str:
-        """Words behind ``largest_return``; none where it is in the environment's own unit."""
-        return "" if self.reward_scale == 1 else f", scaled by reward_scale ({self.reward_scale:g})"
-
     def horizon(self, gamma: float) -> float:
         """Return the horizon of a value in steps: 1 / (1 − γ), or an episode where that is shorter."""
         return min(self.longest_episode, self.ahead(gamma))
-
-    @property
-    def random_return(self) -> float:
-        """Mean return of random actions; an episode must have ended."""
-        return sum(self.random_returns) / len(self.random_returns)
 
     def earned(self, gamma: float) -> float:
         """Return the largest value of rewards alone: the largest return or a lasting largest reward."""
         return max(self.largest_return, self.largest_reward * self.ahead(gamma))
 
     @property
-    def return_scale(self) -> float:
-        """Reward that corresponds to 1 in the learner's unit."""
-        return next(iter(self.last("value/return_scale", 1)), 1.0)
-
-    def bonus(self, gamma: float, parts: str) -> dict[str, float]:
-        """Return the present entropy's bonus in a value over the whole horizon, by part: ``c``, ``d``."""
-        found = {}
-        for part in parts:
-            alpha, entropy = self.last(f"policy/alpha_{part}", 1), self.last(f"policy/entropy_{part}", 1)
-            if alpha and entropy:
-                found[part] = alpha[0] * entropy[0] * self.return_scale * self.ahead(gamma)
-        return found
+    def random_return(self) -> float:
+        """Mean return of random actions; NaN before an episode has ended."""
+        return sum(self.random_returns) / len(self.random_returns) if self.random_returns else math.nan
 
 
-def rises(values: list[float]) -> bool:
-    """Return whether each value is above the one before."""
-    return all(after > before for before, after in pairwise(values))
+def grows(values: list[float], factor: float = 1.0) -> bool:
+    """Return whether each of the values is above the one before, and the last ``factor`` times the first."""
+    rising = all(after > before for before, after in pairwise(values))
+    return len(values) > 1 and rising and values[-1] >= factor * values[0]
 
 
 Rule = Callable[[History], "str | None"]

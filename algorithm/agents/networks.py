@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 import torch
 
-from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.roles import Inputs
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
-from algorithm.core.spec import AgentSpec
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Extension
 from algorithm.extensions.options import Build, Demonstrated
-from algorithm.nn.loader import Network, Networks, NnFile, load_networks
+from algorithm.nn.loader import Network, Networks, load_networks
 
 
 def pick_device(name: str) -> torch.device:
@@ -39,16 +38,12 @@ def pick_device(name: str) -> torch.device:
 
 
 def extensions_of(
-    spec: AgentSpec,
-    config: BehaviourConfig,
-    networks: Networks,
-    seed: int,
-    behaviour: str,
-    demonstrations: Demonstrated | None = None,
+    inputs: Inputs, networks: Networks, demonstrations: Demonstrated | None = None
 ) -> tuple[Extension, ...]:
     """Build the extensions from their own random stream; critics therefore begin alike without them."""
+    config = inputs.config
     build = Build(
-        spec=spec,
+        spec=inputs.spec,
         state_size=networks.state_size,
         options=config.run,
         signals=config.reward_signals,
@@ -56,35 +51,28 @@ def extensions_of(
         make_network=networks.make,
     )
     with torch.random.fork_rng():
-        torch.manual_seed(stream_seed(_network_seed(config, seed), "extensions", behaviour))
+        _seed(inputs, "extensions")
         return make_extensions(build)
 
 
-def _network_seed(config: BehaviourConfig, seed: int) -> int:
-    own: int | None = config.run.network_seed
-    return seed if own is None else own
-
-
-def make_networks(
-    spec: AgentSpec,
-    config: BehaviourConfig,
-    nn_file: NnFile | None,
-    classes: Mapping[str, Network],
-    seed: int,
-    behaviour: str,
-) -> Networks:
+def make_networks(inputs: Inputs, classes: Mapping[str, Network]) -> Networks:
     """Build the single networks of a behaviour.
 
-    nn_file: the task's own, None for the defaults
-    classes: of the family, see :attr:`algorithm.agents.roles.Family.networks`
+    classes: of the family, see :attr:`algorithm.agents.base.Family.networks`
     """
-    torch.manual_seed(stream_seed(_network_seed(config, seed), "networks", behaviour))
-    run = config.run
+    _seed(inputs, "networks")
+    run = inputs.config.run
     return load_networks(
-        spec,
-        nn_file,
+        inputs.spec,
+        inputs.nn_file,
         classes,
         seq_encoder=run.seq_encoder,
         context=run.burn_in_step + 1,
-        **dict(config.nn_config),
+        **dict(inputs.config.nn_config),
     )
+
+
+def _seed(inputs: Inputs, purpose: str) -> None:
+    """Seed torch for first networks, by ``network_seed`` where that is set."""
+    own = inputs.config.run.network_seed
+    torch.manual_seed(stream_seed(inputs.seed if own is None else own, purpose, inputs.behaviour))

@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 from algorithm.agents import config as shared
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
+    from algorithm.agents.base import Family
     from algorithm.agents.behaviour_config import BehaviourConfig
-    from algorithm.agents.roles import Family
     from algorithm.core.panels import Panel
 
 FAMILIES: dict[str, str] = {
     "SAC": "algorithm.agents.sac",
     "PPO": "algorithm.agents.on_policy",
     "A2C": "algorithm.agents.on_policy",
+    "TD3": "algorithm.agents.td3",
 }
 """``algorithm`` of a configuration -> package."""
-_SHARED = "algorithm.agents"
+_SHARED = ("algorithm.agents.off_policy", "algorithm.agents")
+"""Packages with metrics that several families log."""
 
 
 def family(config: BehaviourConfig) -> Family:
@@ -79,7 +81,9 @@ def panels() -> tuple[Panel, ...]:
 
 
 def _metrics() -> list[ModuleType]:
-    modules = (_optional(package, "metrics") for package in (*dict.fromkeys(FAMILIES.values()), _SHARED))
+    core, common = _SHARED
+    packages = (core, *dict.fromkeys(FAMILIES.values()), common)
+    modules = (_optional(package, "metrics") for package in packages)
     return [module for module in modules if module is not None]
 
 

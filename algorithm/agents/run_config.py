@@ -75,7 +75,7 @@ class RunConfig(Block):
     )
     compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
         "auto",
-        "on: updates are compiled if they can be, for up to a minute. auto: for 20,000 of them and more.",
+        "on: updates are compiled if they can be, for up to a minute. auto: behind 5,000, if 20,000 are due.",
         resume=OTHER_ROUNDING,
     )
     write_summary_per_step: Whole = option(1000, "Environment steps between two points of the curves.", ge=1)

@@ -10,16 +10,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import gymnasium as gym
 from typing_extensions import override
 
 from algorithm.agents.networks import pick_device
 from algorithm.app.cli.flag_types import HUB, is_export
 from algorithm.app.console.output import open_console
 from algorithm.app.play import LIMITS
-from algorithm.app.policy import TrainedPolicy
+from algorithm.app.policy import TrainedPolicy, make_gym_env
 from algorithm.app.resume import go_on
-from algorithm.app.sharing.export import build, upload, write
+from algorithm.app.sharing.export import build, write
 from algorithm.app.sharing.opening import Found, open_export
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.errors import ConfigError
@@ -29,18 +28,16 @@ from algorithm.core.errors import UsageError, visible
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.adapter import Adapter
 from algorithm.env.observations import frame_stack
-from algorithm.env.registry import find_recipe
 from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.evaluate import evaluate as play_episodes
-from algorithm.evaluation.evaluator import eval_policies
-from algorithm.evaluation.length import cut_off_line, episode_limit
+from algorithm.evaluation.evaluator import cut_off_line, episode_limit, eval_policies
 from algorithm.experience.faults import Faults
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.names import MODELS
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
-from algorithm.train.build import RunInputs
 from algorithm.train.callbacks import Callback, OnStep, Training
+from algorithm.train.run import RunInputs
 
 Which = Literal["best", "latest"] | int
 """Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""
@@ -125,7 +122,7 @@ class Run:
     def policy(self, checkpoint: Which = "best", *, device: str = "cpu") -> TrainedPolicy:
         """Return the policy of a checkpoint; see :func:`load`."""
         loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
-        env = _make(loaded, "evaluate")
+        env = make_gym_env(loaded, "evaluate")
         try:
             adapter = Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))
             with self._assembly(loaded, device) as assembly:
@@ -138,7 +135,7 @@ class Run:
 
     def make_env(self) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
         """Return the run's environment in its wrappers, as evaluations step it."""
-        return _make(self._loaded(), "evaluate")
+        return make_gym_env(self._loaded(), "evaluate")
 
     def export(self, file: str | Path, checkpoint: Which = "best", *, replace: bool = False) -> Path:
         """Write the run as one file to share, as ``--export`` does; return its path.
@@ -155,7 +152,7 @@ class Run:
         """
         run = self._of_this_machine("push")
         built = build(run, checkpoint, source=f"{HUB}{repository}", warn=_warn)
-        return upload(built, repository, private=private)
+        return built.upload(repository, private=private)
 
     def evaluate(self, episodes: int = 10, checkpoint: Which = "best", *, device: str = "cpu") -> Performance:
         """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths."""
@@ -259,7 +256,7 @@ def load(
 
 def make_env(task: str, *, config: str | None = None, overrides: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
     """Return the environment of a task in its wrappers, as a training would step it."""
-    return _make(load_config(task, config, overrides or {}, seed=0, require_runnable=True), "train")
+    return make_gym_env(load_config(task, config, overrides or {}, seed=0, require_runnable=True), "train")
 
 
 def check(task: str, *, config: str | None = None, quiet: bool = False) -> bool:
@@ -280,19 +277,6 @@ def _given(flags: Mapping[str, object]) -> dict[str, object]:
 
 def _all(callbacks: Sequence[Callback], on_step: Callable[[Training], object] | None) -> list[Callback]:
     return [*callbacks, *([OnStep(on_step)] if on_step is not None else [])]
-
-
-def _make(loaded: LoadedConfig, purpose: Literal["train", "evaluate"]) -> gym.Env[Any, Any]:
-    base = loaded.config.base_config
-    recipe = find_recipe(
-        base.env_type,
-        base.env_name,
-        folder=loaded.env_dir,
-        env_args=base.env_args,
-        options=loaded.config.reset_config,
-        wrappers=loaded.config.wrappers_for(purpose),
-    )
-    return recipe.make_gym_env()
 
 
 def _warn(text: str) -> None:

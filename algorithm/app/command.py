@@ -17,7 +17,8 @@ from types import FrameType
 from typing import NoReturn
 
 from algorithm.app.cli.completion import complete
-from algorithm.app.cli.train import TrainOptions, config_flags, notices, parse_args, train_parser
+from algorithm.app.cli.parsing import parse_args, train_parser
+from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, described, visible
@@ -65,107 +66,78 @@ def _command(options: TrainOptions) -> int:
     check_directory(options.directory)
     if options.list:
         print(visible(listing(options.env, options.directory)))
-    elif options.plays:
-        return _play(options)
-    elif options.report:
-        return _report(options)
-    elif options.shares:
-        return _share(options)
-    else:
-        return _prepare(options)
-    return 0
-
-
-def _prepare(options: TrainOptions) -> int:
-    """Train, or look at what would be trained."""
-    if options.resume:
-        return _resume(options)
-    if options.failure:
-        return _replay(options, options.failure)
+        return 0
+    if options.report or options.failure:
+        return _read_only(options)
+    if options.plays or options.shares or options.resume:
+        return _with_run(options)
     if options.check or options.dry_run:
         return _look(options)
     return _train(options)
 
 
-def _play(options: TrainOptions) -> int:
-    folder = find_env(options.env)
-    say(options, f"{folder.label}: loading torch")
-    with interruptible_imports():
-        from algorithm.app.play import play  # torch takes seconds: the line above comes first
-
-    return play(options, folder)
-
-
-def _report(options: TrainOptions) -> int:
+def _read_only(options: TrainOptions) -> int:
+    """Do what needs no configuration: a page, or an episode that failed."""
     show_notices(options)
+    folder = find_env(options.env)
+    if options.failure:
+        say(options, f"{folder.label}: replaying {options.failure}")
+        from algorithm.app.check.check import check_failure
+
+        return check_failure(Path(options.failure))
     with interruptible_imports():
         from algorithm.app.report.compare import report
 
-    return report(options, find_env(options.env))
+    return report(options, folder)
 
 
-def _share(options: TrainOptions) -> int:
-    show_notices(options)
+def _with_run(options: TrainOptions) -> int:
+    """Do something with a run that is there."""
+    if options.shares:  # all else has a console of its own
+        show_notices(options)
     folder = find_env(options.env)
     say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
-        from algorithm.app.sharing.export import share
-
-    return share(options, folder)
-
-
-def _resume(options: TrainOptions) -> int:
-    folder = find_env(options.env)
-    say(options, f"{folder.label}: loading torch")
-    with interruptible_imports():
-        from algorithm.app.resume import resume
-
-    return resume(options, folder, sys.argv)
+        if options.plays:
+            from algorithm.app.play import play as begin
+        elif options.shares:
+            from algorithm.app.sharing.export import share as begin
+        else:
+            from algorithm.app.resume import resume as begin
+    return begin(options, folder)
 
 
 def _look(options: TrainOptions) -> int:
+    """Look at what would be trained."""
     loaded = _load(options, options.seed)
-    if options.check:  # all else has a console of its own
-        show_notices(options, loaded)
-    doing = "looking at the environment" if options.check else "loading torch"
-    say(options, f"{loaded.env_label}, {loaded.source}: {doing}")
+    title = f"{loaded.env_label}, {loaded.source}"
     if options.check:
+        show_notices(options, loaded)
+        say(options, f"{title}: looking at the environment")
         with interruptible_imports():
             from algorithm.app.check.check import check_task
 
         return check_task(options, loaded)
+    say(options, f"{title}: loading torch")
     with interruptible_imports():
         from algorithm.app.check.dry_run import dry_run
 
     return dry_run(options, loaded)
 
 
-def _replay(options: TrainOptions, failure: str) -> int:
-    folder = find_env(options.env)
-    show_notices(options)
-    say(options, f"{folder.label}: replaying {failure}")
-    from algorithm.app.check.check import check_failure
-
-    return check_failure(Path(failure))
-
-
 def _train(options: TrainOptions) -> int:
     loaded = _load(options, options.seed)
     say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
-        from algorithm.app.repeat import train_repeatedly
+        from algorithm.app.training import train_repeatedly
 
-    return train_repeatedly(options, loaded, lambda seed: _load(options, seed), sys.argv)
+    return train_repeatedly(options, loaded, lambda seed: _load(options, seed))
 
 
 def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
+    flags = config_flags(options)
     return load_config(
-        options.env,
-        options.config,
-        options.overrides,
-        config_flags(options),
-        seed=seed,
-        require_runnable=True,
+        options.env, options.config, options.overrides, flags, seed=seed, require_runnable=True
     )
 
 

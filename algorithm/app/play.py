@@ -11,12 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
-from algorithm.agents.roles import Agent, Episode
+from algorithm.agents.roles import Episode
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import open_console
 from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table
-from algorithm.app.sharing.opening import found
+from algorithm.app.sharing.opening import Found, found
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
@@ -28,8 +29,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import eval_loop, evaluate
-from algorithm.evaluation.evaluator import eval_policies
-from algorithm.evaluation.length import cut_off_line, episode_limit
+from algorithm.evaluation.evaluator import cut_off_line, episode_limit, eval_policies
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder, VideoRecorders
 from algorithm.experience.collector import Iteration
@@ -62,22 +62,10 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     _refuse_contradictions(options)
     with ExitStack() as stack:
         played = stack.enter_context(found(options, folder))
-        loaded = load_config_file(
-            played.run.config,
-            (*LIMITS, *options.overrides),
-            config_flags(options),
-            options.seed,
-            env=played.task(folder),
-            require_runnable=True,
-        )
-        _refuse_other_algorithm(played.run, loaded, folder)
+        loaded = _loaded(options, played, folder)
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
-        for text in notices(options, loaded.config):
-            console.warn(text)
-        if options.render and not has_display():
-            films = ", --video films instead" if loaded.config.base_config.kind.films else ""
-            console.warn(f"there is no display: no window can be seen{films}")
+        _warn(options, loaded, console)
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         faults = Faults(console, go_on=stop.check_start)
         assembly = Assembly(loaded=loaded, device=pick_device(options.device), faults=faults, stack=stack)
@@ -109,6 +97,27 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         else:
             playing.measure(options.eval)
     return stop.exit_code
+
+
+def _loaded(options: TrainOptions, played: Found, folder: EnvFolder) -> LoadedConfig:
+    loaded = load_config_file(
+        played.run.config,
+        (*LIMITS, *options.overrides),
+        config_flags(options),
+        options.seed,
+        env=played.task(folder),
+        require_runnable=True,
+    )
+    _refuse_other_algorithm(played.run, loaded, folder)
+    return loaded
+
+
+def _warn(options: TrainOptions, loaded: LoadedConfig, console: Console) -> None:
+    for text in notices(options, loaded.config):
+        console.warn(text)
+    if options.render and not has_display():
+        films = ", --video films instead" if loaded.config.base_config.kind.films else ""
+        console.warn(f"there is no display: no window can be seen{films}")
 
 
 def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder) -> None:
@@ -207,14 +216,15 @@ class _Playing:
     def _endless(self) -> Iterator[Episode]:
         base = self.loaded.config.base_config
         policies = eval_policies(self.agents, "playing", greedy=self.acting == "deterministic")
-        limit, num_envs = base.max_step_each_iter, base.n_envs
+        callback, limit = self.files.callback, base.max_step_each_iter
         with (
             _editor_as_signal(self.stop),
-            eval_loop(self.env, policies, self.files.callback, num_envs=num_envs, length_limit=limit) as loop,
+            eval_loop(self.env, policies, callback, num_envs=base.n_envs, length_limit=limit) as rollout,
         ):
-            iteration, iterations = Iteration(loop.rollout), 0
-            while not (self.stop or 0 < base.max_step <= loop.rollout.steps or iterations == base.max_iter):
-                episodes = loop.step()
+            iteration, iterations = Iteration(rollout), 0
+            while not (self.stop or 0 < base.max_step <= rollout.steps or iterations == base.max_iter):
+                episodes = rollout.step()
+                callback.step(episodes)
                 yield from episodes
                 iterations += iteration.ends(episodes)
 

@@ -1,4 +1,4 @@
-"""A trained policy outside of any run: it acts in the spaces of its own environment."""
+"""A trained policy outside of any run, and the environment in whose spaces it acts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
+from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Float
 from algorithm.env.adapter import Adapter
+from algorithm.env.registry import find_recipe
+from algorithm.train.assembly import Purpose
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,17 @@ class TrainedPolicy:
         found = self._policy.act(read, state.prev_action, state.carry, allowed, greedy=deterministic)
         action = self._adapter.actions.to_env(found.action[0] if single else found.action)
         return action, PolicyState(found.action, found.carry)
+
+
+def make_gym_env(loaded: LoadedConfig, purpose: Purpose) -> gym.Env[Any, Any]:
+    """Return an environment of a task in its wrappers. Raises UsageError for other simulators."""
+    base = loaded.config.base_config
+    recipe = find_recipe(
+        base.env_type,
+        base.env_name,
+        folder=loaded.env_dir,
+        env_args=base.env_args,
+        options=loaded.config.reset_config,
+        wrappers=loaded.config.wrappers_for(purpose),
+    )
+    return recipe.make_gym_env()

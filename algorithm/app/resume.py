@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from algorithm.app.cli.train import TrainOptions, config_flags
@@ -19,8 +19,8 @@ from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoin
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.names import Ckpt
 from algorithm.runs.rundir import RunDir
-from algorithm.train.build import RunInputs
 from algorithm.train.counters import Counters
+from algorithm.train.run import RunInputs
 from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start, fitting
 
@@ -28,7 +28,6 @@ from algorithm.train.state import Start, fitting
 def resume(
     options: TrainOptions,
     folder: EnvFolder,
-    arguments: Sequence[str],
     *,
     runtime: type[Runtime] = LocalRuntime,
     flags: Mapping[str, object] | None = None,
@@ -43,7 +42,7 @@ def resume(
     run = find_run(options, folder)
     own = load_config_file(run.config, env=folder, require_runnable=True)
     wanted = _wanted(options, folder, run, own, config_flags(options) if flags is None else flags, defaults)
-    inputs = inputs_of(options, wanted, run, arguments)
+    inputs = inputs_of(options, wanted, run)
     screen = Screen.of(options, wanted)
     return go_on(inputs, own, ckpt=options.ckpt, runtime=runtime, screen=screen).exit_code
 

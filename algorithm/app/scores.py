@@ -11,7 +11,7 @@ import numpy as np
 from algorithm.agents.roles import Episode
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows
-from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.evaluate import Performance, performance_of
 from algorithm.runs.files import finite_or_null
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
@@ -25,7 +25,7 @@ def scores_of(episodes: Sequence[Episode]) -> Scores:
     scores = {}
     for behaviour in dict.fromkeys(episode.behaviour for episode in episodes):
         own = [episode for episode in episodes if episode.behaviour == behaviour]
-        scores[behaviour] = Performance(tuple(e.total for e in own), tuple(e.length for e in own))
+        scores[behaviour] = performance_of(own)
     return scores
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import gymnasium
 import numpy as np
 import torch
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.report import write_report
 from algorithm.config.loader import LoadedConfig
@@ -21,11 +22,10 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, counted
 from algorithm.evaluation.evaluate import Performance
-from algorithm.evaluation.length import episode_limit
+from algorithm.evaluation.evaluator import episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir
-from algorithm.train.counters import overall
 from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
@@ -89,18 +89,20 @@ def show_finish(
 
     saved: cost of the checkpoints; render_modes: of the environment
     """
-    speed = f"{outcome.steps / outcome.seconds:.0f} steps/s" if outcome.seconds else ""
-    rows = [
-        ("steps", f"{outcome.steps:,} with {outcome.updates:,} updates in {outcome.seconds:.0f} s, {speed}")
-    ]
-    if not outcome.updates:
+    training = outcome.training
+    counters, updates, seconds = training.counters, training.updates, training.watch.total
+    speed = f"{counters.step / seconds:.0f} steps/s" if seconds else ""
+    rows = [("steps", f"{counters.step:,} with {updates:,} updates in {seconds:.0f} s, {speed}")]
+    if not updates:
         rows.insert(0, ("learned", "nothing from these steps: the training ended before the first update"))
     rows.append(("ended", next(iter(outcome.ends.values()))[0]))
-    for title, evaluations in (("evaluation", outcome.last_eval), ("best", outcome.best_eval)):
-        for behaviour, (step, performance) in evaluations.items():
+    for title, evaluation in (("evaluation", counters.last_eval), ("best", counters.best_eval)):
+        if evaluation is None:
+            continue
+        for behaviour, performance in evaluation.performances.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
-            rows.append((f"{title}{name}", _performance(step, performance)))
-    rows.append(("time", shares(outcome.time)))
+            rows.append((f"{title}{name}", _performance(evaluation.step, performance)))
+    rows.append(("time", shares(training.watch.seconds)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
         ("go on", _longer(run, outcome)),
@@ -108,7 +110,7 @@ def show_finish(
         ("curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
         ("report", run.shown(run.report)),
     ]
-    console.finish(rows, commands, doubtful=not outcome.updates)
+    console.finish(rows, commands, doubtful=not updates)
 
 
 def _longer(run: RunDir, outcome: Outcome) -> str:
@@ -119,19 +121,24 @@ def _longer(run: RunDir, outcome: Outcome) -> str:
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     """Return ``result.json``: each behaviour's own numbers, and at the top those of all of them."""
-    evaluations = {"last_eval": outcome.last_eval, "best_eval": outcome.best_eval}
+    training = outcome.training
+    counters, agents, taken = training.counters, training.agents, training.collector.behaviour_steps
+    evaluations = {"last_eval": counters.last_eval, "best_eval": counters.best_eval}
     by, (why, _) = next(iter(outcome.ends.items()))
     result: dict[str, object] = {
         "ended": {"by": by, "why": why},
-        "steps": outcome.steps,
-        "episodes": sum(own["episodes"] for own in outcome.behaviours.values()),
-        "updates": outcome.updates,
-        "seconds": round(outcome.seconds, 3),
+        "steps": counters.step,
+        "episodes": counters.episodes,
+        "updates": training.updates,
+        "seconds": round(training.watch.total, 3),
         "seed": seed,
-        **{which: _evaluation(*overall(found)) if found else None for which, found in evaluations.items()},
-        "replay_ratio": outcome.replay_ratio,
-        "time": {part: round(seconds, 3) for part, seconds in outcome.time.items()},
-        "faults": dict(outcome.faults),
+        **{
+            which: _evaluation(found.step, found.overall) if found else None
+            for which, found in evaluations.items()
+        },
+        "replay_ratio": fmean(agent.update_ratio(taken[name]) for name, agent in agents.items()),
+        "time": {part: round(seconds, 3) for part, seconds in training.watch.seconds.items()},
+        "faults": training.faults.counts,
         "paths": {
             "run": str(run.path),
             "checkpoints": str(run.checkpoints),
@@ -140,16 +147,18 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
             "report": str(run.report),
         },
     }
-    if set(outcome.behaviours) - {DEFAULT_BEHAVIOUR}:
+    if set(agents) - {DEFAULT_BEHAVIOUR}:
         result["behaviours"] = {
             name: {
-                **own,
+                "steps": taken[name],
+                "episodes": counters.finished[name],
+                "updates": agent.updates,
                 **{
-                    which: _evaluation(*found[name]) if found else None
+                    which: _evaluation(found.step, found.performances[name]) if found else None
                     for which, found in evaluations.items()
                 },
             }
-            for name, own in outcome.behaviours.items()
+            for name, agent in agents.items()
         }
     return result
 
@@ -252,7 +261,7 @@ def write_outcome(
     """Write results and page; a full disk at this point costs nothing that was learned."""
     try:
         run.write_result(result)
-        if outcome.last_eval:
+        if outcome.training.counters.last_eval:
             label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
             series = read_series(run.metrics_jsonl, label)
             plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -11,16 +12,20 @@ from pathlib import Path
 from algorithm.agents.networks import pick_device
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import close_logging, open_console, setup_logging
+from algorithm.app.report.curves import plot_curve, read_series
+from algorithm.app.report.summary import repeat_rows, repeat_summary
 from algorithm.app.summaries import result_json, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.pool.monitor_process import monitor_process
+from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import check_evaluations, set_up
-from algorithm.train.build import RunInputs, RunParts, build
+from algorithm.train.build import build
+from algorithm.train.run import RunInputs, RunParts
 from algorithm.train.run import run as train_parts
 from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start
@@ -57,15 +62,13 @@ class Trained:
     exit_code: int
 
 
-def inputs_of(
-    options: TrainOptions, loaded: LoadedConfig, run: RunDir, arguments: Sequence[str]
-) -> RunInputs:
-    """Return the inputs of a training that a command line asks for. arguments: its words."""
+def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunInputs:
+    """Return the inputs of a training that the command line of this process asks for."""
     return RunInputs(
         loaded=loaded,
         run=run,
         device=pick_device(options.device),
-        arguments=arguments,
+        arguments=sys.argv,
         flags=config_flags(options),
         evaluations=options.evaluations,
         networks=None if options.networks is None else Path(options.networks),
@@ -79,7 +82,6 @@ def inputs_of(
 def train(
     options: TrainOptions,
     loaded: LoadedConfig,
-    arguments: Sequence[str],
     *,
     name: str | None = None,
     runtime: type[Runtime] = LocalRuntime,
@@ -92,7 +94,7 @@ def train(
             fix="add --resume, --run or --eval N, or leave --ckpt out",
         )
     with new_run(loaded, name=name, models=options.directory, argument=options.env) as run:
-        inputs = inputs_of(options, loaded, run, arguments)
+        inputs = inputs_of(options, loaded, run)
         return run_training(inputs, runtime=runtime, screen=Screen.of(options, loaded))
 
 
@@ -187,3 +189,41 @@ def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
             console.message(text)
     if resumed and not parts.notices:
         console.message("resumed exactly: everything goes on as if it had never stopped")
+
+
+def train_repeatedly(
+    options: TrainOptions,
+    loaded: LoadedConfig,
+    load: Callable[[int], LoadedConfig],
+) -> int:
+    """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
+
+    loaded: the configuration of the first; load: that of another seed, with its own random draws.
+    All are loaded before the first run, so that edits meanwhile have no effect on them.
+    A signal ends the present run and those that would follow.
+    """
+    name = loaded.config.base_config.name
+    names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]
+    all_loaded = [loaded, *(load(loaded.seed + index) for index in range(1, options.repeat))]
+    for each in names:
+        RunDir.check_free(loaded.env_label, each, models=options.directory, argument=options.env)
+    runs: list[Trained] = []
+    for each, configured in zip(names, all_loaded, strict=True):
+        runs.append(train(options, configured, name=each))
+        if runs[-1].exit_code:
+            break
+    if len(runs) > 1:
+        _summarise(options, runs, loaded.env_label)
+    return runs[-1].exit_code
+
+
+def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> None:
+    first = runs[0].run
+    results = [trained.result for trained in runs]
+    write_json(first.path / "repeat.json", repeat_summary(results))
+    series = [read_series(trained.run.metrics_jsonl, trained.run.name) for trained in runs]
+    picture = first.plots / "repeat.png"
+    plot_curve(picture, series, title=f"{title}, {len(runs)} seeds")
+    with open_console(quiet=options.quiet) as console:
+        commands = [("picture", first.shown(picture)), ("numbers", first.shown(first.path / "repeat.json"))]
+        console.finish(repeat_rows(results), commands)

@@ -44,11 +44,6 @@ class ConfigError(Exception):
         return "\n".join([head, *(f"{i}. {p}" for i, p in enumerate(self.problems, 1))])
 
 
-def unavailable(what: str, where: str, part: str, fix: str) -> Problem:
-    """Return the problem of a feature that a later part of the project brings."""
-    return Problem(f"{what} is not available in this version", where, f"it comes with the part “{part}”", fix)
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """Return the known name nearest to ``name``, or None if none is near."""
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
@@ -57,7 +52,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 def suggest(name: str, known: Iterable[str], noun: str) -> str:
     """Return a sentence with the nearest of ``known``, if one is near, and all of them."""
-    known = sorted(filter(None, known))  # a file without sections is one that has no name
+    known = sorted(known)
     close = did_you_mean(name, known)
     listed = f"{noun}: {', '.join(known)}" if known else f"there are no {noun}"
     return f"did you mean `{close}`? {listed}" if close else listed

@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from algorithm.agents.registry import misplaced
 from algorithm.config.errors import ConfigError, Problem
-from algorithm.config.locate import (
+from algorithm.config.locate import EnvFolder, find_env
+from algorithm.config.resolve import SEED_PATH, Overrides, Resolved, overridden, resolve, with_values
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields, value_at
+from algorithm.config.sections import (
     DEFAULT_SECTION,
-    EnvFolder,
+    Choice,
+    Preset,
     as_section,
-    find_env,
-    find_section,
+    choose,
     layered,
-    shipped_below,
+    under_preset,
 )
-from algorithm.config.random_params import Distribution, draw
-from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at, fields, value_at
-from algorithm.config.shipped_sections import Preset, under_memory, under_preset
-from algorithm.config.tree import MappingNode, ValueNode, find, from_value_at, merge, to_value
-from algorithm.config.validation import build, refuse_misplaced
-from algorithm.config.yaml_io import inline, parse_value, read_yaml, shown, write_yaml
+from algorithm.config.tree import Node, from_value, merge
+from algorithm.config.validation import refuse_misplaced
+from algorithm.config.yaml_io import inline, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
 
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
-_FRESH_SEEDS = 2**31
-_SEED = ("sac_config", "seed")
 
 
-@dataclass(frozen=True)
-class LoadedConfig:
+@dataclass(frozen=True, kw_only=True)
+class LoadedConfig(Resolved):
     """A valid configuration and its sources.
 
     env_label: what the run is filed under, such as ``gym/pendulum``.
     file:      None for an environment without a folder, of which no file was chosen.
-    section:   the chosen section of ``file``; empty if the file is a whole configuration.
-    behaviours: the behaviours that ``ma_config`` names; see `for_behaviour`.
+    section:   the chosen section of ``file``; empty if the file is the configuration of a run.
     overrides: as given with ``-o``.
-    raw:       what the file, overrides and flags said, merged, before draws and without defaults.
-    drawn:     what ``random_params`` drew, dotted path → value.
-    for_memory: what was not set and is not the default either, because there is a seq_encoder.
-    distributions: what each value of ``drawn`` was drawn from, by the same path.
     shipped:   sections of the framework that lie below.
     preset:    the one that ``base_config.preset`` has laid below all, and what it sets.
     decided:   keys that the run has decided itself; such as ``compile: auto``.
@@ -55,13 +47,7 @@ class LoadedConfig:
     env_label: str
     file: Path | None
     section: str
-    config: Config
-    behaviours: Mapping[str, Config]
     overrides: tuple[str, ...]
-    raw: Mapping[str, Any]
-    drawn: Mapping[str, object]
-    for_memory: Mapping[str, object] = field(default_factory=dict)
-    distributions: Mapping[str, Distribution] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
     preset: Preset | None = None
     decided: frozenset[str] = frozenset()
@@ -98,12 +84,8 @@ class LoadedConfig:
 
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
-        node: object = self.raw
-        for key in dotted.split("."):
-            if not isinstance(node, Mapping) or key not in node:
-                return dotted in self.drawn
-            node = node[key]
-        return True
+        tree = from_value(self.raw, "")
+        return dotted in self.drawn or tree.find(tuple(dotted.split("."))) is not None
 
     def differences(self) -> dict[str, object]:
         """Return dotted path → value of all that is not the default, less the seed and what was decided."""
@@ -111,10 +93,6 @@ class LoadedConfig:
         for name, config in self.behaviours.items():
             found |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}
         return found
-
-
-Overrides = Sequence[str] | Mapping[str, object]
-"""Changes of a configuration: texts ``a.b=value`` of a command line, or dotted path → value of a program."""
 
 
 def load_config(
@@ -140,37 +118,28 @@ def load_config(
     Raises ConfigError with every fault.
     """
     problems: list[Problem] = []
-    try:
-        folder = find_env(env)
-    except ConfigError as error:
-        problems.extend(error.problems)
-        folder = None
-    source = find_section(folder, config, problems) if folder else None
-    own = folder.defaults if folder else {}
-    tree = _with_values(MappingNode(), {**own, **defaults}, "the defaults of this command")
-    tree = merge(tree, layered(source, problems)) if source else tree
-    tree = _with_values(tree, folder.given if folder else {}, "command line")
-    tree, preset = under_preset(_overridden(tree, overrides, flags, problems))
-    file = shown(source.file) if source and source.file else "command line"
-    runnable = f"{file}, section {source.section}" if source and require_runnable else None
-    result = _resolve(tree, seed, problems, runnable=runnable)
-    given = _overridden(MappingNode(), overrides, {}, [])
-    chosen = source.sections.children.get(source.section) if source else None
+    folder, choice = _found(env, config, problems)
+    below, shipped = layered(choice, problems)
+    tree = merge(with_values(Node({}), {**folder.defaults, **defaults}, "the defaults"), below)
+    tree = overridden(with_values(tree, folder.given, "command line"), overrides, flags, problems)
+    tree, preset = under_preset(tree)
+    place = f"{shown(choice.file) if choice.file else 'command line'}, section {choice.section}"
+    resolved = resolve(tree, seed, problems, runnable=place if require_runnable and not problems else None)
+    given = overridden(Node({}), overrides, {}, [])
+    section = choice.sections.children.get(choice.section, Node({}))
     # A section that another algorithm is tried with has been written for its own.
-    written = [chosen] if isinstance(chosen, MappingNode) and find(given, ("algorithm",)) is None else []
-    refuse_misplaced(*result[:2], [*written, given], problems)
-    if problems or folder is None or source is None:
+    written = [section, given] if given.find(("algorithm",)) is None else [given]
+    refuse_misplaced(resolved.config, resolved.behaviours, written, problems)
+    if problems:
         raise ConfigError(problems)
     return LoadedConfig(
-        folder.path,
-        folder.label,
-        source.file,
-        source.section,
-        *result[:2],
-        _as_texts(overrides),
-        *result[2:5],
-        distributions=result[5],
-        shipped=shipped_below(source),
+        **vars(resolved),
+        env_dir=folder.path,
+        env_label=folder.label,
+        file=choice.file,
+        section=choice.section,
+        overrides=_as_texts(overrides),
+        shipped=shipped,
         preset=preset,
     )
 
@@ -190,33 +159,31 @@ def load_config_file(
     """
     problems: list[Problem] = []
     read = read_yaml(path, problems)
-    tree = as_section(read, path.name, problems) if read else MappingNode()
-    tree = _overridden(tree, overrides, flags, problems)
-    result = _resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
-    refuse_misplaced(*result[:2], [_overridden(MappingNode(), overrides, {}, [])], problems)
+    tree = as_section(read, path.name, problems) if read else Node({})
+    tree = overridden(tree, overrides, flags, problems)
+    resolved = resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
+    given = overridden(Node({}), overrides, {}, [])
+    refuse_misplaced(resolved.config, resolved.behaviours, [given], problems)
     if problems:
         raise ConfigError(problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
     return LoadedConfig(
-        folder.path,
-        folder.label,
-        path,
-        "",
-        *result[:2],
-        _as_texts(overrides),
-        *result[2:5],
-        distributions=result[5],
+        **vars(resolved),
+        env_dir=folder.path,
+        env_label=folder.label,
+        file=path,
+        section="",
+        overrides=_as_texts(overrides),
     )
 
 
 def plain_config(loaded: LoadedConfig) -> dict[str, Any]:
     """Return the configuration with every key, as text, numbers, lists and mappings."""
-    values: dict[str, Any] = _lists(loaded.config.model_dump())
-    values["ma_config"] = {
-        name: _lists(config.model_dump(include=set(BEHAVIOUR_KEYS)))
+    own = {
+        name: config.model_dump(mode="json", include=set(BEHAVIOUR_KEYS))
         for name, config in loaded.behaviours.items()
-    } or None
-    return values
+    }
+    return {**loaded.config.model_dump(mode="json"), "ma_config": own or None}
 
 
 def dump_config(loaded: LoadedConfig) -> str:
@@ -227,182 +194,34 @@ def dump_config(loaded: LoadedConfig) -> str:
     return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(plain_config(loaded))])
 
 
-def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
-    """Return a command line's changes to a run's configuration, its flags among them, as overrides."""
-    keys = {key: value for key, value in flags.items() if key != "base_config.name"}
-    return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
-
-
-def parse_override(text: str) -> tuple[tuple[str, ...], object]:
-    """Parse ``a.b=value`` as path and value; text stays text where the key holds text.
-
-    Raises ValueError with a one-line reason.
-    """
-    dotted, equals, written = text.partition("=")
-    path = tuple(part.strip() for part in dotted.split("."))
-    if not equals or not all(path):
-        raise ValueError("it must be a dotted path, an equals sign and a value")
-    if not _holds_text(path):
-        return path, parse_value(written)
-    try:
-        value = parse_value(written)
-    except ValueError:
-        return path, written
-    field = _field_of(path)
-    nullable = field is not None and field.annotation is not str
-    return path, value if isinstance(value, str) or (value is None and nullable) else written
-
-
-def _field_of(path: tuple[str, ...]) -> Any:  # noqa: ANN401 - pydantic's FieldInfo or None
-    return field_at(path[2:] if path[0] == "ma_config" else path)
-
-
-def _holds_text(path: tuple[str, ...]) -> bool:
-    field = _field_of(path)
-    return field is not None and field.annotation in (str, str | None)
-
-
 def _as_texts(overrides: Overrides) -> tuple[str, ...]:
     if isinstance(overrides, Mapping):
         return tuple(f"{key}={inline(value)}" for key, value in overrides.items())
     return tuple(overrides)
 
 
-def _overridden(
-    tree: MappingNode, overrides: Overrides, flags: Mapping[str, object], problems: list[Problem]
-) -> MappingNode:
-    if isinstance(overrides, Mapping):
-        return _with_values(_with_values(tree, overrides, "overrides"), flags, "command line")
-    for text in overrides:
-        where = f"-o {text}"
-        try:
-            path, value = parse_override(text)
-        except ValueError as error:
-            fix = "write for example -o sac_config.learning_rate=1e-3"
-            problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
-        else:
-            tree = merge(tree, from_value_at(path, value, where))
-    return _with_values(tree, flags, "command line")
+def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """Return a command line's changes to a run's configuration, its flags among them, as overrides."""
+    keys = {key: value for key, value in flags.items() if key != "base_config.name"}
+    return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
 
 
-def _with_values(tree: MappingNode, values: Mapping[str, object], source: str) -> MappingNode:
-    """Return the tree with dotted path → value over it."""
-    for dotted, value in values.items():
-        tree = merge(tree, from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
-    return tree
+def _found(env: str, config: str | None, problems: list[Problem]) -> tuple[EnvFolder, Choice]:
+    """Return the environment's folder and the choice of sections; empty ones behind a problem.
 
-
-_Resolved = tuple[
-    Config,
-    Mapping[str, Config],
-    Mapping[str, Any],
-    Mapping[str, object],
-    Mapping[str, object],
-    Mapping[str, Distribution],
-]
-
-
-def _resolve(
-    tree: MappingNode, seed: int | None, problems: list[Problem], *, runnable: str | None
-) -> _Resolved:
-    """Return what `LoadedConfig` holds of a merged tree: from ``config`` to ``distributions``.
-
-    runnable: as in `build`
+    So whatever else is wrong is told as well.
     """
-    raw = to_value(tree)
-    parts = _behaviours(tree, problems)
-    tree = _with_seed(tree.without("ma_config"), seed)
-    run_seed = to_value(find(tree, _SEED) or ValueNode(None, ""))
-    whole, for_memory = under_memory(tree, run_seed, "")
-    common, drawn, distributions = draw(whole, run_seed, "", problems)
-    config = build(common, problems, runnable=runnable)
-    behaviours: dict[str, Config] = {}
-    for name, part in parts.items():
-        own = merge(_only(tree, BEHAVIOUR_KEYS), part)
-        own = own if seed is None else _with_seed(own, seed)
-        prefix = f"ma_config.{name}."
-        own, own_for_memory = under_memory(own, run_seed, prefix)
-        own, own_drawn, own_distributions = draw(own, run_seed, prefix, problems)
-        of_the_run = common.without(*BEHAVIOUR_KEYS)
-        behaviours[name] = build(merge(of_the_run, own), problems)
-        drawn |= own_drawn
-        distributions |= own_distributions
-        for_memory |= {f"{prefix}{path}": value for path, value in own_for_memory.items()}
-    return (
-        config,
-        MappingProxyType(behaviours),
-        MappingProxyType(raw),
-        MappingProxyType(drawn),
-        MappingProxyType(for_memory),
-        MappingProxyType(distributions),
-    )
-
-
-def _with_seed(tree: MappingNode, seed: int | None) -> MappingNode:
-    """Set the seed to the given one, or to a fresh one where none is configured."""
-    node = find(tree, _SEED)
-    if seed is None and node is not None and to_value(node) is not None:
-        return tree
-    value = secrets.randbelow(_FRESH_SEEDS) if seed is None else seed
-    if not isinstance(tree.children.get(_SEED[0], MappingNode()), MappingNode):
-        return tree  # sac_config is no mapping; the check that follows says so
-    return merge(tree, from_value_at(_SEED, value, "--seed"))
-
-
-def _only(tree: MappingNode, keys: Sequence[str]) -> MappingNode:
-    return MappingNode({k: v for k, v in tree.children.items() if k in keys}, tree.where)
-
-
-def _behaviours(tree: MappingNode, problems: list[Problem]) -> dict[str, MappingNode]:
-    """Return the parts of ``ma_config`` by behaviour, with only the keys that a behaviour may have."""
-    node = tree.children.get("ma_config")
-    if node is None or (isinstance(node, ValueNode) and node.value is None):
-        return {}
-    if isinstance(node, ValueNode):
-        problems.append(_no_behaviours("ma_config", node))
-        return {}
-    parts: dict[str, MappingNode] = {}
-    for name, part in node.children.items():
-        if isinstance(part, ValueNode) and part.value is not None:
-            problems.append(_no_behaviours(f"ma_config.{name}", part))
-            continue
-        section = as_section(part, name, problems)
-        problems.extend(
-            _of_the_run(f"ma_config.{name}.{key}", child.where)
-            for key, child in section.children.items()
-            if key not in BEHAVIOUR_KEYS
-        )
-        parts[name] = _only(section, BEHAVIOUR_KEYS)
-    return parts
-
-
-def _no_behaviours(path: str, node: ValueNode) -> Problem:
-    return Problem(
-        f"`{path}` is not a mapping",
-        node.where,
-        "ma_config maps the name of a behaviour to the blocks it has for itself",
-        "write ma_config: {behaviour: {sac_config: {...}}}, or null",
-    )
-
-
-def _of_the_run(path: str, where: str) -> Problem:
-    return Problem(
-        f"`{path}` cannot be set for one behaviour",
-        where,
-        f"a behaviour may have {', '.join(BEHAVIOUR_KEYS)} for itself; all else belongs to the whole run",
-        "remove it, or set it at the top level of the section",
-    )
+    folder, choice = EnvFolder(Path(), ""), None
+    try:
+        folder = find_env(env)
+        choice = choose(folder, config, problems)
+    except ConfigError as error:
+        problems += error.problems
+    return folder, choice or Choice(None, DEFAULT_SECTION, Node({DEFAULT_SECTION: Node({})}))
 
 
 def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
     for path, _ in fields():
         value, other = value_at(config, path), value_at(base, path)
-        if value != other and path != _SEED and not (path[1:] and misplaced(config.algorithm, *path[:2])):
+        if value != other and path != SEED_PATH and not (path[1:] and misplaced(config.algorithm, *path[:2])):
             yield ".".join(path), value
-
-
-def _lists(value: Any) -> Any:  # noqa: ANN401 - any YAML value
-    """Return the value as plain YAML types: tuples become lists."""
-    if isinstance(value, dict):
-        return {key: _lists(child) for key, child in value.items()}
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -6,16 +6,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Strict, ValidationError
 
 from algorithm.config.errors import Problem, suggest
-from algorithm.config.schema import RANDOM_BLOCKS, Config, field_at
-from algorithm.config.tree import MappingNode, Node, ValueNode, find, to_value
+from algorithm.config.schema import RANDOM_BLOCKS, field_at, fields
+from algorithm.config.tree import Node, from_value_at, merge, to_value
 from algorithm.config.yaml_io import inline
-from algorithm.core.fields import block_of
+from algorithm.core.fields import Block, Finite, NotNegative, to_number
 
 _KEY = "random_params"
-_FORMS = "{in: [...]}, {std: s}, {std: s, truncated: [lo, hi]} or {truncated: [lo, hi]}"
+_FORMS = (
+    "one of {in: [...]}, {std: s}, {std: s, truncated: [lo, hi]} or {truncated: [lo, hi]}, "
+    "with at least one value, s ≥ 0 and lo ≤ hi"
+)
+
+
+class Form(Block):
+    """An entry of ``random_params``; ``in`` goes with nothing else."""
+
+    choices: Annotated[tuple[Any, ...], Strict(False), Field(min_length=1)] | None = Field(None, alias="in")
+    std: NotNegative | None = None
+    truncated: Annotated[tuple[Finite, Finite], Strict(False)] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,8 +73,8 @@ class Distribution:
 
 
 def draw(
-    tree: MappingNode, seed: object, prefix: str, problems: list[Problem]
-) -> tuple[MappingNode, dict[str, object], dict[str, Distribution]]:
+    tree: Node, seed: object, prefix: str, problems: list[Problem]
+) -> tuple[Node, dict[str, object], dict[str, Distribution]]:
     """Replace every ``random_params`` by drawn values.
 
     A draw depends on ``seed`` and on its own dotted path below ``prefix`` alone, so that adding one parameter
@@ -70,119 +83,63 @@ def draw(
     drawn: dict[str, object] = {}
     distributions: dict[str, Distribution] = {}
     for name in RANDOM_BLOCKS:
-        block = tree.children.get(name)
-        if not isinstance(block, MappingNode) or _KEY not in block.children:
+        params = tree.find((name, _KEY))
+        if params is None:
             continue
-        params = block.children[_KEY]
-        block = block.without(_KEY)
-        for key, spec in _params(params, name, problems).items():
-            distribution = _distribution(block, (name, key), spec, problems)
-            if distribution is not None:
-                path = f"{prefix}{name}.{key}"
-                distributions[path] = distribution
-                drawn[path] = distribution.sample(Random(f"{seed}:{path}"))
-                block = block.with_child(key, ValueNode(drawn[path], spec.where))
-        tree = tree.with_child(name, block)
+        block = tree.children[name].without(_KEY)
+        if not params.is_mapping and params.value is not None:
+            problems.append(_bad(f"{name}.{_KEY}", params, "it must be a mapping of keys to draw"))
+        for key, spec in params.children.items():
+            distribution = _distribution(block, (name, key), spec)
+            if isinstance(distribution, Problem):
+                problems.append(distribution)
+                continue
+            path = f"{prefix}{name}.{key}"
+            distributions[path] = distribution
+            drawn[path] = distribution.sample(Random(f"{seed}:{path}"))
+            block = merge(block, from_value_at((key,), drawn[path], spec.where))
+        tree = Node({**tree.children, name: block}, tree.where)
     return tree, drawn, distributions
 
 
-def _params(node: Node, block: str, problems: list[Problem]) -> dict[str, MappingNode]:
-    """Return the parameters that can be drawn; faults of the others go to ``problems``."""
-    if isinstance(node, ValueNode):
-        if node.value is not None:
-            problems.append(_bad(f"{block}.{_KEY}", node, "it must be a mapping of keys to draw"))
-        return {}
-    good: dict[str, MappingNode] = {}
-    for key, spec in node.children.items():
-        path = f"{block}.{_KEY}.{key}"
-        known = _drawable(block)
-        if key not in known:
-            why = f"{block} has no key `{key}` that can be drawn"
-            problems.append(Problem(f"unknown key `{path}`", spec.where, why, suggest(key, known, "keys")))
-        elif (
-            isinstance(spec, ValueNode)
-            or not spec.children
-            or not set(spec.children) <= {"in", "std", "truncated"}
-        ):
-            problems.append(_bad(path, spec, f"{inline(to_value(spec))} says no distribution"))
-        elif "in" in spec.children and len(spec.children) > 1:
-            problems.append(_bad(path, spec, "`in` is a uniform choice and goes with nothing else"))
-        else:
-            good[key] = spec
-    return good
-
-
-def _drawable(block: str) -> list[str]:
-    model = block_of(Config.model_fields[block])
-    assert model is not None, f"{block} is a block"
-    return [k for k in model.model_fields if field_at((block, k)) and (block, k) != ("sac_config", "seed")]
-
-
-def _distribution(
-    block: MappingNode, path: tuple[str, str], spec: MappingNode, problems: list[Problem]
-) -> Distribution | None:
-    name = ".".join((path[0], _KEY, path[1]))
-    if "in" in spec.children:
-        choices = to_value(spec.children["in"])
-        if isinstance(choices, list) and choices:
-            return Distribution("choice", choices=tuple(choices))
-        problems.append(_bad(name, spec.children["in"], "`in` needs a list of at least one value"))
-        return None
-    centre, bounds, std = _centre(block, path), _interval(spec), _number(spec, "std")
-    whole = isinstance(centre, int)
-    if centre is None:
-        problems.append(_bad(name, spec, f"the configured value of {'.'.join(path)} is not a number"))
-    elif "truncated" in spec.children and bounds is None:
-        problems.append(
-            _bad(name, spec.children["truncated"], "`truncated` needs two numbers [lo, hi], lo ≤ hi")
-        )
-    elif whole and bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
-        problems.append(_bad(name, spec.children["truncated"], "no whole number lies in the interval"))
-    elif "std" in spec.children and (std is None or std < 0):
-        problems.append(_bad(name, spec.children["std"], "`std` needs a number ≥ 0"))
-    elif std is None:
-        return Distribution("uniform", centre, bounds=bounds, whole=whole)
-    else:
-        return Distribution("normal", centre, std, bounds, whole=whole)
-    return None
-
-
-def _centre(block: MappingNode, path: tuple[str, str]) -> int | float | None:
-    """Return the configured value, an int exactly if the key is one for whole numbers."""
-    field = field_at(path)
-    assert field is not None, f"{path} was looked up before"
-    node = find(block, path[1:])
-    value = field.default if node is None else _as_number(to_value(node))
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return round(value) if field.annotation is int else float(value)
-
-
-def _interval(spec: MappingNode) -> tuple[float, float] | None:
-    node = spec.children.get("truncated")
-    ends = (
-        [_as_number(end) for end in to_value(node)]
-        if isinstance(node, ValueNode) and isinstance(node.value, list)
-        else []
+def _distribution(block: Node, path: tuple[str, str], spec: Node) -> Distribution | Problem:
+    """Return what a parameter is drawn from, or the fault of its entry."""
+    name, key = f"{path[0]}.{_KEY}.{path[1]}", ".".join(path)
+    field, form = field_at(path), _read(spec)
+    if field is None or path == ("sac_config", "seed"):
+        known = [one[1] for one, _ in fields() if one[0] == path[0] and len(one) == 2 and one[1] != "seed"]
+        why = f"{path[0]} has no key `{path[1]}` that can be drawn"
+        return Problem(f"unknown key `{name}`", spec.where, why, suggest(path[1], known, "keys"))
+    if form is None:
+        return _bad(name, spec, f"{inline(to_value(spec))} says no distribution")
+    if form.choices is not None:
+        return Distribution("choice", choices=form.choices)
+    node = block.children.get(path[1])
+    centre = field.default if node is None else to_number(node.value)
+    if isinstance(centre, bool) or not isinstance(centre, int | float) or not math.isfinite(centre):
+        return _bad(name, spec, f"the configured value of {key} is not a number")
+    whole, bounds = field.annotation is int, form.truncated
+    if whole and bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
+        return _bad(name, spec.children["truncated"], "no whole number lies in the interval")
+    return Distribution(
+        "uniform" if form.std is None else "normal",
+        round(centre) if whole else float(centre),
+        form.std or 0.0,
+        bounds,
+        whole=whole,
     )
-    numbers = [end for end in ends if isinstance(end, float) and math.isfinite(end)]
-    return (numbers[0], numbers[1]) if len(numbers) == len(ends) == 2 and numbers[0] <= numbers[1] else None
 
 
-def _number(spec: MappingNode, key: str) -> float | None:
-    node = spec.children.get(key)
-    value = _as_number(to_value(node)) if node is not None else None
-    return value if isinstance(value, float) and math.isfinite(value) else None
-
-
-def _as_number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
+def _read(spec: Node) -> Form | None:
+    """Return the form that an entry has; None if it has none of them."""
     try:
-        return float(value)
-    except ValueError:
+        form = Form.model_validate(to_value(spec))
+    except ValidationError:
         return None
+    numbers = form.std is not None or form.truncated is not None
+    ordered = form.truncated is None or form.truncated[0] <= form.truncated[1]
+    return form if ordered and numbers == (form.choices is None) else None
 
 
 def _bad(path: str, node: Node, why: str) -> Problem:
-    return Problem(f"`{path}` cannot be drawn", node.where, why, f"write one of {_FORMS}")
+    return Problem(f"`{path}` cannot be drawn", node.where, why, f"write {_FORMS}")

@@ -11,23 +11,24 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from algorithm.config.json_schema import json_schema
 from algorithm.config.schema import (
     BEHAVIOUR_KEYS,
     DISTRIBUTED_DEFAULTS,
     MERGE_KEYS,
     RANDOM_BLOCKS,
     Config,
-    field_at,
     fields,
 )
-from algorithm.config.shipped_sections import MEMORY, RAW, SEED, leaves, reasons
+from algorithm.config.sections import MEMORY, RAW, SEED, text_of
+from algorithm.config.tree import KeyPath
 from algorithm.config.validation import default_text, expected
 from algorithm.config.yaml_io import inline
-from algorithm.core.fields import Block, block_of, facts_of
+from algorithm.core.fields import block_of, facts_of
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 100
@@ -86,30 +87,6 @@ def _comment(text: str, indent: str) -> list[str]:
     lead = f"{indent}# "
     return textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False)
 
-
-def _seed_rows() -> Iterator[str]:
-    """Yield the keys of the seed with other defaults now."""
-    why, of_memory = reasons(SEED), leaves(MEMORY)
-    for path, value in leaves(SEED).items():
-        field = field_at(tuple(path.split(".")))
-        assert field is not None, f"{path} of {SEED} is no key"
-        ours = f"`{default_text(field)}`"
-        if path in of_memory:
-            ours += f", with a memory `{inline(of_memory[path])}`"
-        if value != field.default or of_memory.get(path, value) != value:
-            yield f"| `{path}` | `{inline(value)}` | {ours} | {why[path]} |"
-
-
-def _memory_rows() -> Iterator[str]:
-    for path, value in leaves(MEMORY).items():
-        field = field_at(tuple(path.split(".")))
-        assert field is not None, f"{path} of {MEMORY} is no key"
-        yield f"| `{path}` | `{default_text(field)}` | `{inline(value)}` |"
-
-
-_SEED_ROWS = "\n".join(_seed_rows())
-_MEMORY_ROWS = "\n".join(_memory_rows())
-_RAW_VALUES = ",\n".join(f"`{path}: {inline(value)}`" for path, value in leaves(RAW).items())
 
 _PAGE_HEAD = f"""\
 # Configuration
@@ -174,15 +151,18 @@ default:
     env_name: Pendulum-v1
 ```
 
-| key | the seed's value | ours | why |
-|---|---|---|---|
-{_SEED_ROWS}
+Above each value is the reason why it is no longer the default:
+
+```yaml
+{text_of(SEED)}```
 
 ### Raw
 
 `inherited: raw` leaves rewards and observations as they come, with a temperature, priorities and a warm-up
 that suit them. The shipped tasks inherit it, since they were measured with these values:
-{_RAW_VALUES}.
+
+```yaml
+{text_of(RAW)}```
 
 ### With a memory
 
@@ -190,9 +170,8 @@ Where `seq_encoder` is `RNN` or `ATTN` these are the defaults, of a task as of a
 section `memory` has them. They suit windows of steps instead of single steps. A key that is set anywhere
 keeps its value, and the start screen says which were not.
 
-| key | without a memory | with one |
-|---|---|---|
-{_MEMORY_ROWS}
+```text
+{text_of(MEMORY)}```
 
 ## Several behaviours
 
@@ -254,19 +233,16 @@ becomes of each that differs.
 
 def markdown() -> str:
     """Return the reference page: how merging works and a table for each block."""
-    parts = [_PAGE_HEAD]
-    loose = [(name, f) for name, f in Config.model_fields.items() if block_of(f) is None]
+    parts, loose = [_PAGE_HEAD], []
     for name, field in Config.model_fields.items():
         block = block_of(field)
-        if block is not None:
-            rows = list(_rows(block, (name,), ""))
+        if block is None:
+            loose.append(_row((name,), field))
+        else:
+            rows = [_row(path, key) for path, key in fields(block, (name,))]
             parts.append(_table(f"### {name}", field.description or "", rows))
-    rows = [_row((name,), name, field) for name, field in loose]
-    rows += [
-        _cells(name, "`null`", "a mapping", text) for name, text in MERGE_KEYS.items() if name == "ma_config"
-    ]
-    parts.append(_table("### Other keys of a section", "", rows))
-    return "\n".join(parts)
+    loose.append(_cells("ma_config", "`null`", "a mapping", MERGE_KEYS["ma_config"]))
+    return "\n".join([*parts, _table("### Other keys of a section", "", loose)])
 
 
 def _table(title: str, text: str, rows: Sequence[str]) -> str:
@@ -274,84 +250,14 @@ def _table(title: str, text: str, rows: Sequence[str]) -> str:
     return "\n".join([*lead, "| key | default | may be | meaning |", "|---|---|---|---|", *rows, ""])
 
 
-def _rows(block: type[Block], path: tuple[str, ...], prefix: str) -> Iterator[str]:
-    for name, field in block.model_fields.items():
-        inner = block_of(field)
-        if inner is None:
-            yield _row((*path, name), prefix + name, field)
-        else:
-            yield from _rows(inner, (*path, name), f"{prefix}{name}.")
-
-
-def _row(path: tuple[str, ...], name: str, field: FieldInfo) -> str:
+def _row(path: KeyPath, field: FieldInfo) -> str:
     marks = "".join(f"*{mark.capitalize()}.* " for mark in _marks(field))
     default = "*required*" if facts_of(field).required else f"`{default_text(field)}`"
-    return _cells(name, default, expected(path), f"{marks}{field.description}")
+    return _cells(".".join(path[1:] or path), default, expected(path), f"{marks}{field.description}")
 
 
 def _cells(name: str, default: str, kind: str, text: str) -> str:
     return " | ".join([f"| `{name}`", default, kind, text.replace("|", "\\|")]) + " |"
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of a task's config.yaml: sections, each of the shape of `Config`."""
-    schema = Config.model_json_schema()
-    definitions: dict[str, Any] = schema.pop("$defs")
-    schema.pop("title")
-    section = {**schema, "properties": dict(schema["properties"])}
-    _drop_defaults(section["properties"], definitions)
-    names = {name: block_of(field) for name, field in Config.model_fields.items()}
-    for name, block in names.items():
-        if block is not None and name in RANDOM_BLOCKS:
-            properties = definitions[block.__name__]["properties"]
-            properties["random_params"] = _random_params_schema(list(properties))
-    part = {b: section["properties"][b] for b in BEHAVIOUR_KEYS}
-    text = {"type": "string"}
-    section["properties"] |= {
-        "ma_config": {
-            "description": MERGE_KEYS["ma_config"],
-            "type": ["object", "null"],
-            "additionalProperties": {"type": "object", "properties": part, "additionalProperties": False},
-        },
-        "inherited": {
-            "description": MERGE_KEYS["inherited"],
-            "anyOf": [text, {"type": "array", "items": text}],
-        },
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "config.yaml of a task",
-        "type": "object",
-        "additionalProperties": {"anyOf": [{"$ref": "#/$defs/Section"}, {"type": "null"}]},
-        "$defs": {**definitions, "Section": section},
-    }
-
-
-def _drop_defaults(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Leave a default only where a key has one: not at what is required, and not at whole blocks."""
-    for name, field in Config.model_fields.items():
-        if block_of(field) is not None:
-            properties[name] = {k: v for k, v in properties[name].items() if k != "default"}
-    for path, field in fields():
-        if facts_of(field).required:
-            block = block_of(Config.model_fields[path[0]])
-            assert block is not None and len(path) == 2, f"{path} is required and not in a block"
-            del definitions[block.__name__]["properties"][path[1]]["default"]
-
-
-def _random_params_schema(keys: list[str]) -> dict[str, Any]:
-    pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
-    spec = {
-        "type": "object",
-        "properties": {"in": {"type": "array", "minItems": 1}, "std": {"type": "number"}, "truncated": pair},
-        "additionalProperties": False,
-    }
-    return {
-        "description": MERGE_KEYS["random_params"],
-        "type": "object",
-        "properties": dict.fromkeys(keys, spec),
-        "additionalProperties": False,
-    }
 
 
 def generated() -> dict[Path, str]:

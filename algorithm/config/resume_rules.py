@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pydantic.fields import FieldInfo
 from typing_extensions import override
@@ -21,31 +22,21 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.fields import facts_of
 
 
-@dataclass(frozen=True)
-class Applied:
-    """Effect of a value that counts from the resume on; ``note``: further consequences."""
+class Effect(NamedTuple):
+    """Effect of another value on a resumed run.
 
+    refused: the run cannot have it, and ``note`` is the reason; else it counts from the resume on
+    note: further consequences
+    """
+
+    refused: bool
     note: str = ""
 
     @override
     def __str__(self) -> str:
         """Return the effect in words."""
-        return f"applied: {self.note}" if self.note else "applied"
-
-
-@dataclass(frozen=True)
-class ResumeRefusal:
-    """Effect of a value that a resumed run cannot have."""
-
-    why: str
-
-    @override
-    def __str__(self) -> str:
-        """Return the effect in words."""
-        return f"refused: {self.why}"
-
-
-Effect = Applied | ResumeRefusal
+        said = "refused" if self.refused else "applied"
+        return f"{said}: {self.note}" if self.note else said
 
 
 @dataclass(frozen=True)
@@ -63,13 +54,11 @@ def changes(old: LoadedConfig, new: LoadedConfig) -> list[Change]:
 
     old: what the run was trained with so far; new: what it is to be resumed with
     """
-    common = list(_compared(old.config, new.config, "", Config.model_fields))
-    seen = {(change.path, str(change.before), str(change.after)) for change in common}
-    found = common
+    common = list(_compared(old.config, new.config, Config.model_fields))
+    found = list(common)
     for name in dict.fromkeys((*old.behaviours, *new.behaviours)):
-        configs = old.for_behaviour(name), new.for_behaviour(name)
-        own = _compared(*configs, f"ma_config.{name}.", BEHAVIOUR_KEYS)
-        found += [change for change in own if _everywhere(change, name) not in seen]
+        own = _compared(old.for_behaviour(name), new.for_behaviour(name), BEHAVIOUR_KEYS)
+        found += [replace(one, path=f"ma_config.{name}.{one.path}") for one in own if one not in common]
     return found
 
 
@@ -83,12 +72,12 @@ def refuse(changed: Sequence[Change]) -> None:
         Problem(
             f"`{change.path}` cannot change when a run is resumed",
             f"it was {_shown(change.before)} and is now {_shown(change.after)}",
-            change.effect.why,
+            change.effect.note,
             f"leave it: -o {shlex.quote(f'{change.path}={_shown(change.before)}')}\n"
             "or train a new run: -n NAME without --resume",
         )
         for change in others or changed
-        if isinstance(change.effect, ResumeRefusal)
+        if change.effect.refused
     ]
     if problems:
         raise ConfigError(problems)
@@ -106,23 +95,19 @@ def effect_of(field: FieldInfo, old: Config, new: Config, path: str = "") -> Eff
     """
     rule = resume_rule(new.algorithm, path) or facts_of(field).resume
     kind, _, note = (rule if isinstance(rule, str) else rule(old, new)).partition(": ")
-    return None if kind == "ignored" else {"free": Applied, "fixed": ResumeRefusal}[kind](note)
+    return None if kind == "ignored" else Effect({"free": False, "fixed": True}[kind], note)
 
 
-def _compared(old: Config, new: Config, prefix: str, chosen: Collection[str]) -> Iterator[Change]:
+def _compared(old: Config, new: Config, chosen: Collection[str]) -> Iterator[Change]:
     for path, field in fields():
-        before, after = value_at(old, path), value_at(new, path)
+        before, after, name = value_at(old, path), value_at(new, path), ".".join(path)
         if path[0] not in chosen or before == after:
             continue
-        says_nothing = path[1:] and misplaced(new.algorithm, path[0], path[1])
-        effect = None if says_nothing else effect_of(field, old, new, ".".join(path))
+        if path[1:] and misplaced(new.algorithm, path[0], path[1]):
+            continue  # the key says nothing
+        effect = effect_of(field, old, new, name)
         if effect is not None:
-            yield Change(f"{prefix}{'.'.join(path)}", before, after, effect)
-
-
-def _everywhere(change: Change, behaviour: str) -> tuple[str, str, str]:
-    path = change.path.removeprefix(f"ma_config.{behaviour}.")
-    return path, str(change.before), str(change.after)
+            yield Change(name, before, after, effect)
 
 
 def _shown(value: object) -> str:

@@ -15,11 +15,13 @@ from pydantic.fields import FieldInfo
 from typing_extensions import override
 
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
+from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
 from algorithm.agents.registry import FAMILIES, contradictions
 from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.rules import WORTH, planned_updates
+from algorithm.agents.td3.config import Td3Config
+from algorithm.config.tree import KeyPath
 from algorithm.core.fields import (
     Block,
     Contradiction,
@@ -29,6 +31,7 @@ from algorithm.core.fields import (
     Whole,
     block,
     block_of,
+    contradicting,
     facts_of,
     option,
 )
@@ -180,40 +183,40 @@ class BaseConfig(EnvConfig):
     @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield workers without an environment, and keys that Unity's players cannot follow."""
-        if self.workers > self.n_envs:
-            yield Contradiction(
+        alone = not self.kind.gymnasium
+        editor = self.in_editor
+        return contradicting(
+            (
+                self.workers > self.n_envs,
                 ("workers", "n_envs"),
                 f"{self.workers} workers for n_envs = {self.n_envs}",
                 "lower workers or raise n_envs",
-            )
-        if not self.kind.gymnasium:
-            yield from self._of_no_gymnasium()
-        if self.in_editor:
-            yield from self._of_editor()
-
-    def _of_no_gymnasium(self) -> Iterator[Contradiction]:
-        if self.workers:
-            yield Contradiction(
+            ),
+            (
+                alone and self.workers > 0,
                 ("env_type", "workers"),
                 "a Unity player is a process already; worker processes are for environments of this one",
                 "set workers: 0; n_envs players are stepped at once",
-            )
-        if self.wrappers:
-            yield Contradiction(("env_type", "wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS)
-
-    def _of_editor(self) -> Iterator[Contradiction]:
-        if self.n_envs > 1:
-            yield Contradiction(
+            ),
+            (
+                alone and len(self.wrappers) > 0,
+                ("env_type", "wrappers"),
+                _NO_WRAPPERS,
+                _LEAVE_WRAPPERS,
+            ),
+            (
+                editor and self.n_envs > 1,
                 ("unity_args.editor", "n_envs"),
                 f"the Unity Editor is one player, and n_envs = {self.n_envs}",
                 "set n_envs: 1, or --agents 1; several agents and areas may be in the scene",
-            )
-        if isinstance(self.stop_at_return, float):
-            yield Contradiction(
+            ),
+            (
+                editor and isinstance(self.stop_at_return, float),
                 ("unity_args.editor", "stop_at_return"),
                 "the Unity Editor is one player, and evaluations need another",
                 "set stop_at_return: null",
-            )
+            ),
+        )
 
 
 class NetConfig(Block):
@@ -265,7 +268,6 @@ class Config(Block):
         "Family of the algorithm. Its own keys stand in its block, those of all in sac_config.",
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
         shared=True,
-        reserved_values=dict.fromkeys(("ACKTR", "A3C", "ACER"), "more algorithms"),
         by_behaviour=True,
     )
     base_config: BaseConfig = block(BaseConfig, "Environment, name and length of a run.", random=True)
@@ -285,6 +287,7 @@ class Config(Block):
     )
     ppo_config: PpoConfig = block(PpoConfig, "PPO alone.", by_behaviour=True, random=True)
     a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", by_behaviour=True, random=True)
+    td3_config: Td3Config = block(Td3Config, "TD3 alone.", by_behaviour=True, random=True)
     reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", by_behaviour=True)
     demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", by_behaviour=True)
     behavioral_cloning: BehavioralCloning = block(
@@ -315,29 +318,29 @@ class Config(Block):
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield what evaluations of a Unity player cannot have, and what the algorithm's keys contradict."""
         kind = self.base_config.kind
-        if self.eval_config.video and not kind.films:
-            yield Contradiction(
+        yield from contradicting(
+            (
+                not kind.films and self.eval_config.video,
                 ("base_config.env_type", "eval_config.video"),
                 "a Unity player draws in a window of its own and hands out no pictures",
                 "set eval_config.video: false; --watch shows the player",
-            )
-        if self.eval_config.wrappers and not kind.gymnasium:
-            yield Contradiction(
-                ("base_config.env_type", "eval_config.wrappers"), _NO_WRAPPERS, _LEAVE_WRAPPERS
-            )
-        if kind.parameters:
-            yield from wrong_parameters(self.reset_config)
-        if isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0:
-            yield Contradiction(
+            ),
+            (
+                not kind.gymnasium and bool(self.eval_config.wrappers),
+                ("base_config.env_type", "eval_config.wrappers"),
+                _NO_WRAPPERS,
+                _LEAVE_WRAPPERS,
+            ),
+            (
+                isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0,
                 ("base_config.stop_at_return", "eval_config.per_step"),
                 "evaluations on the way, which could end the training, are switched off",
                 "set eval_config.per_step, or base_config.stop_at_return: null",
-            )
+            ),
+        )
+        if kind.parameters:
+            yield from wrong_parameters(self.reset_config)
         yield from contradictions(self)
-
-
-KeyPath = tuple[str, ...]
-"""Names of the enclosing blocks and of a key."""
 
 
 def fields(model: type[Block] = Config, path: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:

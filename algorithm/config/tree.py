@@ -2,75 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KeyPath = tuple[str, ...]
+"""Names of the enclosing blocks and of a key."""
 
 
 @dataclass(frozen=True)
-class ValueNode:
-    """A value that merging replaces as a whole: a scalar or a list. ``where`` reads like ``file:line``."""
+class Node:
+    """A value and its place, which reads like ``file:line``.
+
+    value: of a mapping a dict of nodes, which merges key by key; else a scalar or a plain list
+    """
 
     value: Any
-    where: str
-
-
-@dataclass(frozen=True)
-class MappingNode:
-    """A mapping, merged key by key."""
-
-    children: Mapping[str, Node] = field(default_factory=dict)
     where: str = "the defaults"
 
-    def without(self, *keys: str) -> MappingNode:
+    @property
+    def is_mapping(self) -> bool:
+        """True for a mapping, an empty one too."""
+        return isinstance(self.value, dict)
+
+    @property
+    def children(self) -> dict[str, Node]:
+        """The nodes of a mapping; empty for any other value."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    def without(self, *keys: str) -> Node:
         """Return the same mapping, less ``keys``."""
-        return MappingNode({k: v for k, v in self.children.items() if k not in keys}, self.where)
+        return Node({k: v for k, v in self.children.items() if k not in keys}, self.where)
 
-    def with_child(self, key: str, node: Node) -> MappingNode:
-        """Return the same mapping with ``key`` set to ``node``."""
-        return MappingNode({**self.children, key: node}, self.where)
+    def only(self, *keys: str) -> Node:
+        """Return the same mapping with no other keys than these."""
+        return Node({k: v for k, v in self.children.items() if k in keys}, self.where)
+
+    def find(self, path: KeyPath) -> Node | None:
+        """Return the node at ``path``, or None."""
+        node: Node | None = self
+        for key in path:
+            node = node.children.get(key) if node else None
+        return node
+
+    def value_at(self, *path: str) -> Any:  # noqa: ANN401 - whatever was written
+        """Return the bare value at ``path``; None where nothing is."""
+        node = self.find(path)
+        return to_value(node) if node else None
+
+    def leaves(self, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Node]]:
+        """Yield each value that is no mapping, with its path."""
+        for key, child in self.children.items():
+            if child.is_mapping:
+                yield from child.leaves((*path, key))
+            else:
+                yield (*path, key), child
 
 
-Node: TypeAlias = ValueNode | MappingNode
-
-
-def merge(base: MappingNode, over: MappingNode) -> MappingNode:
+def merge(base: Node, over: Node) -> Node:
     """Lay ``over`` on ``base``: mappings merge, everything else replaces. Neither is changed."""
-    children = dict(base.children)
-    for key, new in over.children.items():
-        old = children.get(key)
-        children[key] = (
-            merge(old, new) if isinstance(old, MappingNode) and isinstance(new, MappingNode) else new
-        )
-    return MappingNode(children, base.where if base.children else over.where)
+    if not (base.is_mapping and over.is_mapping):
+        return over
+    children = dict(base.value)
+    for key, new in over.value.items():
+        children[key] = merge(children[key], new) if key in children else new
+    return Node(children, base.where if base.value else over.where)
 
 
 def to_value(node: Node) -> Any:  # noqa: ANN401 - whatever was written
     """Return the bare value of a tree: dicts, lists and scalars."""
-    if isinstance(node, ValueNode):
-        return node.value
-    return {key: to_value(child) for key, child in node.children.items()}
+    return {key: to_value(child) for key, child in node.value.items()} if node.is_mapping else node.value
 
 
 def from_value(value: object, where: str) -> Node:
     """Return the tree of a bare value, all of it from one place."""
     if isinstance(value, Mapping):
-        return MappingNode({str(key): from_value(child, where) for key, child in value.items()}, where)
-    return ValueNode(value, where)
+        value = {str(key): from_value(child, where) for key, child in value.items()}
+    return Node(value, where)
 
 
-def from_value_at(path: tuple[str, ...], value: object, where: str) -> MappingNode:
+def from_value_at(path: KeyPath, value: object, where: str) -> Node:
     """Return a tree with ``value`` at ``path`` and nothing else."""
     node = from_value(value, where)
     for key in reversed(path):
-        node = MappingNode({key: node}, where)
-    assert isinstance(node, MappingNode), "the path has at least one key"
-    return node
-
-
-def find(tree: MappingNode, path: tuple[str, ...]) -> Node | None:
-    """Return the node at ``path``, or None."""
-    node: Node | None = tree
-    for key in path:
-        node = node.children.get(key) if isinstance(node, MappingNode) else None
+        node = Node({key: node}, where)
     return node

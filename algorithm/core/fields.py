@@ -6,8 +6,8 @@ Nothing here reads files, merges or prints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
@@ -153,6 +153,11 @@ class Contradiction(NamedTuple):
     fix: str
 
 
+def contradicting(*rules: tuple[bool, tuple[str, ...], str, str]) -> Iterator[Contradiction]:
+    """Yield the contradictions that hold. rules: whether one does, and what it consists of."""
+    return (Contradiction(keys, why, fix) for holds, keys, why, fix in rules if holds)
+
+
 class Block(BaseModel):
     """A mapping of the configuration: immutable, no unknown keys; only `Whole` and `Finite` convert."""
 
@@ -176,7 +181,6 @@ class KeyFacts:
     resume: Resume = "free"
     shared: bool = False
     required: bool = False
-    reserved_values: Mapping[str, str] = field(default_factory=dict)
     distributed_default: object = None
     by_behaviour: bool = False
     random: bool = False
@@ -190,13 +194,10 @@ class KeyFacts:
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """Add the facts to the JSON schema of the key."""
-        noted = {
-            "shared": self.shared,
-            "reserved_values": dict(self.reserved_values),
-            "fixed": self.fixed,
-            "no_default": self.required,
-        }
+        noted = {"shared": self.shared, "fixed": self.fixed, "no_default": self.required}
         schema.update({name: fact for name, fact in noted.items() if fact})
+        if self.required or "$ref" in schema:  # a whole block has no default of its own
+            schema.pop("default", None)
 
 
 def option(
@@ -206,7 +207,6 @@ def option(
     resume: Resume = "free",
     shared: bool = False,
     required: bool = False,
-    reserved_values: Mapping[str, str] | None = None,
     distributed_default: object = None,
     by_behaviour: bool = False,
     names: Naming | None = None,
@@ -219,7 +219,6 @@ def option(
     shared: learner and actors must have the same value. True for whatever changes the networks, how an actor
             acts, or the environment.
     required: see :func:`required`.
-    reserved_values: values of a feature that will come, → the part of the project that will bring it.
     distributed_default: default of a distributed training where it is another one.
     by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
     names: what its text names. Without it an export that nobody trusts holds no other text than the default.
@@ -229,7 +228,6 @@ def option(
         resume,
         shared,
         required,
-        reserved_values or {},
         distributed_default,
         by_behaviour,
         names=names,

@@ -49,6 +49,22 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def format_bytes(n: int) -> str:
+    """Format ``28.3 GB``, ``512 MB``, ``1.4 MB``, ``3 KB``: powers of 1024, as everywhere in the output."""
+    if n >= 2**30:
+        return f"{n / 2**30:,.1f} GB"
+    if n >= 2**20:
+        return f"{n / 2**20:.{0 if n >= 10 * 2**20 else 1}f} MB"
+    return f"{n / 2**10:.0f} KB"
+
+
+def clock_time(seconds: float) -> str:
+    """Format ``m:ss``, from an hour on ``h:mm:ss``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def counted(number: int, noun: str) -> str:
     """Format ``1 run``, ``3 runs``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

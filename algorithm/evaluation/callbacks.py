@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Protocol
 
 from typing_extensions import override
 
@@ -14,8 +13,8 @@ from algorithm.core.data import StepBatch
 from algorithm.core.wording import counted
 
 
-class EvalCallback(Protocol):
-    """Hooks of an evaluation; they must leave environments and arrays unchanged."""
+class EvalCallback:
+    """Hooks of an evaluation. They must leave environments and arrays unchanged."""
 
     def recorder(self, behaviour: str) -> Recorder | None:
         """Return the recorder of a behaviour's transitions, or None.
@@ -23,44 +22,24 @@ class EvalCallback(Protocol):
         ``add_steps`` receives a :class:`~algorithm.core.data.StepBatch`, a transition of each agent; its
         arrays are valid until it returns. ``close`` means that an agent's episode was lost without an end.
         """
-        ...
-
-    def begin(self) -> None:
-        """Run after the environments have been reset."""
-        ...
-
-    def step(self, ended: Sequence[Episode]) -> None:
-        """Run after each step of all environments; ``ended`` are the episodes that it finished."""
-        ...
-
-    def end(self) -> None:
-        """Run at the end, also after an error or a signal."""
-        ...
-
-
-class NullCallback:
-    """The callback that does nothing, at no cost; a base for callbacks that need some hooks only."""
-
-    def recorder(self, behaviour: str) -> Recorder | None:
-        """Return None."""
         return None
 
     def begin(self) -> None:
-        """Do nothing."""
+        """Run after the environments have been reset."""
 
     def step(self, ended: Sequence[Episode]) -> None:
-        """Do nothing."""
+        """Run after each step of all environments; ``ended`` are the episodes that it finished."""
 
     def end(self) -> None:
-        """Do nothing."""
+        """Run at the end, also after an error or a signal."""
 
 
-NULL_CALLBACK = NullCallback()
+NULL_CALLBACK = EvalCallback()
 
 _PROGRESS_S = 10.0  # between two lines
 
 
-class ProgressLines(NullCallback):
+class ProgressLines(EvalCallback):
     """A line every ten seconds about episodes that take longer.
 
     say: shows a line
@@ -74,7 +53,6 @@ class ProgressLines(NullCallback):
 
     @override
     def step(self, ended: Sequence[Episode]) -> None:
-        """Count a step, and show the line if it is due."""
         self._steps += 1
         self._ended += len(ended)
         if (now := self._clock()) >= self._next:
@@ -83,30 +61,30 @@ class ProgressLines(NullCallback):
             self._say(f"playing: {self._steps:,} steps of the environment, {episodes} ended")
 
 
-class CallbackList:
+class CallbackList(EvalCallback):
     """Several callbacks, run in their order."""
 
     def __init__(self, *callbacks: EvalCallback) -> None:
         self._callbacks = callbacks
 
+    @override
     def recorder(self, behaviour: str) -> Recorder | None:
-        """Return a recorder for all callbacks that have one."""
         found = [callback.recorder(behaviour) for callback in self._callbacks]
         recorders = [recorder for recorder in found if recorder is not None]
         return _RecorderList(recorders) if recorders else None
 
+    @override
     def begin(self) -> None:
-        """Begin all."""
         for callback in self._callbacks:
             callback.begin()
 
+    @override
     def step(self, ended: Sequence[Episode]) -> None:
-        """Step all."""
         for callback in self._callbacks:
             callback.step(ended)
 
+    @override
     def end(self) -> None:
-        """End all, even where one of them raises."""
         with ExitStack() as stack:
             for callback in reversed(self._callbacks):
                 stack.callback(callback.end)

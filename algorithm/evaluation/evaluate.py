@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from typing_extensions import override
 
 from algorithm.agents.roles import Episode, Policy, SamplingPolicy
 from algorithm.core.data import ActorOutput, Array, Bool, Float
@@ -36,6 +37,11 @@ class Performance:
         return mean_interval(self.returns)
 
 
+def performance_of(episodes: Sequence[Episode]) -> Performance:
+    """Return the performance in some episodes."""
+    return Performance(tuple(e.total for e in episodes), tuple(e.length for e in episodes))
+
+
 class EvalPolicy:
     """The policy as evaluations use it; ``greedy`` takes its mode."""
 
@@ -59,19 +65,6 @@ class EvalPolicy:
         return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
 
 
-class EvalLoop:
-    """A rollout and its callback; made by :func:`eval_loop`."""
-
-    def __init__(self, rollout: LocalCollector, callback: EvalCallback) -> None:
-        self.rollout, self._callback = rollout, callback
-
-    def step(self) -> list[Episode]:
-        """Take a step and pass the episodes that ended with it to the callback; return them."""
-        ended = self.rollout.step()
-        self._callback.step(ended)
-        return ended
-
-
 @contextmanager
 def eval_loop(
     env: VecEnv,
@@ -81,7 +74,7 @@ def eval_loop(
     num_envs: int | None = None,
     length_limit: int = -1,
     on_non_finite: OnNonFinite | None = None,
-) -> Iterator[EvalLoop]:
+) -> Iterator[LocalCollector]:
     """Start a rollout at episode 0; the callback's ``end`` runs in any case.
 
     num_envs, length_limit, on_non_finite: see :class:`~algorithm.experience.collector.LocalCollector`
@@ -98,7 +91,7 @@ def eval_loop(
             on_non_finite=on_non_finite,
         )
         callback.begin()
-        yield EvalLoop(rollout, callback)
+        yield rollout
     finally:
         callback.end()
 
@@ -126,113 +119,84 @@ def evaluate(
     Returns None if ``stop`` became true on the way. Raises EnvError if unfinished behaviours had no agents
     for ``PATIENCE`` steps, or all of their episodes are cut off.
     """
-    counts = {name: _FirstEpisodes(episodes) for name in players}
+    counts = {name: _FirstEpisodes(name, episodes) for name in players}
     absent = 0  # steps in a row without an agent of an unfinished behaviour
-    with eval_loop(env, players, callback, length_limit=length_limit, on_non_finite=on_non_finite) as loop:
-        begun = _begin(counts, {}, loop.rollout.open_episodes)
-        missing = _incomplete(counts)
-        while missing:
+    with eval_loop(env, players, callback, length_limit=length_limit, on_non_finite=on_non_finite) as rollout:
+        for count in counts.values():
+            count.update(rollout, [])
+        while not all(count.complete for count in counts.values()):
             if stop():
                 return None
-            ended = {(episode.behaviour, episode.agent): episode for episode in loop.step()}
-            now = loop.rollout.open_episodes
-            over: dict[str, dict[int, Episode | None]] = {name: {} for name in counts}
-            for agent, number in begun.items():
-                if now.get(agent) != number:
-                    over[agent[0]][number] = ended.get(agent)
-            for name, count in counts.items():
-                count.end(over[name])
-            begun = _begin(counts, begun, now)
+            ended = rollout.step()
+            callback.step(ended)
             for count in counts.values():
-                for episode in count.new():
+                for episode in count.update(rollout, ended):
                     on_episode(episode)
-            missing = _incomplete(counts)
-            absent = 0 if missing & {name for name, _ in now} else absent + 1
+            missing = [count for count in counts.values() if not count.complete]
+            absent = 0 if any(count.open for count in missing) else absent + 1
             if missing and absent == PATIENCE:
-                raise _no_agents(_counted(counts, missing, episodes), loop)
-            if cut_off := {name for name in missing if counts[name].cut_off == PATIENCE}:
-                raise _all_cut_off(_counted(counts, cut_off, episodes), loop)
-    return {
-        name: Performance(tuple(e.total for e in count.finished), tuple(e.length for e in count.finished))
-        for name, count in counts.items()
-    }
-
-
-def _incomplete(counts: Mapping[str, _FirstEpisodes]) -> set[str]:
-    return {name for name, count in counts.items() if not count.complete}
-
-
-_Open = Mapping[tuple[str, int], int]
-
-
-def _begin(counts: Mapping[str, _FirstEpisodes], before: _Open, now: _Open) -> _Open:
-    """Count the episodes that are open now and were not before; returns ``now``."""
-    for agent, number in now.items():
-        if before.get(agent) != number:
-            counts[agent[0]].begin(number)
-    return now
+                raise _no_agents(missing, rollout.steps)
+            if cut_off := [count for count in missing if count.cut_off == PATIENCE]:
+                raise _all_cut_off(cut_off, rollout.steps)
+    return {name: performance_of(count.first) for name, count in counts.items()}
 
 
 class _FirstEpisodes:
-    """The first n episodes of one behaviour, by the order in which they begin; lost ones do not count."""
+    """The first n episodes of one behaviour, by the order in which they begin; lost ones do not count.
 
-    def __init__(self, n: int) -> None:
-        self._n = n
-        self._numbers: list[int] = []  # of all that have begun and are not lost, ascending
+    first:   those of them that have ended, in that order
+    open:    agent → number of its episode
+    cut_off: steps in a row that ended episodes, and all of them by cutting them off
+    """
+
+    def __init__(self, behaviour: str, n: int) -> None:
+        self._behaviour, self._n = behaviour, n
         self._ended: dict[int, Episode] = {}
         self._reported: set[int] = set()
-        self.cut_off = 0  # steps that cut episodes off since the last end
+        self.first: list[Episode] = []
+        self.open: dict[int, int] = {}
+        self.cut_off = 0
 
-    def begin(self, number: int) -> None:
-        """Add an episode."""
-        bisect.insort(self._numbers, number)
-
-    def end(self, episodes: Mapping[int, Episode | None]) -> None:
-        """End the episodes of a step, by number; None: it was cut off without an end."""
-        for number, episode in episodes.items():
-            if episode is None:
-                self._numbers.remove(number)
-            else:
-                self._ended[number] = episode
-        if episodes:
-            self.cut_off = 0 if any(episodes.values()) else self.cut_off + 1
-
-    @property
-    def finished(self) -> list[Episode]:
-        """Episodes among the first n that have ended, in the order in which they began."""
-        return [self._ended[number] for number in self._numbers[: self._n] if number in self._ended]
+    @override
+    def __str__(self) -> str:
+        return f"{self._behaviour!r} ({len(self.first)} of {self._n})"
 
     @property
     def complete(self) -> bool:
         """Whether each of the first n episodes has ended."""
-        return len(self.finished) == self._n
+        return len(self.first) == self._n
 
-    def new(self) -> list[Episode]:
-        """Return episodes among the first n that have ended since the last call."""
-        found = [k for k in self._numbers[: self._n] if k in self._ended and k not in self._reported]
-        self._reported.update(found)
-        return [self._ended[number] for number in found]
+    def update(self, rollout: LocalCollector, ended: Iterable[Episode]) -> list[Episode]:
+        """Count a step, and the episodes that ended with it; return those among the first n that are new."""
+        finished = {episode.agent: episode for episode in ended if episode.behaviour == self._behaviour}
+        now = {agent: k for (name, agent), k in rollout.open_episodes.items() if name == self._behaviour}
+        over = {k: finished.get(agent) for agent, k in self.open.items() if now.get(agent) != k}
+        self.open = now
+        if not over:
+            return []
+        self.cut_off = 0 if any(over.values()) else self.cut_off + 1
+        self._ended |= {k: episode for k, episode in over.items() if episode is not None}
+        first = [k for k in sorted({*self._ended, *now.values()})[: self._n] if k in self._ended]
+        self.first = [self._ended[k] for k in first]
+        new = [self._ended[k] for k in first if k not in self._reported]
+        self._reported.update(first)
+        return new
 
 
-def _counted(counts: Mapping[str, _FirstEpisodes], names: set[str], episodes: int) -> str:
-    """Return behaviours with their finished episodes, for a message."""
-    return ", ".join(f"{name!r} ({len(counts[name].finished)} of {episodes})" for name in sorted(names))
-
-
-def _all_cut_off(who: str, loop: EvalLoop) -> EnvError:
+def _all_cut_off(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
     return EnvError(
-        f"an evaluation waits for episodes that are all cut off: {who}",
-        where=f"environment step {loop.rollout.steps} of the evaluation",
+        f"an evaluation waits for episodes that are all cut off: {', '.join(map(str, unfinished))}",
+        where=f"environment step {steps} of the evaluation",
         why=f"the last {PATIENCE:,} resets came before their ends: a reset is one for all agents of an "
         "environment, and others reach base_config.max_step_each_iter first",
         fix="raise max_step_each_iter or leave it out, and limit the episodes in the environment itself",
     )
 
 
-def _no_agents(who: str, loop: EvalLoop) -> EnvError:
+def _no_agents(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
     return EnvError(
-        f"an evaluation waits for agents that do not come: {who}",
-        where=f"environment step {loop.rollout.steps} of the evaluation",
+        f"an evaluation waits for agents that do not come: {', '.join(map(str, unfinished))}",
+        where=f"environment step {steps} of the evaluation",
         why=f"for {PATIENCE:,} steps no agent of these behaviours was there",
         fix="make the environment give agents to every behaviour that it announces, or announce fewer",
     )

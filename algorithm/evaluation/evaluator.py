@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import EvalPolicy, Performance, evaluate
-from algorithm.evaluation.length import cut_off_line, episode_limit
 from algorithm.experience.non_finite import OnNonFinite
 
 
 def eval_policies(agents: Mapping[str, Agent], purpose: str, *, greedy: bool = True) -> dict[str, EvalPolicy]:
     """Return a policy of each agent; its random numbers are named by the ``purpose``."""
     return {name: EvalPolicy(agent.new_policy(purpose), greedy=greedy) for name, agent in agents.items()}
+
+
+DEFAULT_MAX_STEP = 10_000
+"""``eval_config.max_step`` where no episode has a limit that is known."""
+
+
+def episode_limit(config: Config, time_limit: int | None) -> int:
+    """Return the steps after which an episode of an evaluation is cut off; −1 for never.
+
+    time_limit: the environment's own, where it is known
+    """
+    of_training, own = config.base_config.max_step_each_iter, config.eval_config.max_step
+    if own is None:
+        own = -1 if time_limit or of_training > 0 else DEFAULT_MAX_STEP
+    return min((limit for limit in (of_training, own) if limit > 0), default=-1)
+
+
+def cut_off_line(performances: Iterable[Performance], config: Config, time_limit: int | None) -> str | None:
+    """Return a warning if episodes were cut off by ``eval_config.max_step`` alone.
+
+    time_limit: as for :func:`episode_limit`
+    """
+    limit = episode_limit(config, time_limit)
+    lengths = [length for performance in performances for length in performance.lengths]
+    cut = sum(length == limit for length in lengths)
+    if not cut or limit in (config.base_config.max_step_each_iter, time_limit):
+        return None
+    return (
+        f"{cut} of {len(lengths)} episodes of the evaluation were cut off after {limit:,} steps "
+        "(eval_config.max_step): their returns are those of these steps"
+    )
 
 
 class Evaluator:

@@ -16,10 +16,10 @@ from algorithm.agents.roles import Episode
 from algorithm.core.data import Segment, StepBatch
 from algorithm.core.errors import StorageError
 from algorithm.core.system.files import replace
-from algorithm.evaluation.callbacks import NullCallback
+from algorithm.evaluation.callbacks import EvalCallback
 
 
-class Recording(NullCallback):
+class Recording(EvalCallback):
     """Observations, actions, rewards and carries of all finished episodes, in the order in which they end.
 
     Only open episodes are held in memory. The file appears at the end, complete, if an episode was finished,

@@ -18,7 +18,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.system.files import replace
 from algorithm.core.system.processes import NEW_GROUP
 from algorithm.env.base import Picture, VecEnv
-from algorithm.evaluation.callbacks import NULL_CALLBACK, EvalCallback, NullCallback
+from algorithm.evaluation.callbacks import NULL_CALLBACK, EvalCallback
 
 DEFAULT_FPS = 30.0
 """Frames per second of environments that state none."""
@@ -110,7 +110,7 @@ class Encoder:
         return re.sub(r"^\[[^]]*\] ", "", lines[0]) if lines else otherwise
 
 
-class VideoRecorder(NullCallback):
+class VideoRecorder(EvalCallback):
     """Video of the first episode of an agent of environment 0, from its first picture on.
 
     An environment that resets itself does so within the step that ends the episode, so the picture after the

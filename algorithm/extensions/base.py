@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.encoding import States
-from algorithm.nn.optimiser import FlatAdam, if_any
+from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.protocols import Obs
 
 

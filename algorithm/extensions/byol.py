@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from algorithm.extensions.base import Context
 from algorithm.extensions.two_views import TwoViews, ViewLoss
-from algorithm.nn.augment import Augmentation
 from algorithm.nn.encoding import States
+from algorithm.nn.layers.augment import Augmentation
 from algorithm.ops.contrastive import cosine_loss
 from algorithm.ops.shapes import window_mean
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
-from algorithm.nn.dynamics import check_dynamic
+from algorithm.nn.models.dynamics import check_dynamic
 from algorithm.ops.intrinsic import merge_moments, prediction_error, standard_deviation
 from algorithm.ops.shapes import masked_mean, window_mean
 

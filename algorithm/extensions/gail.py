@@ -12,9 +12,9 @@ from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build, Demonstrated
-from algorithm.nn.discriminator import check_discriminator
-from algorithm.nn.encode import VectorEncoder
-from algorithm.nn.images import image_layouts
+from algorithm.nn.layers.encode import VectorEncoder
+from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.models.discriminator import check_discriminator
 from algorithm.nn.protocols import Obs
 from algorithm.ops.imitation import airl_reward, discriminator_loss, gail_reward, gradient_penalty
 from algorithm.ops.shapes import window_mean
@@ -71,7 +71,7 @@ class Gail(Extension):
     between pairs of them (arXiv 1704.00028). It sees one transition: normalised observations, the action, and
     whether the task terminated. A replayed transition counts as the policy's, as in arXiv 1809.02925.
 
-    discriminator: logit of D, see :class:`~algorithm.nn.discriminator.Discriminator`
+    discriminator: logit of D, see :class:`~algorithm.nn.models.discriminator.Discriminator`
     reward:        r of the logit
     demonstrations: None: D rewards and learns nothing
     penalty:       weight of that of the slope

@@ -12,9 +12,9 @@ from typing_extensions import override
 from algorithm.core.spec import ObsSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.options import Build
-from algorithm.nn.images import ImageLayout, image_layouts
+from algorithm.nn.layers.images import ImageLayout, image_layouts
+from algorithm.nn.models.world import check_world
 from algorithm.nn.protocols import Obs
-from algorithm.nn.world import check_world
 from algorithm.ops.prediction import bounded_std, choice_error, squared_error, transition_loss
 from algorithm.ops.shapes import window_mean
 
@@ -31,7 +31,7 @@ class Prediction(Extension):
     weights correct values for a policy, and the environment's dynamics are the same under each.
 
     obs:            the observations of the agent
-    transition, reward, observation: see :mod:`algorithm.nn.world`
+    transition, reward, observation: see :mod:`algorithm.nn.models.world`
     kl:             weight of the transition model's KL divergence from a standard normal
     use_extra_data: the transition model gets the observations too
     """

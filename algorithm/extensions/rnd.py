@@ -11,7 +11,7 @@ from typing_extensions import override
 from algorithm.extensions.base import Context, Extension
 from algorithm.extensions.curiosity import RunningDeviation, bonus_summary
 from algorithm.extensions.options import Build
-from algorithm.nn.dynamics import check_dynamic
+from algorithm.nn.models.dynamics import check_dynamic
 from algorithm.ops.intrinsic import distillation_error
 from algorithm.ops.shapes import window_mean
 

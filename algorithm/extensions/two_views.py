@@ -9,8 +9,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from algorithm.extensions.base import Context, Extension
-from algorithm.nn.augment import Augmentation
 from algorithm.nn.encoding import States
+from algorithm.nn.layers.augment import Augmentation
 from algorithm.ops.contrastive import q_consistency_loss
 
 ViewLoss = Callable[[Context, States], Mapping[str, Tensor]]
@@ -23,7 +23,7 @@ class TwoViews(Extension, ABC):
     The losses are plain means over what exists in the batch: importance-sampling weights correct values,
     of which there are none here.
 
-    augment: see :class:`~algorithm.nn.augment.Augmentation`
+    augment: see :class:`~algorithm.nn.layers.augment.Augmentation`
     view_loss: :func:`q_consistency`, or :func:`no_additional_loss`
     gated:   see :class:`~algorithm.extensions.base.Extension`
     """

@@ -1,17 +1,17 @@
 """Names for a task's ``nn.py``: ``import algorithm.nn as m``."""
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.attention import Attention
-from algorithm.nn.augment import RandomShift
-from algorithm.nn.conv import conv
-from algorithm.nn.defaults import ModelPolicy, ModelQ, ModelRep
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.nn.encode import ImageEncoder, VectorEncoder
-from algorithm.nn.images import ImageLayout, image_layout, image_layouts
-from algorithm.nn.memories import AttentionRep, RecurrentRep
-from algorithm.nn.mlp import ActionHead, Norm, mlp, residual_mlp
-from algorithm.nn.noisy import NoisyLinear
-from algorithm.nn.optional import (
+from algorithm.nn.layers.attention import Attention
+from algorithm.nn.layers.augment import RandomShift
+from algorithm.nn.layers.conv import conv
+from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
+from algorithm.nn.layers.images import ImageLayout, image_layout, image_layouts
+from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
+from algorithm.nn.layers.mlp import ActionHead, Norm, mlp, residual_mlp
+from algorithm.nn.layers.noisy import NoisyLinear
+from algorithm.nn.layers.recurrent import GRU, LSTM
+from algorithm.nn.models import (
     ModelDiscriminator,
     ModelForwardDynamic,
     ModelInverseDynamic,
@@ -22,9 +22,9 @@ from algorithm.nn.optional import (
     ModelRND,
     ModelTransition,
 )
+from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep
+from algorithm.nn.models.world import ImageDecoder
 from algorithm.nn.protocols import PolicyFunction, QFunction, Rep, q_size
-from algorithm.nn.recurrent import GRU, LSTM
-from algorithm.nn.world import ImageDecoder
 
 __all__ = [
     "GRU",

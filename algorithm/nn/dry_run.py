@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -45,6 +46,35 @@ def file_of(network: nn.Module) -> str:
     """Return the file of its ``forward``; the module of a task's own class is not among the imported ones."""
     file: str = inspect.unwrap(type(network).forward).__code__.co_filename
     return file
+
+
+@torch.no_grad()
+def shape_of(
+    network: nn.Module, inputs: Sequence[object], expected: Sequence[int | str], *, name: str = ""
+) -> tuple[int, ...]:
+    """Return the shape of a network's result; ``expected`` has letters for free sizes.
+
+    name: of the class, in the error
+    Raises ModelError if it has another shape or is no tensor, or where the network fails.
+    """
+    name, where = name or type(network).__name__, file_of(network)
+    with blame(name, "forward", where):
+        result = network(*inputs)
+    return fitting_shape(name, where, "shape", expected, result)
+
+
+def fitting_shape(
+    name: str, where: str, what: str, expected: Sequence[int | str], value: object
+) -> tuple[int, ...]:
+    """Return the shape of a value. Raises ModelError unless it is a tensor of the ``expected`` shape."""
+    got = tuple(value.shape) if isinstance(value, torch.Tensor) else None
+    pairs = zip(expected, got or (), strict=False)
+    same = all(isinstance(size, str) or size == found for size, found in pairs)
+    if got is None or len(got) != len(expected) or not same:
+        shown = str(tuple(expected)).replace("'", "")
+        why = f"expected {shown}, got {type(value).__name__ if got is None else got}"
+        raise ModelError(f"{name}.forward returned a wrong {what}", where=where, why=why)
+    return got
 
 
 def _expect(name: str, method: str, where: str, what: str, expected: object, got: object) -> None:

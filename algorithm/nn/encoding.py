@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from algorithm.core.data import SequenceBatch
-from algorithm.nn.augment import OneView
+from algorithm.nn.layers.augment import OneView
 from algorithm.nn.protocols import Obs, Rep
 
 Value = TypeVar("Value")

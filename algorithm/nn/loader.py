@@ -18,25 +18,16 @@ from torch import nn
 
 from algorithm.core.errors import RUN_BLOCK, ModelError
 from algorithm.core.spec import AgentSpec
-from algorithm.nn import defaults, optional
+from algorithm.nn import models
 from algorithm.nn.dry_run import blame, check_rep
-from algorithm.nn.memories import REPS_WITH_MEMORY
+from algorithm.nn.layers.memories import REPS_WITH_MEMORY
+from algorithm.nn.models import defaults
 from algorithm.nn.protocols import Memory, Rep
 
 NnFile: TypeAlias = Path | ModuleType
 """The networks of a task: its ``nn.py``, or the module of a plug-in."""
 
-OPTIONAL = (
-    "ModelTransition",
-    "ModelReward",
-    "ModelObservation",
-    "ModelForwardDynamic",
-    "ModelInverseDynamic",
-    "ModelRND",
-    "ModelDiscriminator",
-    "ModelRepProjection",
-    "ModelRepPrediction",
-)
+OPTIONAL = models.__all__
 """Classes of the extensions, which any family may have."""
 
 OF_FAMILIES = ("ModelRep", "ModelQ", "ModelPolicy", "ModelV")
@@ -181,7 +172,7 @@ def _optional(module: ModuleType | None, file: str, name: str, *args: object) ->
     """Build one of the ``OPTIONAL`` classes. Raises ModelError, as of the others."""
     where = file if hasattr(module, name) else "default"
     with blame(name, "__init__", where):
-        return _pick(module, name, getattr(optional, name))(*args)
+        return _pick(module, name, getattr(models, name))(*args)
 
 
 def nn_place(file: NnFile) -> Path:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.images import image_layouts
+from algorithm.nn.layers.images import image_layouts
 
 CLIP = 5.0
 """Bound of normalised numbers, in standard deviations, unless a family has another one."""
@@ -95,7 +95,7 @@ class Normaliser(nn.Module):
         shifts, scales = torch.split(self.shift, self._sizes), torch.split(self.scale, self._sizes)
         for name, shape, shift, scale in zip(self.names, self._shapes, shifts, scales, strict=True):
             deviation = obs[name].to(shift.dtype) - shift.view(shape)
-            result[name] = deviation.mul_(scale.view(shape)).clamp_(-self._clip, self._clip)
+            result[name] = (deviation * scale.view(shape)).clamp(-self._clip, self._clip)
         return result
 
     @torch.no_grad()

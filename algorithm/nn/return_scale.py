@@ -68,7 +68,6 @@ class ReturnScale:
     square:  sum of their squared deviations from the mean
     largest: the largest |G|
     factor:  of rewards, from the four above
-    scale:   the factor as a tensor [], float64, which updates read
     """
 
     def __init__(self, gamma: float) -> None:
@@ -76,7 +75,13 @@ class ReturnScale:
         self._open: dict[int, OpenReturn] = {}
         self.count = self.mean = self.square = self.largest = 0.0
         self.factor = 1.0
-        self.scale = torch.ones((), dtype=torch.float64)
+        # Of one number without dimensions dynamo would begin its analysis anew.
+        self._scale = torch.ones(1, dtype=torch.float64)
+
+    @property
+    def scale(self) -> Tensor:
+        """The factor as a tensor [], float64, which updates read."""
+        return self._scale[0]
 
     def observe(self, new: Segment | StepBatch) -> None:
         """Take the rewards of new transitions into the statistics.
@@ -94,7 +99,7 @@ class ReturnScale:
     def _set_factor(self) -> None:
         spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
         self.factor = 1.0 / spread if spread > SMALLEST else 1.0
-        self.scale.fill_(self.factor)
+        self._scale.fill_(self.factor)
 
     def _follow(self, stream: int, start: int, rewards: list[float], *, ended: bool) -> None:
         """Take G after each of the stream's ``rewards`` from step ``start`` on, where it is usable."""

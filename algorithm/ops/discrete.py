@@ -117,7 +117,8 @@ def discrete_policy_loss(
 
 
 def _one_hot_of_largest(scores: Tensor) -> Tensor:
-    return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
+    choices = torch.arange(scores.shape[-1], device=scores.device)
+    return (scores.argmax(-1, keepdim=True) == choices).to(scores.dtype)
 
 
 def _each(x: Tensor, branches: Sequence[int], fn: Callable[[Tensor], Tensor]) -> Tensor:

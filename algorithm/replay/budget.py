@@ -7,6 +7,7 @@ from collections.abc import Callable
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.memory import free_memory
+from algorithm.core.wording import format_bytes
 
 SPARE = 0.1
 """Share of the free memory for networks, environments and the rest of the machine."""
@@ -79,11 +80,6 @@ class MemoryBudget:
                 fix="set demonstrations.max_episodes, or use a machine with more memory",
             )
         self._promised[f"{behaviour}, demonstrations"] = needed
-
-
-def format_bytes(n: int) -> str:
-    """Return ``28.3 GB`` or ``512 MB``, powers of 1024 as everywhere in this project's output."""
-    return f"{n / 2**30:,.1f} GB" if n >= 2**30 else f"{n / 2**20:,.0f} MB"
 
 
 def _rounded_down(n: int) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from algorithm.core.data import Array, Bool, Float, Int, Scalar, SequenceBatch, sent
 from algorithm.core.errors import UsageError
-from algorithm.replay.budget import format_bytes
+from algorithm.core.wording import format_bytes
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, Storage
 
 

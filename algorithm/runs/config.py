@@ -43,8 +43,8 @@ class WandbConfig(Block):
     )
     mode: Literal["online", "offline"] = option(
         "online",
-        "offline: nothing is sent. Each start of the run writes a folder of its own below `wandb/` of the "
-        "run's folder, and `wandb sync` uploads them.",
+        "offline: nothing is sent. Each start of the run writes all rows so far into a folder of its own "
+        "below `wandb/` of the run's folder, and `wandb sync` uploads it.",
     )
     tags: Annotated[tuple[str, ...], Strict(False)] = option((), "Tags of the run on W&B.")
     group: str | None = option(

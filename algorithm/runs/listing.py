@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks, read_sections
+from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
+from algorithm.config.sections import read_sections
 from algorithm.core.errors import StorageError
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, listed
 from algorithm.core.reading import read_bytes

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import shlex
 import socket
 import types
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
 import psutil
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
 from algorithm.core.errors import StorageError, UsageError
@@ -28,7 +28,9 @@ from algorithm.core.system.files import remove_held
 from algorithm.runs.files import write_bytes
 
 _SAME_START_S = 2.0
-"""Tolerance in seconds of a process's start: the system counts whole seconds, and clocks are corrected."""
+"""Tolerance in seconds of a process's start: the system counts whole seconds."""
+
+_LAST_DAY = 2.0**33  # seconds since 1970, which every system can show
 
 _WAIT_S = 0.3
 """Seconds for forks of a killed process to close their copies of the kernel lock."""
@@ -39,37 +41,39 @@ _NO_KERNEL_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errn
 _LONGEST = 4 * 2**20  # bytes of run.lock; a command may be as long as the system allows
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(BaseModel):
     """The process that ``run.lock`` names; ``started`` in seconds since 1970."""
 
-    pid: int
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    pid: Annotated[int, Field(gt=0, lt=2**31)]
     host: str
-    started: float
+    started: Annotated[float, Field(ge=0, lt=_LAST_DAY)]
     command: str
 
     @classmethod
     def me(cls) -> Holder:
         """Describe the calling process."""
         process = psutil.Process()
-        return cls(process.pid, socket.gethostname(), process.create_time(), shlex.join(process.cmdline()))
+        return cls(
+            pid=process.pid,
+            host=socket.gethostname(),
+            started=process.create_time(),
+            command=shlex.join(process.cmdline()),
+        )
 
     @classmethod
     def read(cls, text: str | bytes) -> Holder | None:
         """Parse :attr:`text`; None for anything else."""
         try:
-            value = parse_json(text)
-            holder = cls(value["pid"], value["host"], float(value["started"]), value["command"])
-            holder.since  # noqa: B018 - raises for a time outside of the calendar
-        except (ValueError, TypeError, LookupError, ArithmeticError, OSError):
+            return cls.model_validate(parse_json(text))
+        except ValueError:
             return None
-        kinds = type(holder.pid) is int, isinstance(holder.host, str), isinstance(holder.command, str)
-        return holder if all(kinds) and 0 < holder.pid < 2**31 else None
 
     @property
     def text(self) -> str:
         """The content of ``run.lock``."""
-        return json.dumps(asdict(self)) + "\n"
+        return json.dumps(self.model_dump()) + "\n"
 
     @property
     def is_elsewhere(self) -> bool:
@@ -80,8 +84,7 @@ class Holder:
     def lives(self) -> bool:
         """True if that process still runs, or if that cannot be decided.
 
-        Its number may have been given to another process, which has another start time and another command.
-        Both are compared because correcting the clock moves the start time of every process.
+        Its number may have been given to another process since, which has another start time.
         """
         if self.is_elsewhere:
             return True
@@ -89,9 +92,7 @@ class Holder:
             process = psutil.Process(self.pid)
             if process.status() == psutil.STATUS_ZOMBIE:  # ended, but not yet reaped by its parent
                 return False
-            if abs(process.create_time() - self.started) <= _SAME_START_S:
-                return True
-            return self.pid != os.getpid() and shlex.join(process.cmdline()) == self.command
+            return bool(abs(process.create_time() - self.started) <= _SAME_START_S)
         except psutil.NoSuchProcess:
             return False
         except psutil.AccessDenied:
@@ -122,8 +123,10 @@ class RunLock:
     """
 
     def __init__(self, path: Path, *, notice: Callable[[str], None]) -> None:
-        self._path, self._notice = path, notice
-        self._text, self._folder = "", -1
+        self._path = path
+        self._notice = notice
+        self._text = ""
+        self._folder = -1
         self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> RunLock:
@@ -133,7 +136,10 @@ class RunLock:
             self._lock = _acquire(self._path)
             stale = self._take(self._lock)
         except Timeout:
-            raise _refusal(self._path, _holder(self._path)) from None
+            holder = None
+            with contextlib.suppress(OSError, ValueError):
+                holder = Holder.read(_read(self._path) or "")
+            raise _refusal(self._path, holder) from None
         except OSError as error:
             raise StorageError.of(error, what="the run cannot be locked", where=self._path) from error
         except ValueError as error:
@@ -193,14 +199,12 @@ class RunLock:
     def _take(self, lock: BaseFileLock) -> str | None:
         """Write ``run.lock`` while ``lock`` is held; returns the stale text that it replaces.
 
-        A process named there that still runs is refused even so: it may be of a machine whose kernel locks
-        do not reach this one, or of a version of this program without them.
+        A process of another machine is refused even so: kernel locks may not reach from there to here.
         """
         try:
             found = _read(self._path)
-            holder = None if found is None else Holder.read(found)
-            mine = found == self._text  # of a run of this process that could not remove it, and has ended
-            if holder is not None and not mine and holder.lives:
+            holder = Holder.read(found or "")
+            if holder is not None and holder.is_elsewhere:
                 raise _refusal(self._path, holder)
             write_bytes(self._path, self._text.encode())
         except BaseException:
@@ -236,13 +240,6 @@ def _read(path: Path) -> str | None:
     with contextlib.suppress(FileNotFoundError):
         return read_bytes(path, _LONGEST).decode("utf-8", "replace")
     return None
-
-
-def _holder(path: Path) -> Holder | None:
-    try:
-        return Holder.read(_read(path) or "")
-    except (OSError, ValueError):
-        return None
 
 
 def _refusal(path: Path, holder: Holder | None) -> UsageError:

@@ -15,7 +15,6 @@ from typing import Literal
 from urllib.parse import quote
 
 from algorithm.core.errors import UsageError, visible
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
 
 MODELS = Path("models")
 """Folder of all runs, below the current directory, unless ``--directory`` names another."""
@@ -41,6 +40,8 @@ def behaviour_level(behaviour: str) -> str:
     Other names are percent-encoded, since an environment may choose any characters. So is the first letter of
     a name that Windows reserves, and a space or dot at the end, which it drops.
     """
+    from algorithm.core.spec import DEFAULT_BEHAVIOUR  # it loads numpy, which no command line needs
+
     if behaviour == DEFAULT_BEHAVIOUR:
         return ""
     level = quote(behaviour, safe=" =+,@")
@@ -63,14 +64,8 @@ def expand_name(template: str, parent: Path) -> str:
     {time} is YYYYmmddHHMMSS, local time, with -2, -3, … behind it when that second is taken.
     Raises UsageError for another placeholder, or when the result is no folder name.
     """
-    names = candidates(template)
-    name = next(names)
-    while is_taken(parent / name):
-        following = next(names, None)
-        if following is None:
-            break
-        name = following
-    return name
+    first = next(candidates(template))
+    return next((name for name in candidates(template) if not is_taken(parent / name)), first)
 
 
 def is_taken(path: Path) -> bool:

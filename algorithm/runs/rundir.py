@@ -41,6 +41,17 @@ class _Start:
     copied: list[Path] = field(default_factory=list)
 
 
+class _Below:
+    """A file or folder of a run, by its name below the run's folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: RunDir, owner: type[RunDir] | None = None) -> Path:
+        """Return its path."""
+        return run.path / self._name
+
+
 @dataclass(frozen=True)
 class RunDir:
     """Paths of one run, absolute. Build it with ``create``, ``open`` or ``newest``.
@@ -56,6 +67,63 @@ class RunDir:
     path: Path
     argument: str
     _start: _Start = field(default_factory=_Start, compare=False, repr=False)
+
+    config = _Below("config.yaml")
+    """The effective configuration."""
+
+    overrides = _Below("overrides.txt")
+    """Overrides of the command line."""
+
+    manifest = _Below("manifest.json")
+    """Versions, commit, arguments, seeds and host, with which the run can be repeated."""
+
+    checkpoints = _Below("checkpoints")
+    """Folder of ``step_…`` folders."""
+
+    lock = _Below("run.lock")
+    """JSON that names the process that trains here now."""
+
+    replay = _Below("replay")
+    """Folder of the replays' segments, which checkpoints share."""
+
+    faults = _Below("faults")
+    """Folder of dumps with which a failure can be repeated; absent without one."""
+
+    videos = _Below("videos")
+    """Folder of filmed episodes."""
+
+    metrics_csv = _Below("metrics.csv")
+    """All metrics as a table, one row a summary; written with every checkpoint and at the end."""
+
+    metrics_jsonl = _Below("metrics.jsonl")
+    """The same, one JSON object a line, written at once."""
+
+    log = _Below("log")
+    """Folder of TensorBoard's event files."""
+
+    wandb = _Below("wandb")
+    """Folder of W&B's own files; absent without W&B."""
+
+    train_log = _Below("train.log")
+    """Everything printed on the console, and more with ``--logger_in_file``."""
+
+    workers = _Below("workers")
+    """Folder of the output of environments' worker processes; absent without such processes."""
+
+    players = _Below("players")
+    """Folder of the output and logs of Unity's players; absent without such players."""
+
+    result = _Below("result.json")
+    """The outcome, for programs."""
+
+    report = _Below("report.html")
+    """The page about the run."""
+
+    plots = _Below("plots")
+    """Folder of pictures."""
+
+    endpoint = _Below("endpoint.json")
+    """File with the address of the run's learner; absent in a run of one process."""
 
     @classmethod
     def create(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
@@ -106,101 +174,6 @@ class RunDir:
         if not known:
             raise _unknown(f"there is no run of {env} yet", env, "", models, argument)
         return cls.open(env, known[0], models=models, argument=argument)
-
-    @property
-    def config(self) -> Path:
-        """The effective configuration."""
-        return self.path / "config.yaml"
-
-    @property
-    def overrides(self) -> Path:
-        """Overrides of the command line."""
-        return self.path / "overrides.txt"
-
-    @property
-    def manifest(self) -> Path:
-        """Versions, commit, arguments, seeds and host, with which the run can be repeated."""
-        return self.path / "manifest.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of ``step_…`` folders."""
-        return self.path / "checkpoints"
-
-    @property
-    def lock(self) -> Path:
-        """JSON that names the process that trains here now."""
-        return self.path / "run.lock"
-
-    @property
-    def replay(self) -> Path:
-        """Folder of the replays' segments, which checkpoints share."""
-        return self.path / "replay"
-
-    @property
-    def faults(self) -> Path:
-        """Folder of dumps with which a failure can be repeated; absent without one."""
-        return self.path / "faults"
-
-    @property
-    def videos(self) -> Path:
-        """Folder of filmed episodes."""
-        return self.path / "videos"
-
-    @property
-    def metrics_csv(self) -> Path:
-        """All metrics as a table, one row a summary; written with every checkpoint and at the end."""
-        return self.path / "metrics.csv"
-
-    @property
-    def metrics_jsonl(self) -> Path:
-        """The same, one JSON object a line, written at once."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def log(self) -> Path:
-        """Folder of TensorBoard's event files."""
-        return self.path / "log"
-
-    @property
-    def wandb(self) -> Path:
-        """Folder of W&B's own files; absent without W&B."""
-        return self.path / "wandb"
-
-    @property
-    def train_log(self) -> Path:
-        """Everything printed on the console, and more with ``--logger_in_file``."""
-        return self.path / "train.log"
-
-    @property
-    def workers(self) -> Path:
-        """Folder of the output of environments' worker processes; absent without such processes."""
-        return self.path / "workers"
-
-    @property
-    def players(self) -> Path:
-        """Folder of the output and logs of Unity's players; absent without such players."""
-        return self.path / "players"
-
-    @property
-    def result(self) -> Path:
-        """The outcome, for programs."""
-        return self.path / "result.json"
-
-    @property
-    def report(self) -> Path:
-        """The page about the run."""
-        return self.path / "report.html"
-
-    @property
-    def plots(self) -> Path:
-        """Folder of pictures."""
-        return self.path / "plots"
-
-    @property
-    def endpoint(self) -> Path:
-        """File with the address of the run's learner; absent in a run of one process."""
-        return self.path / "endpoint.json"
 
     def shown(self, path: Path) -> str:
         """Format ``path`` for reading and pasting: relative to the current directory if below it."""

@@ -12,8 +12,9 @@ from typing import Literal
 
 import torch
 
+from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Agent, MakeReplay
+from algorithm.agents.roles import AgentInputs, MakeReplay
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
@@ -157,7 +158,7 @@ class Assembly:
             if isinstance(file, Path):  # a learner may have made no environment
                 extend_path(loaded.env_dir)
             use_folder(loaded.env_dir, *(word for entry in config.run.extensions for word in entry))
-            agents[name] = family(config).make_agent(
+            inputs = AgentInputs(
                 spec,
                 config,
                 nn_file=file,
@@ -169,6 +170,7 @@ class Assembly:
                 make_replay=make_replay,
                 demonstrations=demos,
             )
+            agents[name] = family(config).make_agent(inputs)
         modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
         set_matmul_precision(loaded.config.run.matmul_precision, modules, self.device)
         return agents

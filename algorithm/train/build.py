@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
-from algorithm.agents.roles import Agent
-from algorithm.config.loader import LoadedConfig, dump_config, overlaid, plain_config
+from algorithm.agents.base import Agent
+from algorithm.config.loader import dump_config, overlaid, plain_config
 from algorithm.core.console import Console
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.resume_check import spec_as_json
@@ -24,72 +22,18 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.provenance import made_with
-from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly, check_eval_spaces
-from algorithm.train.callbacks import Callback, Callbacks, Training, load_callbacks
+from algorithm.train.callbacks import Callbacks, Training, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.foreign import ForeignNetworks, begin_with_networks, load_foreign_replays, load_replays
 from algorithm.train.profile import TrainingProfile
-from algorithm.train.randomness import seed_globally
+from algorithm.train.run import RunInputs, RunParts
 from algorithm.train.runtime import LocalRuntime, Runtime
-from algorithm.train.signals import StopRequest
-from algorithm.train.state import Start, TrainState, fitting
+from algorithm.train.state import Start, TrainState, fitting, seed_globally
 from algorithm.train.trainer import Trainer
 from algorithm.train.user_code import env_file, nn_file, plugins_of
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunInputs:
-    """Everything that decides a training, as values.
-
-    run:         its folder
-    device:      of the networks
-    arguments:   the command line, for the manifest
-    flags:       dotted path → value of the changes to a resumed run that are no overrides
-    callbacks:   called behind those of the configuration
-    evaluations: of the run in all, after which it ends; None for no such end
-    networks:    folder of a checkpoint with the networks to begin with
-    task_nn:     a resumed run takes ``nn.py`` of its task, and not the copy in its folder
-    greedy:      agents act without sampling
-    render:      show the environment
-    profile:     write where the time goes
-    stop:        becomes true when the training is to end
-    """
-
-    loaded: LoadedConfig
-    run: RunDir
-    device: torch.device
-    arguments: Sequence[str] = ()
-    flags: Mapping[str, object] = field(default_factory=dict)
-    callbacks: Sequence[Callback] = ()
-    evaluations: int | None = None
-    networks: Path | None = None
-    task_nn: bool = False
-    greedy: bool = False
-    render: bool = False
-    profile: bool = False
-    stop: StopRequest = field(default_factory=StopRequest)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunParts:
-    """A training that is about to begin, and its lines for a person.
-
-    resumed: the checkpoint that it goes on from; None for a new run
-    notices: what does not go on exactly; of a new run, what it begins with
-    """
-
-    trainer: Trainer
-    training: TrainState
-    runtime: Runtime
-    saver: Checkpointer
-    faults: Faults
-    stop: StopRequest
-    render_modes: Sequence[str]
-    resumed: Start | None
-    notices: Sequence[str]
 
 
 def build(
@@ -107,50 +51,57 @@ def build(
     runtime: source of the transitions
     lock:    of the run's folder; stack: closes what is opened here
     """
-    loaded, run = inputs.loaded, inputs.run
-    callbacks = load_callbacks(loaded.config.base_config.callbacks, loaded.env_dir)
-    called = Callbacks([*callbacks, *inputs.callbacks])
-    faults = Faults(console, go_on=inputs.stop.check_start)
-    seed_globally(loaded.seed)
-    assembly = Assembly(
-        loaded=loaded,
-        device=inputs.device,
-        faults=faults,
-        stack=stack,
-        files=run.path,
-        since=start.saved.step if start else 0,
-    )
-    networks = run.path if start and not inputs.task_nn else loaded.env_dir
+    callbacks = _callbacks(inputs)
+    seed_globally(inputs.loaded.seed)
+    assembly = _assembly(inputs, start, console, stack)
+    networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
     source, evaluator = _environments(inputs, assembly, runtime, networks)
-    agents, start, notices = _agents(inputs, assembly, source, networks, start)
-    training = TrainState(source.make_collector, agents, faults, _made_with(loaded, agents, networks))
-    notices += _restored(inputs, training, start)
+    training, start, notices = _training(inputs, assembly, source, networks, start)
     render_modes = evaluator.env.render_modes if evaluator else ()
     _write_down(inputs, source.env.specs, networks, start, render_modes)
-    saver = _checkpointer(inputs, training, start, console, lock)
+    metrics = _metrics(inputs, start, console, stack)
+    saver = _checkpointer(inputs, training, start, metrics, lock)
     trainer = Trainer(
         training,
-        loaded.config,
+        inputs.loaded.config,
         evaluator=evaluator,
         saver=saver,
         console=console,
-        metrics=_metrics(inputs, start, console, stack),
+        metrics=metrics,
         stop=inputs.stop,
-        callbacks=called,
+        callbacks=callbacks,
         evaluations=inputs.evaluations,
-        profile=TrainingProfile(run.path / "profile.txt", console) if inputs.profile else None,
+        profile=TrainingProfile(inputs.run.path / "profile.txt", console) if inputs.profile else None,
     )
-    called.attach(Training(run.path, loaded.config, agents, training.counters, inputs.stop))
+    callbacks.attach(
+        Training(inputs.run.path, inputs.loaded.config, training.agents, training.counters, inputs.stop)
+    )
     return RunParts(
         trainer=trainer,
         training=training,
         runtime=source,
         saver=saver,
-        faults=faults,
         stop=inputs.stop,
         render_modes=render_modes,
         resumed=start,
         notices=notices,
+    )
+
+
+def _callbacks(inputs: RunInputs) -> Callbacks:
+    loaded = inputs.loaded
+    own = load_callbacks(loaded.config.base_config.callbacks, loaded.env_dir)
+    return Callbacks([*own, *inputs.callbacks])
+
+
+def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> Assembly:
+    return Assembly(
+        loaded=inputs.loaded,
+        device=inputs.device,
+        faults=Faults(console, go_on=inputs.stop.check_start),
+        stack=stack,
+        files=inputs.run.path,
+        since=start.saved.step if start else 0,
     )
 
 
@@ -203,24 +154,25 @@ def _agents(
             start = replace(start, saved=next(start.older))
 
 
-def _made_with(loaded: LoadedConfig, agents: Mapping[str, Agent], networks: Path) -> Mapping[str, object]:
-    """Return versions and code, without the run's own networks and the environment's own file."""
-    own_env = env_file(loaded)
+def _training(
+    inputs: RunInputs, assembly: Assembly, source: Runtime, networks: Path, start: Start | None
+) -> tuple[TrainState, Start | None, list[str]]:
+    """Return the training as it begins, its checkpoint, and a line on each thing of note."""
+    loaded, foreign, own_env = inputs.loaded, _foreign(inputs), env_file(inputs.loaded)
+    agents, start, notices = _agents(inputs, assembly, source, networks, start)
+    # The run's own networks and the environment's own file are looked at by themselves.
     apart = {f"{loaded.for_behaviour(name).run.nn}.py" for name in agents}
     apart |= {own_env.name} if own_env else set()
-    return made_with(loaded.env_dir, apart, plugins_of(loaded, agents, networks))
-
-
-def _restored(inputs: RunInputs, training: TrainState, start: Start | None) -> list[str]:
-    """Restore the checkpoint, take over networks from elsewhere; return a line on each thing of note."""
-    foreign, own_env = _foreign(inputs), env_file(inputs.loaded)
+    made = made_with(loaded.env_dir, apart, plugins_of(loaded, agents, networks))
+    training = TrainState(source.make_collector, agents, assembly.faults, made)
     saved = start.saved if start else None
-    notices = training.restore(saved) if saved else []
+    if saved:
+        notices += training.restore(saved)
     if foreign is not None:
-        notices += begin_with_networks(training.agents, foreign, saved)
+        notices += begin_with_networks(agents, foreign, saved)
     if saved and own_env is not None and inputs.run.has_other(own_env):
         notices.append(f"the environment's file {own_env.name} has been changed since")
-    return notices
+    return training, start, notices
 
 
 def _write_down(
@@ -260,10 +212,10 @@ def _write_down(
 
 
 def _checkpointer(
-    inputs: RunInputs, training: TrainState, start: Start | None, console: Console, lock: RunLock
+    inputs: RunInputs, training: TrainState, start: Start | None, metrics: MetricsLogger, lock: RunLock
 ) -> Checkpointer:
     """Return the writer of checkpoints, from which agents that diverge go back to the last one."""
-    run, kept = inputs.run, inputs.loaded.config.checkpoint_config
+    run, kept, console = inputs.run, inputs.loaded.config.checkpoint_config, training.faults.console
     manager = CheckpointManager(
         run.checkpoints,
         run.replay,
@@ -277,7 +229,7 @@ def _checkpointer(
         manager.resume(start.saved.step)
     # Networks from elsewhere are in no checkpoint of this run yet.
     since = start.saved.step if start and inputs.networks else -1
-    saver = Checkpointer(manager, training, console, lock.check, since=since)
+    saver = Checkpointer(manager, training, console, metrics=metrics.state, check=lock.check, since=since)
     for name, agent in training.agents.items():
         agent.attach(restore=partial(saver.networks, name), report=training.faults)
     return saver

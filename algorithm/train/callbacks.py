@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from algorithm.agents.roles import Agent, Episode
+from algorithm.agents.base import Agent
+from algorithm.agents.roles import Episode
 from algorithm.core.console import Evaluation
 from algorithm.core.errors import UsageError, UserError, described
 from algorithm.env.env_id import import_source, resolve_env_id, suggest_name

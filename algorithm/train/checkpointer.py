@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from algorithm.agents.base import Agent
 from algorithm.agents.divergence import diverged
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Agent
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
-from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint
-from algorithm.runs.checkpoints.manager import CheckpointManager, Replays, SaveCost
+from algorithm.core.wording import format_bytes
+from algorithm.runs.checkpoints.checkpoint import SaveCost, Snapshot, load_checkpoint
+from algorithm.runs.checkpoints.manager import CheckpointManager, Replays
 from algorithm.runs.names import behaviour_file
 from algorithm.train.state import TrainState
 
@@ -26,6 +27,7 @@ _LOGGER = logging.getLogger(__name__)
 class Checkpointer:
     """Writer of checkpoints of ``training`` through ``manager``. A full disk does not end a run at once.
 
+    metrics: returns the state of what has been logged
     check: raises StorageError where the run's folder is missing; nothing is made in its place
     since: step of the last checkpoint that holds other networks than those the training began with; -1: none
     """
@@ -35,11 +37,16 @@ class Checkpointer:
         manager: CheckpointManager,
         training: TrainState,
         console: Console,
-        check: Callable[[], None],
         *,
+        metrics: Callable[[], Mapping[str, object]],
+        check: Callable[[], None],
         since: int = -1,
     ) -> None:
-        self._manager, self._training, self._console, self._check = manager, training, console, check
+        self._manager = manager
+        self._training = training
+        self._console = console
+        self._metrics = metrics
+        self._check = check
         self._since = since
         self._failures = 0
         self._seconds, self._bytes, self._count = 0.0, 0, 0
@@ -47,18 +54,17 @@ class Checkpointer:
     @property
     def summary(self) -> str:
         """Cost of all checkpoints, for a person."""
-        return f"{self._count} written, {_size(self._bytes)} in {self._seconds:.2f} s"
+        return f"{self._count} written, {format_bytes(self._bytes)} in {self._seconds:.2f} s"
 
-    def save(self, metrics: Mapping[str, object]) -> bool:
+    def save(self) -> bool:
         """Write one if this step has none; return whether it has one now.
 
-        metrics: state of what has been logged
         Raises StorageError when it fails for the third time in a row, NumericalError if it would hold NaN.
         """
         if self._manager.has(self._training.counters.step):
             return True
         try:
-            self._write(metrics)
+            self._write()
         except StorageError as error:
             self._failures += 1
             if self._failures == FAILURES:
@@ -67,22 +73,22 @@ class Checkpointer:
             return False
         return True
 
-    def save_best(self, score: float, metrics: Mapping[str, object]) -> None:
+    def save_best(self, score: float) -> None:
         """Write a checkpoint and mark it as the best, if ``score`` is."""
-        if self._manager.is_best(score) and self.save(metrics):
+        if self._manager.is_best(score) and self.save():
             try:
                 self._manager.mark_best(score)
             except StorageError as error:
                 self._console.warn(error.line)
 
-    def save_finally(self, metrics: Mapping[str, object], *, anew: bool = False) -> None:
+    def save_finally(self, *, anew: bool = False) -> None:
         """Write the checkpoint of the end. Raises StorageError if it cannot be written.
 
         anew: also if this step has one
         """
         if anew or not self._manager.has(self._training.counters.step):
             try:
-                self._write(metrics)
+                self._write()
             except StorageError as error:
                 raise self._given_up(error) from error
 
@@ -94,9 +100,9 @@ class Checkpointer:
         files = self._training.agents[behaviour].tensors()
         return {file: saved[behaviour_file(behaviour, file)] for file in files}
 
-    def _write(self, metrics: Mapping[str, object]) -> None:
+    def _write(self) -> None:
         self._check()
-        snapshot = self._training.snapshot(metrics)
+        snapshot = self._training.snapshot(self._metrics())
         _refuse_non_finite(snapshot)
         try:
             cost = self._manager.save(snapshot)
@@ -127,12 +133,8 @@ def kept_replays(agents: Mapping[str, Agent], chosen: Replays) -> Replays:
 
 
 def _cost(cost: SaveCost) -> str:
-    replay = f", {_size(cost.replay_bytes)} of them replay" if cost.replay_bytes else ""
-    return f"{_size(cost.bytes_written)}{replay}, {cost.seconds:.2f} s"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 2**20:,.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 2**10:.0f} KiB"
+    replay = f", {format_bytes(cost.replay_bytes)} of them replay" if cost.replay_bytes else ""
+    return f"{format_bytes(cost.bytes_written)}{replay}, {cost.seconds:.2f} s"
 
 
 def _refuse_non_finite(snapshot: Snapshot) -> None:

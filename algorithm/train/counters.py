@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
 
@@ -19,13 +20,42 @@ SHOWN_RETURNS = 20
 MAX_EPISODES = 2**14
 """Maximum number of episodes of a summary; of more than twice as many the last ones are kept."""
 
-Evaluations = Mapping[str, tuple[int, Performance]]
-"""Behaviour -> step and outcome of an evaluation."""
-
 EndedBy = Literal["signal", "callback", "stop_at_return", "max_step", "max_iter", "evaluations"]
 
 Ends = Mapping[EndedBy, tuple[str, Sequence[str]]]
 """Causes of the end of a run -> words for a person, and flags with which it goes on."""
+
+
+@dataclass(frozen=True)
+class EvaluationOutcome:
+    """Performance of each behaviour in an evaluation at a step."""
+
+    step: int
+    performances: Mapping[str, Performance]
+
+    @property
+    def overall(self) -> Performance:
+        """Performance of all behaviours: an episode is the mean of theirs of its number."""
+        done = self.performances.values()
+        returns = map(fmean, zip(*(each.returns for each in done), strict=True))
+        lengths = map(fmean, zip(*(each.lengths for each in done), strict=True))
+        return Performance(tuple(returns), tuple(lengths))
+
+    @property
+    def mean(self) -> float:
+        """Mean return over episodes and behaviours."""
+        return self.overall.interval.mean
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any] | None) -> EvaluationOutcome | None:
+        """Return it from what ``asdict`` has made of it; None for nothing."""
+        if written is None:
+            return None
+        performances = {
+            name: Performance(tuple(each["returns"]), tuple(each["lengths"]))
+            for name, each in written["performances"].items()
+        }
+        return cls(written["step"], performances)
 
 
 class Counters:
@@ -36,8 +66,8 @@ class Counters:
         self.finished: dict[str, int] = dict.fromkeys(behaviours, 0)  # episodes
         self.since_summary: dict[str, list[Episode]] = {name: [] for name in self.finished}
         self.returns: deque[float] = deque(maxlen=SHOWN_RETURNS)
-        self.last_eval: Evaluations = {}
-        self.best_eval: Evaluations = {}
+        self.last_eval: EvaluationOutcome | None = None
+        self.best_eval: EvaluationOutcome | None = None
         self.owes_evaluation = False  # one was due at this step, and a signal came before its end
 
     def add(self, episodes: Iterable[Episode]) -> None:
@@ -59,22 +89,22 @@ class Counters:
         """Record an evaluation at this step; return whether it is the best so far, over all behaviours."""
         self.evaluations += 1
         self.owes_evaluation = False
-        self.last_eval = {name: (self.step, performance) for name, performance in found.items()}
-        is_best = not self.best_eval or mean_return(self.last_eval) > mean_return(self.best_eval)
+        self.last_eval = EvaluationOutcome(self.step, found)
+        is_best = self.best_eval is None or self.last_eval.mean > self.best_eval.mean
         if is_best:
             self.best_eval = self.last_eval
         return is_best
 
     @property
     def is_evaluated(self) -> bool:
-        """True if every behaviour was evaluated at this very step."""
-        return bool(self.last_eval) and all(step == self.step for step, _ in self.last_eval.values())
+        """True if there was an evaluation at this very step."""
+        return self.last_eval is not None and self.last_eval.step == self.step
 
     def reach(self, limit: float | None) -> bool:
         """Return whether every behaviour's mean return at this very step comes to ``limit``."""
-        if limit is None or not self.is_evaluated:
+        if limit is None or self.last_eval is None or not self.is_evaluated:
             return False
-        return all(done.interval.mean >= limit for _, done in self.last_eval.values())
+        return all(done.interval.mean >= limit for done in self.last_eval.performances.values())
 
     def ends(self, base: BaseConfig, evaluations: int | None) -> Ends:
         """Return the limits that the training has come to.
@@ -111,8 +141,8 @@ class Counters:
                     for name, episodes in self.since_summary.items()
                 },
                 "returns": list(self.returns),
-                "last_eval": _written(self.last_eval),
-                "best_eval": _written(self.best_eval),
+                "last_eval": self.last_eval and asdict(self.last_eval),
+                "best_eval": self.best_eval and asdict(self.best_eval),
                 "owes_evaluation": self.owes_evaluation,
             }
         )
@@ -127,32 +157,6 @@ class Counters:
             self.since_summary[name] = [Episode(name, *each) for each in episodes]
         self.returns.clear()
         self.returns.extend(meta["returns"])
-        self.last_eval, self.best_eval = _read(meta["last_eval"]), _read(meta["best_eval"])
+        self.last_eval = EvaluationOutcome.of(meta["last_eval"])
+        self.best_eval = EvaluationOutcome.of(meta["best_eval"])
         self.owes_evaluation = meta["owes_evaluation"]
-
-
-def overall(evaluations: Evaluations) -> tuple[int, Performance]:
-    """Return step and outcome over all behaviours; an episode is the mean of theirs of its number."""
-    steps, done = zip(*evaluations.values(), strict=True)
-    returns = map(fmean, zip(*(each.returns for each in done), strict=True))
-    lengths = map(fmean, zip(*(each.lengths for each in done), strict=True))
-    return steps[0], Performance(tuple(returns), tuple(lengths))
-
-
-def mean_return(evaluations: Evaluations) -> float:
-    """Return the mean over episodes and behaviours."""
-    return overall(evaluations)[1].interval.mean
-
-
-def _written(evaluations: Evaluations) -> dict[str, object]:
-    return {
-        name: {"step": step, "returns": list(done.returns), "lengths": list(done.lengths)}
-        for name, (step, done) in evaluations.items()
-    }
-
-
-def _read(written: Mapping[str, Any]) -> Evaluations:
-    return {
-        name: (each["step"], Performance(tuple(each["returns"]), tuple(each["lengths"])))
-        for name, each in written.items()
-    }

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from algorithm.agents.roles import Agent
+from algorithm.agents.base import Agent
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, load_checkpoint, load_replay

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
+from algorithm.agents.base import Family
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import WINDOW, History, Summary
-from algorithm.agents.roles import Family
+
+_EXTREMES = ("largest_return", "largest_reward", "longest_episode")
 
 
 class HealthMonitor:
@@ -21,7 +24,8 @@ class HealthMonitor:
     """
 
     def __init__(self, family: Family, config: BehaviourConfig) -> None:
-        self._rules, self._watched = family.health_rules(config), family.watched
+        self._rules = family.health_rules(config)
+        self._watched = family.watched
         self._history = History(config.run.start_step, config.base_config.reward_scale)
         self._reported: set[str] = set()
 
@@ -44,24 +48,24 @@ class HealthMonitor:
         """Return all summaries and reported rules, as strict JSON."""
         history = self._history
         return {
-            "told": sorted(self._reported),
-            "rows": [{"step": row.step, "values": dict(row.values)} for row in history.rows],
-            "largest_return": history.largest_return,
-            "largest_reward": history.largest_reward,
-            "longest_episode": history.longest_episode,
+            "reported": sorted(self._reported),
+            "rows": [asdict(row) for row in history.rows],
+            "extremes": {name: getattr(history, name) for name in _EXTREMES},
             "random_returns": list(history.random_returns),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state``. Raises ValueError for one that this class did not return."""
         try:
-            history = History(self._history.random_until, self._history.reward_scale)
-            history.rows = deque((Summary(row["step"], dict(row["values"])) for row in state["rows"]), WINDOW)
-            history.largest_return = float(state["largest_return"])
-            history.largest_reward = float(state["largest_reward"])
-            history.longest_episode = float(state["longest_episode"])
-            history.random_returns = [float(value) for value in state["random_returns"]]
-            reported = {str(name) for name in state["told"]}
+            history = replace(
+                self._history,
+                rows=deque((Summary(**row) for row in state["rows"]), WINDOW),
+                random_returns=list(state["random_returns"]),
+            )
+            for name in _EXTREMES:
+                setattr(history, name, float(state["extremes"][name]))
+            reported = set(map(str, state["reported"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"the watchdog's state is not one of this version: {error!r}") from error
-        self._history, self._reported = history, reported
+        self._history = history
+        self._reported = reported

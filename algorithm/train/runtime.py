@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from algorithm.agents.roles import Agent, Collector, MakeReplay
+from algorithm.agents.base import Agent
+from algorithm.agents.roles import Collector, MakeReplay
 from algorithm.config.schema import BaseConfig
 from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Agent, Collector
+from algorithm.agents.roles import Collector
 from algorithm.config.resume_rules import Change, table
 from algorithm.core.data import Array, State
 from algorithm.core.errors import StorageError
+from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
@@ -26,7 +31,6 @@ from algorithm.runs.names import behaviour_file, behaviour_level
 from algorithm.runs.provenance import what_differs
 from algorithm.train.counters import Counters
 from algorithm.train.health import HealthMonitor
-from algorithm.train.randomness import GlobalRandom
 
 
 @dataclass(frozen=True)
@@ -167,3 +171,60 @@ def fitting(folder: Path) -> Iterator[None]:
 
 def _part(behaviour: str) -> str:
     return behaviour_level(behaviour) or DEFAULT_BEHAVIOUR
+
+
+def seed_globally(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch from the run's seed."""
+    random.seed(stream_seed(seed, "global", "python"))
+    np.random.seed(stream_seed(seed, "global", "numpy") >> 32)  # it takes 32 bits
+    torch.manual_seed(stream_seed(seed, "global", "torch"))  # of every device
+
+
+class GlobalRandom:
+    """State of the global generators of Python, NumPy and torch, which a task's own code may draw from.
+
+    The project itself draws from streams of its own (``seeding.py``). On a machine with another number of
+    GPUs only the CPU's is restored.
+    """
+
+    def state(self) -> State:
+        """Return the state of each."""
+        version, words, gauss = random.getstate()
+        legacy = np.random.get_state(legacy=False)
+        twister = legacy["state"]
+        arrays = {
+            "python": np.array(words, np.int64),
+            "numpy": twister["key"].astype(np.int64),
+            "torch": torch.get_rng_state().numpy(),
+        }
+        for index, cuda in enumerate(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []):
+            arrays[f"cuda:{index}"] = cuda.numpy()
+        return State(
+            arrays,
+            {
+                "python": {"version": version, "gauss": gauss},
+                "numpy": {
+                    "pos": int(twister["pos"]),
+                    "has_gauss": int(legacy["has_gauss"]),
+                    "gauss": float(legacy["gauss"]),
+                },
+            },
+        )
+
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned."""
+        arrays, python, numpy = state.arrays, state.meta["python"], state.meta["numpy"]
+        random.setstate((python["version"], tuple(arrays["python"].tolist()), python["gauss"]))
+        np.random.set_state(
+            {
+                "bit_generator": "MT19937",
+                "state": {"key": arrays["numpy"].astype(np.uint32), "pos": numpy["pos"]},
+                "has_gauss": numpy["has_gauss"],
+                "gauss": numpy["gauss"],
+            }
+        )
+        torch.set_rng_state(torch.from_numpy(arrays["torch"].astype(np.uint8)))
+        cuda = sorted(name for name in arrays if name.startswith("cuda:"))
+        if cuda and len(cuda) == torch.cuda.device_count():
+            for name in cuda:
+                torch.cuda.set_rng_state(torch.from_numpy(arrays[name].astype(np.uint8)), name)

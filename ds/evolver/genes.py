@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from algorithm.config import Config, ConfigError, LoadedConfig, Problem
 from algorithm.config.random_params import Distribution
-from algorithm.config.resume_rules import ResumeRefusal, effect_of
+from algorithm.config.resume_rules import effect_of
 from algorithm.config.schema import BEHAVIOUR_KEYS, field_at, fields
-from algorithm.config.tree import MappingNode, from_value, from_value_at, merge
+from algorithm.config.tree import from_value, from_value_at, merge
 from algorithm.config.validation import build
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import facts_of
@@ -51,7 +51,6 @@ class Genes:
         problems: list[Problem] = []
         for behaviour in ("", *self._loaded.behaviours):
             tree = from_value(self._config(behaviour).model_dump(exclude_unset=True), "")
-            assert isinstance(tree, MappingNode), "a configuration is a mapping"
             for path, value in values.items():
                 place = _place(path)
                 shared = not place.behaviour and place.block not in BEHAVIOUR_KEYS
@@ -89,8 +88,8 @@ class Genes:
             effect = effect_of(field, _with(config, block, key, before), _with(config, block, key, after))
             if effect is None:
                 return "a member's folder has the name that the population gives it"
-            if isinstance(effect, ResumeRefusal):
-                return f"each generation resumes its members: {effect.why}"
+            if effect.refused:
+                return f"each generation resumes its members: {effect.note}"
         return None
 
 

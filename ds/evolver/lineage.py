@@ -9,8 +9,7 @@ from typing import Any
 
 from algorithm.app.report.lineage import GIVEN_UP, MemberOutcome, by_generation, gene_text, read_lineage
 from algorithm.core.errors import StorageError
-from algorithm.runs.logs.events import EventRow, EventSink
-from algorithm.runs.logs.sinks import Patient
+from algorithm.runs.logs.events import event_file, event_of
 from algorithm.runs.rundir import RunDir
 from ds.evolver.generations import PopulationDir
 from ds.evolver.members import MemberRun, newest_step
@@ -84,7 +83,7 @@ class LineageLog:
     def __init__(self, folder: PopulationDir, label: str, argument: str, say: Callable[[str], None]) -> None:
         self._folder, self._say = folder, say
         self._run = RunDir(label, folder.path.name, folder.path, argument)
-        self._sink: Patient[EventRow] = Patient(EventSink(self._run.log, purge=0))
+        self._events = event_file(self._run.log, purge=0)
         self._written = 0
 
     def update(self) -> None:
@@ -96,10 +95,10 @@ class LineageLog:
             return
         for outcomes in generations[self._written :]:
             step = statistics.median(one.step for one in outcomes)
-            self._sink.write(max(int(step), 0), summarise(outcomes))
+            self._events.write(event_of(max(int(step), 0), summarise(outcomes)))
         self._written = len(generations)
-        if self._sink.error is not None:
-            self._say(f"warning: {self._sink.error.line} · its rows wait for the next generation")
+        if self._events.error is not None:
+            self._say(f"warning: {self._events.error.line} · its rows wait for the next generation")
 
     def write_page(self) -> None:
         """Write ``report.html``."""

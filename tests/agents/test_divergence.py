@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from algorithm.agents import divergence as divergence
 from algorithm.agents.config import NnConfig
 from algorithm.agents.divergence import EXTREME_PATIENCE, PATIENCE, RECOVERY, ROLL_BACKS, DivergenceMonitor
-from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config import load_config_file
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
@@ -25,7 +25,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
-from tests.batches import random_batch, weights
+from tests.batches import random_batch, sac_agent, weights
 from tests.run.sessions import run
 
 pytestmark = pytest.mark.fault("F11")
@@ -178,7 +178,7 @@ SEEDS = lambda copy, episode: 1000 * copy + episode  # noqa: E731 - of a copy an
 
 def agent_and_rollout(
     env_args: dict, *, n: int = 3, td_error_max: float = 1.0, **options: object
-) -> tuple[SacAgent, LocalCollector]:
+) -> tuple[OffPolicyAgent, LocalCollector]:
     env = make_vec_env("GYM", "tests.toys_numbers:Numbers-v0", env_args=env_args, n=n, seed_of=SEEDS)
     config = Config(
         base_config=BaseConfig(max_step=200),
@@ -186,7 +186,7 @@ def agent_and_rollout(
         sac_config=SacConfig(**{"start_step": 20, "batch_size": 16, "use_normalization": False, **options}),
         nn_config=NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8}),
     )
-    agent = SacAgent(
+    agent = sac_agent(
         env.specs[DEFAULT_BEHAVIOUR],
         config,
         nn_file=None,
@@ -198,15 +198,15 @@ def agent_and_rollout(
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
 
 
-def train(agent: SacAgent, rollout: LocalCollector, steps: int) -> None:
+def train(agent: OffPolicyAgent, rollout: LocalCollector, steps: int) -> None:
     while rollout.steps < steps:
         rollout.step()
         agent.learn(rollout.steps)
 
 
-def all_finite(agent: SacAgent) -> bool:
+def all_finite(agent: OffPolicyAgent) -> bool:
     priorities = agent.replay._sampler.tree.leaves if hasattr(agent.replay._sampler, "tree") else np.zeros(1)
-    tensors = [*weights(agent.sac).values(), *agent.sac.tensors()["optim"].values()]
+    tensors = [*weights(agent.learner).values(), *agent.learner.tensors()["optim"].values()]
     return bool(np.isfinite(priorities).all()) and all(torch.isfinite(t).all() for t in tensors)
 
 
@@ -224,19 +224,19 @@ def test_training_survives_an_extreme_number(place, number, options):
     told = Told()
     agent._guard.attach(restore=lambda: None, report=told)
     train(agent, rollout, 36)
-    assert agent._guard.skipped == 0 < agent.sac.updates
+    assert agent._guard.skipped == 0 < agent.learner.updates
     train(agent, rollout, 75)
-    before, skipped = weights(agent.sac), agent._guard.skipped
+    before, skipped = weights(agent.learner), agent._guard.skipped
     train(agent, rollout, 84)
     stored = agent.replay.windows(agent.replay.spread(500))
     extreme = stored.reward if place == "reward" else stored.obs["obs"]
     assert extreme.abs().max() > 1e29, "it stands in the replay"
     assert all(torch.isfinite(value).all() for value in (stored.behaviour_logp, stored.z, stored.carry))
     if place == "reward" or not agent.config.sac_config.use_normalization:  # which clips it
-        assert 0 < skipped <= agent._guard.skipped < agent.sac.updates
+        assert 0 < skipped <= agent._guard.skipped < agent.learner.updates
         assert f"|{'reward' if place == 'reward' else 'observation'}| up to" in told.lines[0]
     assert all_finite(agent)
-    after = weights(agent.sac)
+    after = weights(agent.learner)
     assert any(not torch.equal(after[name], value) for name, value in before.items())
     values = agent.metrics(84)
     assert values["optim/skipped"] == agent._guard.skipped
@@ -254,12 +254,12 @@ def test_td_errors_that_are_not_finite_leave_the_priorities_as_they_were():
     agent._update(61, 2, _NoWatch())
     assert np.array_equal(agent.replay._sampler.tree.leaves, before)
     assert agent._guard.skipped == 2 and agent._recent.metrics(0) == recent
-    agent.replay.sample, update = sample, agent.sac.update
-    agent.sac.update = lambda batch: replace(update(batch), priority=torch.full((16,), torch.nan))
+    agent.replay.sample, update = sample, agent.learner.update
+    agent.learner.update = lambda batch: replace(update(batch), priority=torch.full((16,), torch.nan))
     agent._update(62, 1, _NoWatch())  # although every optimiser took its step
     assert np.array_equal(agent.replay._sampler.tree.leaves, before)
     assert agent._guard.skipped == 3 and agent._recent.metrics(0) == recent
-    agent.sac.update = update
+    agent.learner.update = update
     agent._update(63, 1, _NoWatch())
     assert not np.array_equal(agent.replay._sampler.tree.leaves, before)
 
@@ -294,35 +294,35 @@ def test_new_transitions_without_a_finite_td_error_keep_the_largest_priority():
 def test_extreme_rewards_everywhere_roll_back_to_the_checkpoint_and_then_end_the_run():
     agent, rollout = agent_and_rollout({"events": [], "always": "1e30"})
     told = Told()
-    saved = copy.deepcopy(agent.sac.tensors())
+    saved = copy.deepcopy(agent.learner.tensors())
     with torch.no_grad():
-        for parameter in agent.sac.model.q.parameters():
+        for parameter in agent.learner.model.q.parameters():
             parameter.add_(1.0)
     seen: list[bool] = []
 
     def restore() -> dict:
-        seen.append(torch.equal(agent.sac.critics.step.flat.data, flat_of_saved))
+        seen.append(torch.equal(agent.learner.critics.step.flat.data, flat_of_saved))
         return saved
 
-    flat_of_saved = agent.sac.critics.step.flat.data.clone() - 1.0
+    flat_of_saved = agent.learner.critics.step.flat.data.clone() - 1.0
     agent._guard.attach(restore=restore, report=told)
     with pytest.raises(NumericalError) as caught:
         train(agent, rollout, 2000)
     assert caught.value.exit_code == 5 and "1e+30" in str(caught.value)
     assert told.rollbacks == ROLL_BACKS and seen[0] is False
     assert agent._guard.skipped == EXTREME_PATIENCE * (ROLL_BACKS + 1)
-    for name, value in weights(agent.sac).items():
+    for name, value in weights(agent.learner).items():
         if ".q." in name:
             assert torch.equal(value, saved["model"][name]), "critics never moved since"
     assert all_finite(agent)
-    assert agent.sac.updates == EXTREME_PATIENCE * (ROLL_BACKS + 1)
+    assert agent.learner.updates == EXTREME_PATIENCE * (ROLL_BACKS + 1)
 
 
 def test_extreme_rewards_everywhere_end_the_run_at_once_without_a_checkpoint():
     agent, rollout = agent_and_rollout({"events": [], "always": "1e30"})
     with pytest.raises(NumericalError) as caught:
         train(agent, rollout, 2000)
-    assert agent.sac.updates == EXTREME_PATIENCE
+    assert agent.learner.updates == EXTREME_PATIENCE
     assert "no checkpoint" in caught.value.why and "diverged" in caught.value.what
 
 

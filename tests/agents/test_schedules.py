@@ -23,6 +23,11 @@ def test_the_ratio_is_exact_whatever_the_number_of_environments(ratio, n_envs, s
         assert pace.achieved(step, done) == pytest.approx(ratio, abs=1.0 / (step - start_step))
 
 
+def test_rounding_loses_no_update():
+    assert 0.29 * 100 < 29.0
+    assert RatioUpdates(0.29, 0).due(100) == 29
+
+
 def test_what_could_not_be_done_remains_owed():
     pace = RatioUpdates(1.0, 0)
     assert pace.due(3) == 3

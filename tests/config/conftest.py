@@ -30,8 +30,22 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]
     return write
 
 
+@pytest.fixture
+def loaded(task):
+    """``loaded("a.b=1", …)``: the task with these overrides."""
+    task(PENDULUM)
+    return lambda *overrides, seed=1, **given: load_config(
+        "gym/task", overrides=overrides, seed=seed, **given
+    )
+
+
 def refusal(*args: object, **kwargs: object) -> ConfigError:
     """The error that loading ends with."""
     with pytest.raises(ConfigError) as caught:
         load_config(*args, **kwargs)  # type: ignore[arg-type]
     return caught.value
+
+
+def places(error: ConfigError) -> list[tuple[str, str]]:
+    """What each problem is about, and where."""
+    return [(problem.what, problem.where) for problem in error.problems]

@@ -1,29 +1,34 @@
-"""The command line: flags that are given and flags that are not, helpful refusals."""
+"""The command lines: flags that are given and flags that are not, and the keys that they stand for."""
 
 import json
+import re
 
 import pytest
 
-from algorithm.app.cli import train as cli
-from algorithm.app.cli.train import TrainOptions, config_flags, notices, parse_args
+from algorithm.app.cli import parsing
+from algorithm.app.cli.ds import ClusterOptions, distributed_parser, parse_distributed
+from algorithm.app.cli.flags import EVERY_ROLE
+from algorithm.app.cli.parsing import parse_args
+from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.config import elsewhere, load_config
 from algorithm.config.schema import BaseConfig, Config, fields
 from algorithm.env.config import UnityArgs
 from tests.config.conftest import PENDULUM
 
 
-def refused(argv, capsys, code=2):
-    with pytest.raises(SystemExit) as left:
-        parse_args(argv)
-    assert left.value.code == code
+def left(parse, words, capsys, code=2):
+    """What is printed by a command line that ends the program."""
+    with pytest.raises(SystemExit) as ended:
+        parse(words)
+    assert ended.value.code == code
     out = capsys.readouterr()
     return out.err if code else out.out
 
 
-def test_nothing_given_overrides_nothing():
-    options = parse_args(["gym/task"])
-    assert options == TrainOptions(env="gym/task")
-    assert config_flags(options) == {}
+def test_what_is_not_given_overrides_nothing():
+    assert parse_args(["x"]) == TrainOptions(env="x")
+    assert config_flags(parse_args(["x"])) == {} == parse_distributed(["x", "l"]).flags
+    assert parse_distributed(["x", "learner"]).cluster is None
 
 
 def test_everything_given():
@@ -32,7 +37,8 @@ def test_everything_given():
         "--disable_sample --use_env_nn --device cuda:1 --ckpt 1e4 --nn net --repeat 2 -o a=1 --override b=2 "
         "--seed 5 --quiet --debug"
     )
-    assert parse_args(argv.split()) == TrainOptions(
+    options = parse_args(argv.split())
+    assert options == TrainOptions(
         env="gym/task",
         config="fast",
         overrides=("a=1", "b=2"),
@@ -53,6 +59,9 @@ def test_everything_given():
         quiet=True,
         debug=True,
     )
+    assert options.plays and not options.shares
+    assert parse_args(["x", "--watch"]) == parse_args(["x", "--run", "--render", "--disable_sample"])
+    assert parse_args(["x", "--report", "a", "b"]).report == ("a", "b")
 
 
 def test_flags_reach_the_configuration(task):
@@ -62,100 +71,52 @@ def test_flags_reach_the_configuration(task):
     )
     config = load_config(options.env, flags=config_flags(options)).config
     base = config.base_config
-    assert (base.n_envs, base.max_iter, base.name, config.sac_config.nn) == (
-        3,
-        -1,
-        "test_{time}",
-        "net",
-    )
-    assert base.env_args == {"a": 1, "b": 3}
+    found = base.n_envs, base.max_iter, base.name, base.env_args, config.sac_config.nn
+    assert found == (3, -1, "test_{time}", {"a": 1, "b": 3}, "net")
+    words = ["x", "l", "--learner_host=10.0.0.1", "--learner_port=0", "--insecure", "-p=5006", "--editor"]
+    assert parse_distributed(words).flags == {
+        "net_config.learner_host": "10.0.0.1",
+        "net_config.learner_port": 0,
+        "net_config.insecure": True,
+        "base_config.unity_args.port": 5006,
+        "base_config.unity_args.fixed_port": True,
+        "base_config.unity_args.editor": True,
+    }
 
 
-@pytest.mark.parametrize(
-    "text, value",
-    [
-        ("g=9.8", {"g": 9.8}),
-        ("a=1,b=[1,2],c=x y", {"a": 1, "b": [1, 2], "c": "x y"}),
-        ("a=3e-4, b=true, c=null", {"a": 3e-4, "b": True, "c": None}),
-        ("{a: 1, b: {c: d}}", {"a": 1, "b": {"c": "d"}}),
-        ("a: 1, b: x=y", {"a": 1, "b": "x=y"}),
-        ("url=http://x?a=b", {"url": "http://x?a=b"}),
-    ],
-)
-def test_env_args_are_pairs_or_a_yaml_mapping(text, value):
-    assert parse_args(["x", "--env_args", text]).env_args == value
+VALUES = {
+    "--env_args": {
+        "g=9.8": {"g": 9.8},
+        "a=1,b=[1,2],c=x y": {"a": 1, "b": [1, 2], "c": "x y"},
+        "a=3e-4, b=true, c=null": {"a": 3e-4, "b": True, "c": None},
+        "{a: 1, b: {c: d}}": {"a": 1, "b": {"c": "d"}},
+        "a: 1, b: x=y": {"a": 1, "b": "x=y"},
+        "url=http://x?a=b": {"url": "http://x?a=b"},
+    },
+    "--device": {"cpu": "cpu", "gpu": "cuda", "GPU:1": "cuda:1", "cuda": "cuda", "auto": "auto"},
+    "--ckpt": {"best": "best", "latest": "latest", "0": 0, "2e3": 2000},
+    "--max_step": {"-1": -1, "1e6": 1_000_000},
+}
 
 
-@pytest.mark.parametrize(
-    "text, device", [("cpu", "cpu"), ("gpu", "cuda"), ("GPU:1", "cuda:1"), ("cuda", "cuda"), ("auto", "auto")]
-)
-def test_devices(text, device):
-    assert parse_args(["x", "--device", text]).device == device
-
-
-@pytest.mark.parametrize("text, which", [("best", "best"), ("latest", "latest"), ("0", 0), ("2e3", 2000)])
-def test_checkpoints(text, which):
-    assert parse_args(["x", "--ckpt", text]).ckpt == which
-
-
-@pytest.mark.fault("F21")
-@pytest.mark.parametrize(
-    "argv, said",
-    [
-        ("x --max_itr 3", "did you mean --max_iter?"),
-        ("x --agents 0", "0 is not a whole number ≥ 1"),
-        ("x --agents two", "two is not a whole number"),
-        ("x --repeat 1.5", "1.5 is not a whole number"),
-        ("x --seed -1", "-1 is not a whole number ≥ 0"),
-        ("x --ckpt inf", "inf is not a whole number ≥ 0, and neither latest nor best"),
-        ("x --ckpt Best", "neither latest nor best"),
-        ("x --max_iter 0", "0 is not a whole number ≥ 1"),
-        ("x --device tpu", "none of cpu, cuda"),
-        ("x --env_args [1", "cannot read"),
-        ("x --env_args [1]", "neither k=v,k=v nor a YAML mapping"),
-        ("x --env_args word", "neither k=v,k=v nor a YAML mapping"),
-        ("", "required: env"),
-        ("x y", "unrecognized arguments: y"),
-        ("x --algo ppo", "write python main.py x -o algorithm=PPO"),
-        ("--algo=crossq --env x", "write python main.py x --preset cross"),
-        ("x --algo td3", "write one of -o algorithm=SAC, -o algorithm=PPO"),
-        ("x --total_timesteps 100", "write python main.py x --max_step 100"),
-        ("--env-id x --n-steps 9 --algo ppo", "write python main.py x -o ppo_config.rollout_step=9 -o algo"),
-        ("x --lr 3e-4 --capture-video", "x -o sac_config.learning_rate=3e-4 -o eval_config.video=true"),
-        ("x --num-envs", "python main.py --help shows every flag"),
-        ("x --max-step 3", "did you mean --max_step?"),
-        ("train x --seed 1", "write python main.py x --seed 1"),
-        ("x --steps 100 --no-cuda", "write python main.py x --max_step 100 --device cpu"),
-        ("x evaluate", "write python main.py x --eval 10"),
-        ("list", "write python main.py --list"),
-        ("train", "name what to train: python main.py gym/pendulum"),
-        ("x --age 3", "unrecognized arguments"),  # no abbreviations: they would change meaning with new flags
-    ],
-)
-def test_mistakes_are_told_in_the_common_shape(argv, said, capsys):
-    text = refused(argv.split(), capsys)
-    assert said in text
-    for part in ("\n  where  ", "\n  why    ", "\n  to do  "):
-        assert part in text
-
-
-def test_nothing_at_all_is_told_what_to_name(capsys):
-    text = refused([], capsys)
-    assert "name what to train: python main.py gym/pendulum, or python main.py CartPole-v1" in text
-
-
-@pytest.mark.parametrize(
-    "typed, program",
-    [("bin/asac", "asac"), ("asac/__main__.py", "python -m asac"), ("main.py", "python main.py")],
-)
-def test_what_to_write_begins_as_what_was_typed(typed, program, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", [typed])
-    assert f"write {program} x --max_step 9" in refused(["x", "--total_timesteps", "9"], capsys)
+@pytest.mark.parametrize("flag", VALUES)
+def test_values_are_read(flag):
+    for text, value in VALUES[flag].items():
+        assert getattr(parse_args(["x", flag, text]), flag[2:]) == value
 
 
 def test_a_task_may_have_the_name_of_a_command(task):
     task(PENDULUM, name="test")
     assert parse_args(["test"]).env == "test"
+
+
+@pytest.mark.parametrize(
+    ("typed", "program"),
+    [("bin/asac", "asac"), ("asac/__main__.py", "python -m asac"), ("main.py", "python main.py")],
+)
+def test_what_to_write_begins_as_what_was_typed(typed, program, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", [typed])
+    assert f"write {program} x --max_step 9" in left(parse_args, ["x", "--total_timesteps", "9"], capsys)
 
 
 def test_what_other_libraries_say_is_said_in_names_that_exist():
@@ -164,106 +125,114 @@ def test_what_other_libraries_say_is_said_in_names_that_exist():
     for flags in elsewhere.COMMANDS.values():
         parse_args([*flags, "x"])
     for ours in {*elsewhere.FLAGS.values(), *elsewhere.ALGORITHMS.values()} - {"{}"}:
-        value = "cpu" if "--device" in ours else "3"
-        parse_args(["x", *ours.format(value).split()])
+        parse_args(["x", *ours.format("cpu" if "--device" in ours else "3").split()])
 
 
-def test_every_refusal_begins_as_an_error(capsys):
-    assert refused(["x", "--sed", "1"], capsys).startswith("error: configuration refused")
+def test_flags_without_an_effect_and_settings_to_know_of_are_told():
+    def told(options, kind, **keys):
+        reset = {"reset_config": keys.pop("reset_config", None)}
+        base = BaseConfig(env_type=kind, env_name="x", **keys)
+        return len(notices(options, Config(base_config=base, **reset)))
 
-
-@pytest.mark.parametrize(
-    "argv, said",
-    [
-        ("--resume --run", "--run, --eval or --video and --resume cannot go together"),
-        ("--check --dry_run", "--check and --dry_run cannot go together"),
-        ("--report a --eval 3", "--run, --eval or --video and --report cannot go together"),
-        ("--repeat 2 --resume", "--repeat and --resume cannot go together"),
-        ("--from x.json", "--from needs --check"),
-        ("--from x.json --dry_run", "--from needs --check"),
-        ("--record x.npz --video", "--record needs --run or --eval"),
-        ("--eval 0", "0 is not a whole number ≥ 1"),
-        ("--report", "expected at least one argument"),
-    ],
-)
-def test_what_cannot_go_together_is_refused(argv, said, capsys):
-    assert said in refused(["x", *argv.split()], capsys)
-
-
-@pytest.mark.parametrize(
-    "argv, plays", [("--run", True), ("--eval 3", True), ("--video", True), ("--resume", False)]
-)
-def test_playing_is_told_from_training(argv, plays):
-    assert parse_args(["x", *argv.split()]).plays == plays
-
-
-def test_unity_flags_have_no_effect_and_say_so():
-    options = parse_args(["x", "-p", "5006", "--editor"])
-    gym = Config(base_config=BaseConfig(env_type="GYM", env_name="x"))
-    unity = Config(base_config=BaseConfig(env_type="UNITY", env_name="x"))
-    assert notices(options, gym) == [
-        "--port has no effect on GYM: it is for Unity environments",
-        "--editor has no effect on GYM: it is for Unity environments",
+    plain, given = parse_args(["x"]), parse_args(["x", "-p", "5006", "--editor"])
+    sampled = {"mass": {"uniform": [1, 2]}, "size": 1}
+    assert [told(given, "GYM"), told(given, "UNITY"), told(plain, "GYM"), len(notices(given, None))] == [
+        2,
+        0,
+        0,
+        2,
     ]
-    assert all("no effect on this command" in notice for notice in notices(options, None))
-    assert notices(options, unity) == []
-    assert notices(parse_args(["x"]), gym) == []
-    sampled = {"reset_config": {"mass": {"uniform": [1, 2]}, "size": 1}}
-    (notice,) = notices(parse_args(["x"]), gym.model_copy(update=sampled))
-    assert "reset_config.mass is handed to reset() as it is" in notice
-    assert notices(options, unity.model_copy(update=sampled)) == []
+    assert [told(plain, kind, reset_config=sampled) for kind in ("GYM", "UNITY")] == [1, 0]
+    for keys in (
+        {"max_step_each_iter": 50},
+        {"reset_on_iteration": True},
+        {"unity_args": UnityArgs(listen="all")},
+    ):
+        assert [told(plain, kind, **keys) for kind in ("GYM", "UNITY")] == [0, 1]
 
 
-@pytest.mark.parametrize("flag", ["-p", "--port", "--unity_port"])
-def test_unity_flags_stand_for_keys(flag):
-    options = parse_args(["x", flag, "5006", "--editor"])
-    assert config_flags(options) == {
-        "base_config.unity_args.port": 5006,
-        "base_config.unity_args.fixed_port": True,
-        "base_config.unity_args.editor": True,
-    }
-    assert config_flags(parse_args(["x"])) == {}
-
-
-@pytest.mark.parametrize("port", ["0", "65536", "5005.5", "x"])
-def test_a_wrong_port_is_refused(port, capsys):
-    assert "argument --port/-p/--unity_port" in refused(["x", "-p", port], capsys)
-
-
-def test_listening_on_every_interface_is_announced():
-    base = BaseConfig(env_type="UNITY", env_name="x", unity_args=UnityArgs(listen="all"))
-    assert "neither a password nor encryption" in "".join(
-        notices(parse_args(["x"]), Config(base_config=base))
+def test_help_shows_every_flag_and_examples_that_are_right(task, capsys):
+    text = left(parse_args, ["--help"], capsys, code=0)
+    assert all(
+        option in text for action in parsing.train_parser()._actions for option in action.option_strings
     )
-
-
-@pytest.mark.parametrize("keys", [{"max_step_each_iter": 50}, {"reset_on_iteration": True}], ids=str)
-def test_a_reset_of_one_unity_agent_is_announced_as_one_of_all(keys):
-    unity, gym = (
-        Config(base_config=BaseConfig(env_type=kind, env_name="x", **keys)) for kind in ("UNITY", "GYM")
-    )
-    (notice,) = notices(parse_args(["x"]), unity)
-    assert "all its agents" in notice
-    assert notices(parse_args(["x"]), gym) == []
-
-
-def test_help_shows_every_flag_and_the_examples(capsys):
-    text = refused(["--help"], capsys, code=0)
-    for action in cli.train_parser()._actions:
-        assert all(option in text for option in action.option_strings)
-    assert "python main.py gym/pendulum -c config" in text
-
-
-def test_the_examples_of_the_help_are_right(task, capsys):
     task(PENDULUM, name="gym/pendulum")
-    examples = [line.split() for line in cli._EXAMPLES.splitlines() if line.strip().startswith("python")]
-    assert len(examples) == 11
+    examples = [line.split() for line in parsing._EXAMPLES.splitlines() if line.strip().startswith("python")]
+    assert len(examples) == 11 and " ".join(examples[0]) in text
     for _, _, *argv in examples:
         options = parse_args([word.strip('"') for word in argv])
         load_config(
             options.env, options.config, options.overrides, config_flags(options), require_runnable=True
         )
+    schema = left(parse_args, ["--schema"], capsys, code=0)
+    assert "Section" in json.loads(schema)["$defs"]
 
 
-def test_schema_prints_the_json_schema_without_an_environment(capsys):
-    assert "Section" in json.loads(refused(["--schema"], capsys, code=0))["$defs"]
+# ---- flags that the project began with, and roles
+
+MAIN_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --render --env_args {a:1} --agents 2
+--max_iter 3 --port 1 -p 1 --editor --name NAME -n NAME --disable_sample --use_env_nn --device cpu
+--device gpu --ckpt 5 --nn NN --repeat 2"""
+DS_FLAGS = """--config CONFIG -c CONFIG --run --logger_in_file --learner_host HOST --learner_port 1 --render
+--env_args {a:1} --agents 2 --unity_port 1 -p 1 --editor --name NAME -n NAME --device cpu --ckpt 5 --nn NN"""
+
+
+def usages(text):
+    """Each flag with its value, if it has one."""
+    return [match.split() for match in re.findall(r"-[^\s]+(?: (?!-)\S+)?", " ".join(text.split()))]
+
+
+def test_every_flag_and_role_that_the_project_began_with_is_read():
+    for flag in usages(MAIN_FLAGS):
+        assert parse_args(["x", *flag]) != TrainOptions(env="x"), flag
+    for flag in usages(DS_FLAGS):
+        assert parse_distributed(["x", "learner", *flag]) != parse_distributed(["x", "learner"]), flag
+    for role in ("learner", "actor", "evolver"):
+        more = ["--num_learners=2"] if role == "evolver" else []
+        assert {parse_distributed(["x", name, *more]).role for name in (role, role[0])} == {role}
+
+
+SAMPLES = {
+    **{"config": "x", "name": "x", "agents": "2", "env_args": "a=1", "max_iter": "3", "max_step": "9"},
+    **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "port": "1", "device": "cpu"},
+    **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
+    **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3", "networks": "x"},
+    **{"completion": "bash", "directory": "runs", "preset": "lean"},
+}
+NEEDED = {"cluster": ("--num_actors", "--scale"), "evolver": ("--num_learners",)}
+"""Role -> flags of which it needs one."""
+
+
+@pytest.fixture
+def helped(capsys):
+    """Flag -> the roles that ``--help`` of main_ds.py says take it, by the words that it really prints."""
+    text = left(parse_distributed, ["--help"], capsys, code=0).partition("examples:")[0]
+    entries = re.findall(r"^  (--\w+)(.*?)(?=^  -|^$)", text, re.M | re.S)
+    said = {flag: re.search(r"\[([a-z ,\n]+)\]", entry) for flag, entry in entries}
+    return {
+        flag: set(re.split(r",\s+", roles[1])) if roles else set(EVERY_ROLE) for flag, roles in said.items()
+    }
+
+
+@pytest.mark.parametrize("role", EVERY_ROLE)
+def test_the_help_offers_exactly_what_a_role_takes(role, helped, capsys):
+    assert {"--run", "--learner_host", "--scale", "--agents", "--quiet"} <= set(helped)
+    for flag, roles in helped.items():
+        value = SAMPLES.get(flag[2:])
+        words = [flag] if value is None else [f"{flag}={value}"]
+        if role in NEEDED and flag not in NEEDED[role]:
+            words.append(f"{NEEDED[role][0]}=2")
+        try:
+            parse_distributed(["task", role, *words])
+        except SystemExit as ended:  # --version and --completion leave as well
+            assert ended.code == 0 or role not in roles, f"{flag} is offered to {role} and refused"
+        else:
+            assert role in roles, f"{flag} is taken by {role}, and the help says it is not"
+        capsys.readouterr()
+
+
+def test_placement_by_ray():
+    assert parse_distributed(["x", "e", "--num_learners=3"]).cluster == ClusterOptions(num_learners=3)
+    options = parse_distributed(["x", "cluster", "--num_actors=2", "--actor_cpus=0.5"])
+    assert options.cluster == ClusterOptions(num_actors=2, actor_cpus=0.5)
+    assert distributed_parser().get_default("learner_cpus") == 1.0

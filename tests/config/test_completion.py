@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.config.schema import fields
 
 EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}
@@ -43,8 +43,6 @@ EXACTLY = {
     "asac mine -c other:": {"default", "large"},  # bash has split the word at the colon
     "asac CartPole-v1 -c ": SHIPPED,
     "asac broken -c ": SHIPPED,
-    "asac nowhere -c ": set(),
-    "asac nowhere -n ": set(),
     "asac mine -n ": {"base1", "tuned"},
     "asac mine --directory elsewhere -n ": {"there"},
     "asac mine --report base1 ": {"base1", "tuned", "people"},
@@ -53,10 +51,10 @@ EXACTLY = {
     "asac mine -o sac_config.seq_encoder=": {"RNN", "ATTN", "null"},
     "asac mine --override=sac_config.use_priority=t": {"true"},
     "asac mine -o sac_config.n_step=": set(),
-    "asac mine -o algorithm=": {"SAC", "PPO", "A2C"},
+    "asac mine -o algorithm=": {"SAC", "PPO", "A2C", "TD3"},
     "asac mine -o no.key=": set(),
+    "asac mine -o eval_config.per_step=": {"-1"},
     "asac mine --preset ": SHIPPED - {"seed", "raw", "memory"},
-    "asac mine --seed ": set(),
     "asac mine --agents no_number --preset dr": set(),
     "asac mine --schema --preset dr": {"droq"},
     "asac mine --nn ": {"nn", "wide"},
@@ -119,66 +117,47 @@ def answers(desk: Path, root: Path) -> dict[str, dict[str, object]]:
     return dict(zip(EXACTLY, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize("line", EXACTLY)
-def test_what_fits_is_offered(line: str, answers: dict[str, dict[str, object]]) -> None:
-    answer = answers[line]
-    words = answer["words"]
-    assert isinstance(words, list) and answer["code"] == 0 and len(set(words)) == len(words)
-    if line == "asac ":
-        assert set(words) >= EXACTLY[line] and not [word for word in words if word.startswith("-")]
-    else:
-        assert set(words) == EXACTLY[line]
+def test_what_fits_is_offered(answers: dict[str, dict[str, object]]) -> None:
+    for line, answer in answers.items():
+        words = answer["words"]
+        assert isinstance(words, list) and answer["code"] == 0 and len(set(words)) == len(words), line
+        if line == "asac ":
+            assert set(words) >= EXACTLY[line] and not [word for word in words if word.startswith("-")]
+        else:
+            assert set(words) == EXACTLY[line], line
+    loaded = {line for line, answer in answers.items() if answer["loaded"]}
+    assert loaded == {"asac Pendulum", "asac tab", "asac CartPole-v1 -c "}, "only an id of Gymnasium loads it"
+    assert all(set(answer["loaded"]) <= {"gymnasium"} for answer in answers.values())  # type: ignore[call-overload]
 
 
-def test_only_an_id_of_gymnasium_loads_it_and_nothing_loads_torch(
-    answers: dict[str, dict[str, object]],
-) -> None:
-    assert answers["asac Pendulum"]["loaded"] == ["gymnasium"]
-    for line in ("asac ", "asac gym/pen", "asac mine -c ", "asac mine --report base1 ", "asac mine -o "):
-        assert answers[line]["loaded"] == []
-    assert not [line for line, answer in answers.items() if set(answer["loaded"]) - {"gymnasium"}]  # type: ignore[call-overload]
-
-
-def test_a_call_without_its_channel_ends_without_a_word(root: Path) -> None:
-    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": "asac gym/", "COMP_POINT": "not a number"}
-    done = subprocess.run(
-        [sys.executable, "-m", "asac"], cwd=root, env=os.environ | asked, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
-
-
-@pytest.mark.parametrize("parse", [parse_args, parse_distributed])
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_code_for_a_shell_is_printed(parse, shell, capsys):
-    with pytest.raises(SystemExit) as left:
-        parse(["--completion", shell])
-    code = capsys.readouterr().out
-    assert left.value.code == 0 and "asac-ds" in code and "_ARGCOMPLETE" in code
-    with pytest.raises(SystemExit) as left:
-        parse(["--completion", "cmd"])
-    assert left.value.code == 2 and "invalid choice: 'cmd'" in capsys.readouterr().err
+def test_the_code_for_a_shell_is_printed(shell, capsys):
+    for parse in (parse_args, parse_distributed):
+        with pytest.raises(SystemExit) as left:
+            parse(["--completion", shell])
+        code = capsys.readouterr().out
+        assert left.value.code == 0 and "asac-ds" in code and "_ARGCOMPLETE" in code
 
 
 SHELLS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], "true"),
     "zsh": (["zsh", "-f", "-i"], "autoload -U compinit; compinit -u -D"),
 }
-WHOLE = "activate-global-python-argcomplete --dest=-"
 
 
-@pytest.mark.parametrize(
-    ("shell", "code", "typed", "shown"),
-    [
-        ("bash", "asac --completion bash", "asac gym/pend", "gym/pendulum "),
-        ("bash", "asac --completion bash", "asac gym/pendulum -o sac_config.seq", "seq_encoder="),
-        ("bash", "asac --completion bash", "asac gym/pendulum --seed mai", "--seed mai"),
-        ("bash", WHOLE, "python main_ds.py gym/pendulum lea", "learner "),
-        ("zsh", "asac --completion zsh", "asac gym/pend", "gym/pendulum "),
-        ("zsh", "asac --completion zsh", "asac gym/pendulum -o sac_config.seq", "seq_encoder="),
-        ("zsh", WHOLE, "python main_ds.py gym/pendulum lea", "learner "),
+TYPED = {
+    "asac --completion {shell}": [
+        ("asac gym/pend", "gym/pendulum "),
+        ("asac gym/pendulum -o sac_config.seq", "seq_encoder="),
     ],
-)
-def test_somebody_presses_tab(shell, code, typed, shown, root, tmp_path):
+    "activate-global-python-argcomplete --dest=-": [("python main_ds.py gym/pendulum lea", "learner ")],
+}
+"""Command that prints code for the shell -> what is typed then, and what the TAB makes of it."""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("code", TYPED)
+def test_somebody_presses_tab(shell, code, root, tmp_path):
     """An X is typed behind the completed word, which shows whether there is a space."""
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
@@ -193,10 +172,12 @@ def test_somebody_presses_tab(shell, code, typed, shown, root, tmp_path):
     )
     os.close(theirs)
     try:
-        os.write(ours, f'{prepare}; eval "$({code})"; echo re""ady\n'.encode())
+        os.write(ours, f'{prepare}; eval "$({code.format(shell=shell)})"; echo re""ady\n'.encode())
         until(ours, "ready")
-        os.write(ours, f"{typed}\tX".encode())
-        until(ours, f"{shown}X")
+        for typed, shown in TYPED[code]:
+            os.write(ours, f"{typed}\tX".encode())
+            until(ours, f"{shown}X")
+            os.write(ours, b"\x15")  # which clears the line
     finally:
         process.kill()
         process.wait()

@@ -1,13 +1,16 @@
-"""Merging: layers, sections, files, anchors, overrides, flags."""
+"""Loading: layers, sections, files, anchors, overrides, flags; and several faults at once."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.config import ConfigError, find_env, load_config
-from algorithm.config.tree import from_value, merge, to_value
-from tests.config.conftest import PENDULUM, refusal
+from algorithm.config import Config, ConfigError, find_env, load_config, load_config_file
+from algorithm.config.schema import fields
+from algorithm.config.tree import from_value, from_value_at, merge, to_value
+from algorithm.config.validation import build
+from tests.config.conftest import PENDULUM, places, refusal
 
+FILE = "envs/gym/task/config.yaml"
 LAYERS = """\
 default:
   base_config: {env_type: GYM, env_name: Pendulum-v1}
@@ -52,12 +55,9 @@ def merged(*layers):
 
 
 @given(partial(SHAPE), partial(SHAPE), partial(SHAPE))
-def test_merging_layers_of_one_shape_is_associative(a, b, c):
+def test_merging_layers_of_one_shape(a, b, c):
+    """It is associative and idempotent, and the upper layer wins."""
     assert merged(a, merged(b, c)) == merged(merged(a, b), c)
-
-
-@given(partial(SHAPE), partial(SHAPE))
-def test_merging_is_idempotent_and_the_upper_layer_wins(a, b):
     both = merged(a, b)
     assert merged(both, b) == both == merged(both, both)
     assert merged({}, a) == merged(a, {}) == a
@@ -74,22 +74,16 @@ def test_mappings_merge_and_everything_else_replaces():
 
 def test_layers_lie_in_the_documented_order(task):
     task(LAYERS)
-    sac = load_config("gym/task", "chosen", ["sac_config.gamma=0.5"]).config.sac_config
+    config = load_config("gym/task", "chosen", ["sac_config.gamma=0.5"]).config
+    sac = config.sac_config
     # default 2, one 3 (by way of three) · one 0.2, two 0.3 · three 0.25, two 0.5 · chosen 64 · -o 0.5
     assert (sac.n_step, sac.tau, sac.v_c, sac.batch_size, sac.gamma) == (3, 0.3, 0.5, 64, 0.5)
-    assert load_config("gym/task").config.sac_config.n_step == 2
-
-
-def test_free_mappings_merge_and_null_clears_them(task):
-    task(LAYERS)
-    assert load_config("gym/task", "chosen").config.nn_config.rep == {"dense_n": 8, "dense_depth": 2}
+    assert config.nn_config.rep == {"dense_n": 8, "dense_depth": 2}
+    plain = load_config("gym/task", seed=1).config
+    assert plain.sac_config.n_step == 2
     assert load_config("gym/task", "cleared").config.nn_config.rep is None
-
-
-@pytest.mark.parametrize("section", ["hollow", "empty"])
-def test_a_section_or_block_without_content_changes_nothing(task, section):
-    task(LAYERS)
-    assert load_config("gym/task", section, seed=1).config == load_config("gym/task", seed=1).config
+    for section in ("hollow", "empty"):
+        assert load_config("gym/task", section, seed=1).config == plain
 
 
 def test_anchors_and_merge_keys_work(task):
@@ -100,31 +94,25 @@ def test_anchors_and_merge_keys_work(task):
           base_config:
             <<: *base
             n_envs: 3
+        several:
+          base_config:
+            n_envs: 4
+            <<: [{env_timeout: 7.0, n_envs: 5}, {env_timeout: 9.0}]
         """)
     base = load_config("gym/task", "other").config.base_config
     assert (base.env_name, base.n_envs) == ("Pendulum-v1", 3)
+    base = load_config("gym/task", "several").config.base_config
+    assert (base.n_envs, base.env_timeout) == (4, 7.0)
 
 
 def test_config_names_a_section_before_a_file(task):
     task(PENDULUM + "config:\n  base_config: {n_envs: 2}\nfast:\n  base_config: {n_envs: 3}\n")
-    other = task(
-        PENDULUM + "  replay_config: {capacity: 999}\nfast:\n  base_config: {n_envs: 4}\n", file="other.yaml"
-    )
-    assert load_config("gym/task", "config").config.base_config.n_envs == 2
-    assert load_config("gym/task", "config.yaml").config.base_config.n_envs == 1
-    assert load_config("gym/task", "fast").config.base_config.n_envs == 3
-    for name in ("other", "other.yaml", "other:default"):
-        loaded = load_config("gym/task", name)
-        assert (loaded.file, loaded.section) == (other, "default")
-        assert loaded.config.replay_config.capacity == 999
-    loaded = load_config("gym/task", "other.yaml:fast").config
-    assert (loaded.base_config.n_envs, loaded.replay_config.capacity) == (4, 999)
-
-
-def test_config_config_is_the_file_with_its_default_section(task):
-    task(PENDULUM)
-    loaded = load_config("gym/task", "config")
-    assert (loaded.file.name, loaded.section, loaded.env_label) == ("config.yaml", "default", "gym/task")
+    other = task(PENDULUM + "    n_envs: 5\nfast:\n  base_config: {n_envs: 4}\n", file="other.yaml")
+    chosen = {"config": 2, "config.yaml": 1, "fast": 3, "other": 5, "other.yaml": 5, "other:fast": 4}
+    for name, count in chosen.items():
+        assert load_config("gym/task", name).config.base_config.n_envs == count
+    loaded = load_config("gym/task", "other:default")
+    assert (loaded.file, loaded.section, loaded.env_label) == (other, "default", "gym/task")
 
 
 def test_an_environment_is_a_name_or_any_folder(task, tmp_path):
@@ -137,8 +125,7 @@ def test_an_environment_is_a_name_or_any_folder(task, tmp_path):
     assert (find_env("elsewhere/mine").path, find_env(str(outside)).label) == (outside, "mine")
 
 
-def test_overrides_are_typed_by_the_schema(task):
-    task(PENDULUM)
+def test_overrides_are_typed_by_the_schema(loaded):
     given = [
         "sac_config.learning_rate=1e-3",
         "replay_config.capacity=1e6",
@@ -147,26 +134,55 @@ def test_overrides_are_typed_by_the_schema(task):
         "base_config.env_name={time}",
         "base_config.env_args={g: 9.8}",
         "base_config.env_args.deep.er=[1, 2]",
+        "base_config.n_envs=2",
         "sac_config.seed=7",
         "nn_config.rep.dense_n=32",
         "sac_config.nn='quoted'",
     ]
-    loaded = load_config("gym/task", overrides=given)
-    config = loaded.config
-    assert (config.sac_config.learning_rate, config.replay_config.capacity) == (1e-3, 1_000_000)
-    assert isinstance(config.replay_config.capacity, int)
-    assert (config.sac_config.use_priority, config.base_config.name) == (False, "123")
-    assert config.base_config.env_name == "{time}"
-    assert config.base_config.env_args == {"g": 9.8, "deep": {"er": [1, 2]}}
-    assert (loaded.seed, config.nn_config.rep, config.sac_config.nn) == (7, {"dense_n": 32}, "quoted")
-    assert loaded.overrides == tuple(given)
+    found = loaded(*given, seed=None, flags={"base_config.n_envs": 4})
+    base, sac = found.config.base_config, found.config.sac_config
+    assert (sac.learning_rate, found.config.replay_config.capacity) == (1e-3, 1_000_000)
+    assert isinstance(found.config.replay_config.capacity, int)
+    assert (sac.use_priority, base.name, base.env_name) == (False, "123", "{time}")
+    assert base.env_args == {"g": 9.8, "deep": {"er": [1, 2]}}
+    assert (found.seed, found.config.nn_config.rep, sac.nn) == (7, {"dense_n": 32}, "quoted")
+    assert found.overrides == tuple(given)
+    assert found.raw["base_config"]["n_envs"] == base.n_envs == 4, "flags win over overrides"
+    assert found.is_set("base_config.name") and not found.is_set("sac_config.tau")
 
 
-def test_flags_win_over_overrides(task):
-    task(PENDULUM)
-    loaded = load_config("gym/task", overrides=["base_config.n_envs=2"], flags={"base_config.n_envs": 4})
-    assert loaded.config.base_config.n_envs == 4
-    assert loaded.raw["base_config"] == {"env_type": "GYM", "env_name": "Pendulum-v1", "n_envs": 4}
+ACCEPTED = {
+    "learning_rate: 3e-4": 3e-4,
+    'learning_rate: "3e-4"': 3e-4,
+    "n_step: 010": 10,
+    "learning_rate: 3E-4": 3e-4,
+    "gamma: 1": 1.0,
+    "batch_size: 1e2": 100,
+    'batch_size: "64"': 64,
+    "clip_epsilon: -1": -1.0,
+    "start_step: 0": 0,
+    "nn: 2024-01-01": "2024-01-01",
+}
+
+
+@pytest.mark.parametrize("written", ACCEPTED)
+def test_what_is_meant_well_is_understood(task, written):
+    task(f"{PENDULUM}  sac_config:\n    {written}\n")
+    found = getattr(load_config("gym/task").config.sac_config, written.partition(":")[0])
+    assert found == ACCEPTED[written] and type(found) is type(ACCEPTED[written])
+
+
+@pytest.mark.parametrize(
+    ("text", "wrappers"),
+    [
+        ("[ClipReward, 'my.module:Wrapper']", ({"ClipReward": None}, {"my.module:Wrapper": None})),
+        ("[{TimeLimit: {max_episode_steps: 5}}]", ({"TimeLimit": {"max_episode_steps": 5}},)),
+        ("[{ClipReward: }, {ClipReward: {}}]", ({"ClipReward": None}, {"ClipReward": {}})),
+        ("[]", ()),
+    ],
+)
+def test_a_wrapper_is_a_name_alone_or_with_arguments(loaded, text, wrappers):
+    assert loaded(f"base_config.wrappers={text}").config.base_config.wrappers == wrappers
 
 
 def test_the_seed_comes_from_the_argument_the_file_or_nowhere(task):
@@ -178,51 +194,137 @@ def test_the_seed_comes_from_the_argument_the_file_or_nowhere(task):
 
 
 def test_differences_name_what_is_not_the_default(task):
-    task(PENDULUM + "  sac_config: {n_step: 5, tau: 0.01}\n  ma_config: {B: {sac_config: {n_step: 4}}}\n")
-    assert load_config("gym/task").differences() == {
+    """And nothing that says nothing with the algorithm."""
+    task(PENDULUM + "  sac_config: {n_step: 5, tau: 0.02}\n  ma_config: {B: {sac_config: {n_step: 4}}}\n")
+    expected = {
         "base_config.env_type": "GYM",
         "base_config.env_name": "Pendulum-v1",
         "sac_config.n_step": 5,
+        "sac_config.tau": 0.02,
         "ma_config.B.sac_config.n_step": 4,
     }
+    assert load_config("gym/task").differences() == expected
+    shown = load_config("gym/task", overrides=["algorithm=PPO", "ppo_config.clip=0.1"]).differences()
+    assert {"algorithm", "ppo_config.clip"} <= shown.keys() and "sac_config.tau" not in shown
 
 
-def test_the_two_files_of_a_cycle_free_diamond_load(task):
+def test_a_cycle_free_diamond_loads_and_unused_sections_are_not_judged(task):
     task("""\
         default: {base_config: {env_type: GYM}}
         top: {sac_config: {n_step: 2}}
         left: {inherited: top}
         right: {inherited: top}
         bottom: {inherited: [left, right]}
+        unused: {algorithm: ACKTR, inherited: unused}
         """)
     assert load_config("gym/task", "bottom").config.sac_config.n_step == 2
 
 
-def test_an_unused_section_is_not_judged(task):
-    task(PENDULUM + "later:\n  algorithm: ACKTR\n")
-    assert load_config("gym/task").config.algorithm == "SAC"
-    assert "not available" in str(refusal("gym/task", "later"))
-
-
-def test_what_says_nothing_with_the_algorithm_is_not_shown(task):
-    task(
-        "default:\n  sac_config: {tau: 0.02, gamma: 0.9}\nppo:\n  algorithm: PPO\n  ppo_config: {clip: 0.1}\n"
-    )
-    shown = load_config("gym/task", "ppo").differences()
-    assert {"algorithm", "sac_config.gamma", "ppo_config.clip"} <= shown.keys()
-    assert "sac_config.tau" not in shown and "sac_config.tau" in load_config("gym/task").differences()
-
-
-def test_what_is_inherited_may_say_nothing(task):
-    task(
-        PENDULUM + "  nn_config: {q: {dense_n: 8}, rep: {random_shift: 4}}\n  sac_config: {n_step: 3}\n"
-        "ppo:\n  algorithm: PPO\n"
-    )
+def test_a_task_of_sac_can_be_tried_with_another_algorithm(task):
+    """What is inherited may say nothing; what is written for the run may not."""
+    task(PENDULUM + "  nn_config: {q: {dense_n: 8}}\n  sac_config: {tau: 0.02}\nppo: {algorithm: PPO}\n")
     assert load_config("gym/task", "ppo").config.algorithm == "PPO"
-
-
-def test_another_algorithm_can_be_tried_with_a_task_of_sac(task):
-    task(PENDULUM + "  sac_config: {tau: 0.02}\n")
     assert load_config("gym/task", overrides=["algorithm=PPO"]).config.algorithm == "PPO"
     with pytest.raises(ConfigError, match=r"`sac_config.tau` has no effect"):
         load_config("gym/task", overrides=["algorithm=PPO", "sac_config.tau=0.1"])
+
+
+@pytest.mark.fault("F21")
+def test_all_faults_are_told_at_once(task):
+    task("""\
+        default:
+          base_config:
+            env_type: GYM
+            max_step: 0
+          sac_config:
+            learning_rte: 1e-3
+            n_step: 1
+            n_step: 2
+            capacity: 3
+        bad:
+          inherited: [bad, nowhere]
+          replay_config: {alpha: high}
+        """)
+    error = refusal("gym/task", "bad", ["sac_config.lr=1", "noequals"], {"base_config.n_envs": 0}, seed=-3)
+    lines = [4, 6, 8, 9, 11, 11, 12]
+    others = ["--seed", "-o noequals", "-o sac_config.lr=1", "command line (base_config.n_envs)"]
+    assert sorted(where for _, where in places(error)) == sorted([*(f"{FILE}:{n}" for n in lines), *others])
+    assert str(error).startswith("configuration refused, 11 problems:\n1. ") and error.exit_code == 2
+
+
+def test_an_unknown_environment_does_not_hide_a_wrong_override(task):
+    task(PENDULUM)
+    found = places(refusal("nothing", overrides=["sac_config.n_stp=2"]))
+    assert [where for _, where in found][1:] == ["-o sac_config.n_stp=2"]
+
+
+SEVERAL = {
+    # what is written below `default` -> the first key of each problem
+    "sac_config: {gamma: 1.5, burn_in_step: 3}": ["sac_config.gamma", "sac_config.burn_in_step"],
+    "sac_config: {v_rho: 0.5}\n  replay_config: {capacity: 100}": [
+        "sac_config.v_rho",
+        "replay_config.capacity",
+    ],
+    "sac_config: {zzzzzz: 1, v_rho: 0.5}": ["sac_config.zzzzzz", "sac_config.v_rho"],
+    "sac_config: {seq_encoder: GRU, burn_in_step: 3}": ["sac_config.seq_encoder"],
+    "sac_config: {seq_encodr: RNN, burn_in_step: 3}": ["sac_config.seq_encodr"],
+    "base_config: {seq_encoder: RNN}\n  sac_config: {burn_in_step: 3}": ["base_config.seq_encoder"],
+    "sac_confg: {batch_size: 64}\n  replay_config: {capacity: 100}": ["sac_confg"],
+    "sac_config: 64\n  replay_config: {capacity: 100}": ["sac_config"],
+}
+
+
+@pytest.mark.fault("F21")
+@pytest.mark.parametrize("written", SEVERAL)
+def test_a_wrong_value_hides_no_contradiction_of_others(task, written):
+    """And a key that was refused contradicts nothing."""
+    task("default:\n  " + written + "\n")
+    found = [
+        what.partition("`")[2].partition("`")[0].partition(":")[0] for what, _ in places(refusal("gym/task"))
+    ]
+    assert found == SEVERAL[written]
+
+
+WRONG = (
+    None,
+    True,
+    -7,
+    2.5,
+    float("inf"),
+    "",
+    "text",
+    "1e999",
+    [None],
+    [0, 1, 2],
+    [{"a": 1}],
+    {},
+    {"a": [None]},
+)
+
+
+@pytest.mark.fault("F21")
+def test_whatever_a_key_is_set_to_it_is_accepted_or_refused_in_full():
+    for path, _ in fields():
+        for value in WRONG:
+            problems = []
+            config = build(from_value_at(path, value, "here"), problems)
+            assert isinstance(config, Config)
+            assert all(problem.what and problem.why and problem.fix for problem in problems), path
+
+
+@pytest.mark.fault("F21")
+def test_what_only_the_task_can_know_has_no_default(task):
+    misspelt = "misspelt: {base_config: {env_typ: GYM, env_name: [x]}}\n"
+    task("default: {sac_config: {v_rho: 0.5, gamma: 2}}\n" + misspelt)
+    found = places(refusal("gym/task", require_runnable=True, overrides=["base_config.n_envs=2"]))
+    assert len(found) == 3, "it hides nothing"
+    assert found[-1] == (
+        "`base_config.env_type` and `base_config.env_name` are missing",
+        f"{FILE}, section default",
+    )
+    assert not any(
+        "missing" in what for what, _ in places(refusal("gym/task", "misspelt", require_runnable=True))
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config_file(task("base_config: {env_type: GYM}\n", file="saved.yaml"), require_runnable=True)
+    assert places(caught.value) == [("`base_config.env_name` is missing", "envs/gym/task/saved.yaml")]

@@ -7,9 +7,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ds.errors import LearnerRefused, Unreachable
+from ds.contact import Clock, Sent
 from ds.link import Link
-from ds.protocol import Beat, Bye, Hello, Join, Joined, Receipt, TrajectoryMessage, WeightRequest, Welcome
+from ds.protocol import (
+    Beat,
+    Bye,
+    Hello,
+    Join,
+    Joined,
+    LearnerRefused,
+    Receipt,
+    TrajectoryMessage,
+    Unreachable,
+    WeightRequest,
+    Welcome,
+)
 from tests.ds.trajectories import chunks_of
 
 NEVER = 1e6  # heartbeat of an actor whose beats the test makes itself
@@ -25,7 +37,7 @@ def until(true: Callable[[], object]) -> None:
     raise AssertionError("it never comes true")
 
 
-class FakeClock:
+class FakeClock(Clock):
     """Waiting takes no time, and is noted; who would wait for ``NEVER`` really waits."""
 
     def __init__(self) -> None:
@@ -144,9 +156,9 @@ class FakeCaller:
         me.hear(join)
         channels = tuple(me.last.get(channel, 0) for channel in range(len(join.channels)))
         if join.actor not in me.known:
-            return Joined(max_message=9, channels=channels, receipt=me.receipt("unknown"))
+            return Joined(channels=channels, receipt=me.receipt("unknown"))
         me.joined.add(join.actor)
-        return Joined(max_message=1000, channels=channels, receipt=me.receipt("taken"))
+        return Joined(channels=channels, receipt=me.receipt("taken"))
 
     def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         return self._learner.deliver(trajectory)
@@ -176,6 +188,12 @@ class Actor:
             learner.connect, HELLO, where="host:1", patience=patience, show=self.lines.append,
             stopped=stopped, clock=self.clock, draw=lambda: 0.0,
         )  # fmt: skip
+
+    def join(self, channels: int = 1, **sent) -> Link:
+        """Find the learner and join."""
+        self.link.start()
+        self.link.join({"a.b": 1}, "digest", Sent(taken=[0] * channels, **sent))
+        return self.link
 
 
 def packed(channel: int = 0, *, steps: int = 2, chunks: tuple = (), version: int = 0) -> TrajectoryMessage:

@@ -90,7 +90,7 @@ messages = st.one_of(
         channels=rows,
         taken_steps=counts,
     ),
-    st.builds(Joined, max_message=counts, channels=rows, receipt=receipts),
+    st.builds(Joined, channels=rows, receipt=receipts),
     st.builds(
         Refused,
         why=st.sampled_from(("protocol", "full", "differs", "malformed", "oversize")),

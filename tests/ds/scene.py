@@ -38,6 +38,7 @@ default:
     write_summary_per_step: 40
     save_model_per_step: 200
     replay_ratio: 0.05
+    compile: off # a minute, of which these tests learn nothing
   eval_config: {{per_step: -1, episodes: 1}}
 slow_learner: # than its actors
   base_config: {{env_args: {{length: {LENGTH}, pause: 0.0}}, max_step: 600}}

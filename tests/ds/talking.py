@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import grpc
 
-from ds import transport
 from ds.client import Client
 from ds.protocol import (
+    SERVICE,
     Beat,
     Bye,
     Hello,
@@ -37,7 +38,6 @@ class Notes:
     """The service. ``held``: how many delivers wait for ``release``."""
 
     seen: list[object] = field(default_factory=list)
-    peers: list[str] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     refusal: Refused | None = None
     holding: bool = False
@@ -46,6 +46,7 @@ class Notes:
     error: Exception | None = None
 
     strangers: bool = False
+    terms: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(max_message=MAX_MESSAGE))
 
     def has_registered(self, actor: str) -> bool:
         return not self.strangers
@@ -53,14 +54,13 @@ class Notes:
     def unknown(self, kind: type) -> Receipt | Joined:
         return Receipt(state="unknown", version=0)
 
-    async def hello(self, hello: Hello, peer: str) -> Welcome | Refused:
+    async def hello(self, hello: Hello) -> Welcome | Refused:
         self.seen.append(hello)
-        self.peers.append(peer)
         return self.refusal or WELCOME
 
     async def join(self, join: Join) -> Joined | Refused:
         self.seen.append(join)
-        return self.refusal or Joined(max_message=MAX_MESSAGE, channels=(0,), receipt=TAKEN)
+        return self.refusal or Joined(channels=(0,), receipt=TAKEN)
 
     async def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         if self.error is not None:
@@ -110,7 +110,6 @@ def learner(
         host=host,
         port=port,
         security=security or LearnerSecurity(),
-        max_message=MAX_MESSAGE,
         on_fault=lambda kind, what: faults.append((kind, what)),
         **options,
     )
@@ -147,7 +146,7 @@ def send(
 ) -> tuple[grpc.StatusCode, str] | None:
     """Code and details of what the server answers to ``body``; None if it takes it."""
     try:
-        list(bare.unary_stream(f"/{transport.SERVICE}/{method}")(body, timeout=20, **options))
+        list(bare.unary_stream(f"/{SERVICE}/{method}")(body, timeout=20, **options))
     except grpc.RpcError as error:
         return error.code(), error.details()
     return None

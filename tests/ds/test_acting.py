@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.sac.acting import make_acting
+from algorithm.agents.off_policy.acting import make_acting
+from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.family import SAC
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.seeding import stream_seed
 from ds.acting import actor_seed, with_noise
-from ds.weights import WeightLoader, packed, unpack
+from ds.weights import packed, unpack
 from tests.extensions import test_grid as grid
 
 CPU = torch.device("cpu")
@@ -25,7 +27,8 @@ def test_it_acts_as_the_agent_does(row):
         agent.add(segment)
     agent.learn(4)
     acting = make_acting(
-        agent.spec, agent.config, nn_file=None, behaviour="x", run_seed=5, own_seed=1, device=CPU
+        SAC,
+        ActingInputs(agent.spec, agent.config, nn_file=None, behaviour="x", seed=5, own_seed=1, device=CPU),
     )  # other weights than the agent began with, the same random numbers while acting
     unpack(packed({"x": agent.acting_parts()}), {"x": acting.parts})
     agent.policy.warming_up = acting.policy.warming_up = False
@@ -69,4 +72,3 @@ def test_critics_travel_only_where_a_branch_is_greedy():
         sac, parts = agent.config.sac_config, agent.acting_parts()
         assert ("q" in parts) == (sac.discrete_dqn_like and bool(agent.spec.action.branches))
         assert ("RND" in parts) == sac.use_rnd
-        assert WeightLoader({"x": parts}).version == 0

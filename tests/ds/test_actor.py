@@ -9,9 +9,8 @@ import pytest
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.core.errors import UsageError
 from ds import actor
-from ds.errors import LearnerRefused
 from ds.link import Link
-from ds.protocol import Bye
+from ds.protocol import Bye, LearnerRefused
 from tests.ds.learners import HELLO, FakeLearner
 
 TASK = """\
@@ -39,7 +38,7 @@ def begin(tmp_path, monkeypatch, learner, *flags):
         return Link(learner.connect, HELLO, where="host:1", patience=-1, show=show)
 
     monkeypatch.setattr(actor, "_link", link)
-    return actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet", *flags]), [])
+    return actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet", *flags]))
 
 
 def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monkeypatch):
@@ -55,12 +54,12 @@ def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monke
 
 @pytest.mark.fault("F22")
 def test_a_signal_ends_it_while_its_environments_are_made(tmp_path, monkeypatch):
-    def make(loaded, purpose, n, *, faults, **options):
+    def make(assembly, purpose, n, **options):
         signal.raise_signal(signal.SIGTERM)
-        faults.waiting("1 of 9 environments are made")
+        assembly.faults.waiting("1 of 9 environments are made")
         raise AssertionError("it goes on")
 
-    monkeypatch.setattr(actor, "make_env", make)
+    monkeypatch.setattr(actor.Assembly, "env", make)
     learner = FakeLearner(run="task/r")
     assert begin(tmp_path, monkeypatch, learner) == 143
     assert [bye.reason for bye in learner.of(Bye)] == ["its user ended it"]
@@ -82,4 +81,4 @@ def test_an_actor_has_to_know_the_port(tmp_path, monkeypatch):
     (tmp_path / "task" / "config.yaml").write_text(TASK)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="no port to dial"):
-        actor.act(parse_distributed(["./task", "actor", "--learner_port=0", "--quiet"]), [])
+        actor.act(parse_distributed(["./task", "actor", "--learner_port=0", "--quiet"]))

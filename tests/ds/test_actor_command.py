@@ -9,8 +9,7 @@ import pytest
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.config.loader import dump_config, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
-from ds.actor_command import actor_command
-from ds.compatibility import settings
+from ds.compatibility import actor_command, settings
 
 TASK = """\
 default:

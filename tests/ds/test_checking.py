@@ -10,15 +10,17 @@ from msgspec.structs import replace
 
 from algorithm.core.spec import Z_LIMIT
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from ds.checking import BadMessage, check_trajectory
-from ds.protocol import TrajectoryChunk
+from ds.checking import SMALLEST_LIMIT, check_trajectory, message_limit
+from ds.protocol import BadMessage, TrajectoryChunk
+from ds.wire import encode
+from tests.ds.inside import terms
 from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory, with_column
 
 MAX_LENGTH = 12
 
 
 def check(one, max_length=MAX_LENGTH):
-    check_trajectory(one, SPECS, CARRIES, max_length=max_length, version=7)
+    check_trajectory(one, terms(max_length=max_length), version=7)
 
 
 def stored(one):
@@ -243,3 +245,21 @@ def test_whatever_passes_can_be_stored(data):
         assert "\n" not in str(error)
     else:
         stored(forged)
+
+
+@given(st.sampled_from(sorted(SPECS)), st.integers(1, 300))
+@settings(max_examples=40)
+def test_the_limit_is_that_of_the_largest_message_and_not_much_more(behaviour, length):
+    """A segment with priorities, its episode and the word that its agent is gone, in the largest numbers."""
+    largest = chunk(behaviour, agent=2**31 - 1, start=2**30, length=length)
+    largest = with_column(largest, "priority", np.ones(length, np.float32))
+    told = {"episodes": ((behaviour, 2**31 - 1, 1e38, 2**31 - 1),), "gone": ((behaviour, 2**31 - 1),)}
+    size = len(
+        encode(trajectory(largest, actor="a" * 32, number=2**53, dropped=2**53, version=2**53, **told))
+    )
+    limit = message_limit({behaviour: SPECS[behaviour]}, CARRIES, length)
+    assert size <= limit <= max(SMALLEST_LIMIT, size + 2**14 + 500)
+    steps = [chunk(behaviour, agent=agent, length=1) for agent in range(60)]
+    assert len(encode(trajectory(*steps))) <= message_limit(
+        {behaviour: SPECS[behaviour]}, CARRIES, 1, agents=60
+    )

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from ds.cluster.cluster import Cluster
+from ds.cluster.host import NodeStatus
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import RestartRule
+from ds.cluster.process import RestartRule, Restarts
+from ds.cluster.start_commands import LearnerCommands, Secrets
 from tests.ds.cluster_main import StandIns
 from tests.ds.fake_ray import FakeRay, Handle
 
@@ -194,3 +196,29 @@ def test_an_actor_that_is_killed_comes_back(begin: Callable[..., Life]) -> None:
     life.host(1).signal.remote(int(signal.SIGKILL))
     life.wait(lambda: len(life.events("connected")) == 2)
     assert "actor 0: killed by SIGKILL; starts again in 0.01 s" in life.said
+
+
+def test_the_run_of_a_lost_node_is_left_alone_for_a_while():
+    now = [100.0]
+    plan = ClusterPlan(
+        label="task",
+        name="one",
+        folder=Path("/x"),
+        commands=StandIns("one"),
+        actors=1,
+        secrets=None,
+        fence=90.0,
+    )
+    commands = LearnerCommands(plan, Secrets(None), lambda: now[0])
+    assert commands.next_command("127.0.0.1", NodeStatus(False, -1, "")) is not None
+    commands.lost()
+    locked = NodeStatus(True, 10, "another host")
+    assert commands.next_command("127.0.0.2", locked) is None
+    now[0] += 90.0
+    command = commands.next_command("127.0.0.2", locked)
+    assert command is not None and command.unlock
+
+
+def test_pauses_between_restarts_double_up_to_a_limit():
+    restarts = Restarts(RestartRule(first=1.0, longest=3.0, budget=4))
+    assert [restarts.after(0.0) for _ in range(5)] == [1.0, 2.0, 3.0, 3.0, None]

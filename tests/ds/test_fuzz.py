@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import itertools
 import json
@@ -19,34 +18,26 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from algorithm.core.timing import Stopwatch
 from algorithm.evaluation.statistics import mean_interval
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from ds.checking import AHEAD
-from ds.collector import RemoteCollector
 from ds.compatibility import digest
-from ds.errors import WireError
-from ds.ingest import IngestQueue
-from ds.parameters import ParameterStore
 from ds.protocol import (
     PROTOCOL,
     Beat,
     Bye,
     Hello,
     Join,
-    Joined,
     Receipt,
     TrajectoryChunk,
     TrajectoryMessage,
     WeightRequest,
-    Welcome,
+    WireError,
 )
-from ds.registry import ActorRegistry
-from ds.service import Service, Terms
 from ds.wire import SCHEMA, decode, encode, sender
-from tests.ds.trajectories import CARRIES, SPECS, Clock, chunk, trajectory
+from tests.ds.inside import AGREED, LearnerSide
+from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory
 
-AGREED = {"sac_config.nn": "nn", "base_config.env_args": {"a": [1, None, 0.5]}}
 KINDS = {
     "Hello": Hello,
     "Join": Join,
@@ -201,51 +192,36 @@ def forged(message: object, mutations: list[tuple[int, int, int]]) -> bytes:
     return head + bytes(-len(head) % 8 if tail else 0) + bytes(tail)
 
 
-class Learner:
+class Learner(LearnerSide):
     """All of one but its socket and its networks; an honest actor is with it."""
 
     def __init__(self) -> None:
-        self.clock, self.queue, self.parameters = (
-            Clock(),
-            IngestQueue(4),
-            ParameterStore(dict.fromkeys(SPECS, False)),
+        replays = {
+            name: ReplayBuffer(
+                spec, capacity=CAPACITY, batch_size=2, carry_shape=CARRIES[name], sampler=UniformSampler()
+            )
+            for name, spec in SPECS.items()
+        }
+        super().__init__(
+            size=4, limit=8, max_lag=50, max_length=MAX_LENGTH, silence=2 * MAX_LENGTH, recorders=replays
         )
-        self.actors = ActorRegistry(
-            run="r", seed=1, limit=8, synchronous=False, heartbeat=2.0, max_lag=50, clock=self.clock
-        )
-        self.replays = {name: ReplayBuffer(
-            SPECS[name], capacity=CAPACITY, batch_size=2, carry_shape=CARRIES[name], sampler=UniformSampler()
-        ) for name in SPECS}  # fmt: skip
-        self.collector = RemoteCollector(
-            self.queue, self.actors, self.parameters, self.replays,
-            before_step=lambda: None, watch=Stopwatch(), wait=0.0, silence=2 * MAX_LENGTH,
-        )  # fmt: skip
-        self.service = Service(
-            self.actors, self.queue, self.parameters,
-            Terms(agreed=AGREED, specs=SPECS, carry_shapes=CARRIES, max_length=MAX_LENGTH,
-                  max_message=2**20, synchronous=False, room_timeout=0.0),
-        )  # fmt: skip
         self.returns: list[float] = []
-        self.sent, self.outcomes = 0, dict[str, int]()
+        self.number, self.outcomes = 0, dict[str, int]()
         self.parameters.publish(1, [b"w"])
-        asyncio.run(self._come(HONEST))
-
-    async def _come(self, actor: str) -> None:
-        assert isinstance(await self.service.hello(replace(VALID[0], actor=actor), "here"), Welcome)
-        assert isinstance(await self.service.join(replace(VALID[1], actor=actor)), Joined)
+        self.come(HONEST)
 
     def meets(self, kind: str, body: bytes) -> None:
         """As the server does it. Raises whatever is a defect."""
         self.clock.now += 0.01
+        if self.actors.number(FORGER) is None:
+            self.come(FORGER)
         before = self.parameters.next_version
-        outcome = asyncio.run(self._answer(KINDS[kind], body))
+        outcome = self.run(self._answer(KINDS[kind], body))
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.step()
         assert before <= self.parameters.next_version <= before + AHEAD
 
     async def _answer(self, kind: type, body: bytes) -> str:
-        if self.actors.number(FORGER) is None:
-            await self._come(FORGER)
         try:
             actor = sender(body)
             if actor and not self.service.has_registered(actor):
@@ -257,7 +233,7 @@ class Learner:
             self.service.weights(message)
             return "weights"
         answers = {
-            Hello: lambda one: self.service.hello(one, "here"), Join: self.service.join,
+            Hello: self.service.hello, Join: self.service.join,
             TrajectoryMessage: self.service.deliver, Beat: self.service.beat, Bye: self.service.bye,
         }  # fmt: skip
         answer = await answers[kind](message)
@@ -279,25 +255,22 @@ class Learner:
 
     def goes_on(self) -> None:
         """An honest actor's trajectory is taken and stored, and the state can be written."""
-        self.sent += 1
+        self.number += 1
         self.parameters.publish(self.parameters.next_version, [b"w"])
         version, steps = self.parameters.newest, self.collector.steps
-        one = trajectory(chunk(terminated=True), actor=HONEST, number=self.sent, version=version)
+        one = trajectory(chunk(terminated=True), actor=HONEST, number=self.number, version=version)
         if self.actors.number(HONEST) is None:  # it has been silent for too long
-            asyncio.run(self._come(HONEST))
-        receipt = asyncio.run(self._delivered(one))
+            self.come(HONEST)
+        receipt = self.run(self.service.deliver(decode(TrajectoryMessage, encode(one))))
         assert receipt.state == "taken", receipt
         self.step()
         assert self.collector.steps - steps == 3
         state = json.dumps(self.collector.state().meta, allow_nan=False)
         assert len(state) < 2**20
-        for replay in self.replays.values():
+        for replay in self.logs.values():
             replay.sample()
         for value in self.collector.metrics().values():
             assert abs(value) < 2**62
-
-    async def _delivered(self, one: TrajectoryMessage) -> Receipt:
-        return await self.service.deliver(decode(TrajectoryMessage, encode(one)))
 
 
 def attack(learner: Learner, messages: list[tuple[int, list[tuple[int, int, int]]]]) -> None:

@@ -86,5 +86,5 @@ def test_that_agents_have_no_effect_is_said_only_where_it_is_true(monkeypatch, f
     seen = []
     for name in ("play", "resume"):
         monkeypatch.setattr(f"ds.learner.{name}", lambda own, *_, **__: seen.append(own) or 0)
-    assert learn(parse_distributed(["gym/pendulum", "learner", "--agents=2", *flags]), []) == 0
+    assert learn(parse_distributed(["gym/pendulum", "learner", "--agents=2", *flags])) == 0
     assert any("--agents has no effect" in notice for notice in seen[0].notices) == told

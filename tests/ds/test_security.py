@@ -3,17 +3,16 @@ from __future__ import annotations
 import hmac
 import os
 import stat
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import grpc
 import pytest
 
+from algorithm.config.schema import NetConfig
 from algorithm.core.errors import StorageError, UsageError
-from ds import certificates, transport
-from ds.errors import LearnerRefused, Unreachable
-from ds.records import INTERVAL_S, FaultLog
+from ds import certificates
+from ds.protocol import TOKEN_HEADER, LearnerRefused, Unreachable
 from ds.security import (
     AUTHORITY,
     CERTIFICATE,
@@ -33,10 +32,8 @@ from tests.ds.talking import HOST, actor, channel, learner, send
 ELSEWHERE = "192.0.2.7"
 
 
-@dataclass
-class Net:
-    secrets: str
-    insecure: bool = False
+def Net(secrets: str, insecure: bool = False) -> NetConfig:  # noqa: N802
+    return NetConfig(secrets=secrets, insecure=insecure)
 
 
 @pytest.fixture(scope="module")
@@ -182,29 +179,6 @@ def test_secrets_do_not_show_where_settings_are_printed(
     assert "PRIVATE" not in repr(secured[0])
 
 
-def test_with_token_and_certificate_they_talk(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
-    with learner(secured[0]) as one:
-        for host in (HOST, "localhost"):
-            with actor(one.port, secured[1], host=host) as client:
-                assert client.hello(HELLO) == WELCOME
-        assert one.faults == []
-
-
-@pytest.mark.fault("F18")
-@pytest.mark.parametrize("token", [None, "", "wrong"])
-def test_a_wrong_token_is_refused_and_the_peer_told_of(
-    token: str | None, secured: tuple[LearnerSecurity, ActorSecurity]
-) -> None:
-    with learner(secured[0]) as one:
-        error = refusal(one.port, ActorSecurity(token, secured[1].authority))
-        assert error.why == "wrong token or none"
-        assert error.fix.startswith("copy the file token from the learner's net_config.secrets;")
-        ((kind, what),) = one.faults
-        assert kind == "unauthenticated"
-        assert what.startswith("127.0.0.1:")
-        assert one.notes.seen == []
-
-
 @pytest.mark.fault("F18")
 def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
@@ -216,11 +190,9 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(hmac, "compare_digest", compare)
     with learner(LearnerSecurity(token="right")) as one, channel(one.port) as bare:
         for value in ("Bearer right", "Bearer righ", "Bearer rightt", "bearer right", "right", "Bearer \xe9"):
-            answer = send(
-                bare, "Hello", encode(HELLO), metadata=((transport.TOKEN, value.encode("latin-1")),)
-            )
+            answer = send(bare, "Hello", encode(HELLO), metadata=((TOKEN_HEADER, value.encode("latin-1")),))
             assert (answer is None) == (value == "Bearer right")
-        twice = ((transport.TOKEN, "Bearer right"),) * 2
+        twice = ((TOKEN_HEADER, "Bearer right"),) * 2
         assert send(bare, "Hello", encode(HELLO), metadata=twice) is not None
     assert {b for _, b in compared} == {b"Bearer right"}
     assert len(compared) >= 6
@@ -236,63 +208,50 @@ def test_a_stranger_is_sent_away_before_its_message_is_read() -> None:
 
 
 @pytest.mark.fault("F18")
-def test_a_certificate_of_another_authority_is_refused(
+def test_who_has_token_and_certificate_talks_and_who_has_not_is_told_why(
     secured: tuple[LearnerSecurity, ActorSecurity], tmp_path: Path
 ) -> None:
+    """Wrong tokens, plain text, an authority of others or none, TLS to plain text, a learner that is away."""
+    token, trusted = secured[1].token, secured[1].authority
     certificates.make(tmp_path, [HOST], days=1)
     with learner(secured[0]) as one:
-        error = refusal(one.port, ActorSecurity(secured[1].token, (tmp_path / AUTHORITY).read_bytes()))
-        assert "the learner's certificate is not trusted: " in error.why
-        assert "ca.pem" in error.fix
-        assert one.notes.seen == []
-
-
-@pytest.mark.fault("F18")
-def test_a_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
-    certificates.make(tmp_path, ["learner.example.org"], days=1)
-    net = Net(str(tmp_path))
-    with learner(learner_security(net, ELSEWHERE)) as one:
-        error = refusal(one.port, actor_security(net, ELSEWHERE))
-        assert "certificate is not valid for '127.0.0.1'" in error.why
-
-
-@pytest.mark.fault("F18")
-def test_a_certificate_that_has_expired_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificates, "_SKEW", certificates.timedelta(days=9))
-    certificates.make(tmp_path, [HOST], days=-1)
-    net = Net(str(tmp_path))
-    files = [(tmp_path / name).read_bytes() for name in (CERTIFICATE, KEY)]
-    with learner(LearnerSecurity(make_token(tmp_path), *files)) as one:  # it was valid when it started
-        assert "certificate has expired" in refusal(one.port, actor_security(net, ELSEWHERE)).why
-
-
-@pytest.mark.fault("F18")
-def test_plain_text_to_a_learner_with_tls_is_refused(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
-    with learner(secured[0]) as one:
-        error = refusal(one.port, ActorSecurity(secured[1].token))
+        for host in (HOST, "localhost"):
+            with actor(one.port, secured[1], host=host) as client:
+                assert client.hello(HELLO) == WELCOME
+        assert one.faults == []
+        one.notes.seen.clear()
+        for wrong in (None, "", "wrong"):
+            error = refusal(one.port, ActorSecurity(wrong, trusted))
+            assert error.why == "wrong token or none"
+            assert error.fix.startswith("copy the file token from the learner's net_config.secrets;")
+        assert one.kinds == ["unauthenticated"] * 3 and one.faults[0][1].startswith("127.0.0.1:")
+        error = refusal(one.port, ActorSecurity(token))
         assert error.why == "the learner speaks TLS, this actor plain text"
         assert "net_config.insecure" in error.fix
-
-
-@pytest.mark.fault("F18")
-def test_tls_to_a_learner_with_plain_text_is_refused(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
-    with learner(LearnerSecurity(token=secured[0].token)) as one:
-        error = refusal(one.port, secured[1])
-        assert error.why == "this actor speaks TLS, the learner plain text"
-
-
-@pytest.mark.fault("F18")
-def test_an_authority_that_is_none_is_refused(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
-    with learner(secured[0]) as one:
-        for content in (b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
-            assert "ca.pem" in refusal(one.port, ActorSecurity(secured[1].token, content)).fix
-
-
-def test_a_learner_that_is_away_may_come_back(secured: tuple[LearnerSecurity, ActorSecurity]) -> None:
-    with learner(secured[0]) as one:
-        pass
+        error = refusal(one.port, ActorSecurity(token, (tmp_path / AUTHORITY).read_bytes()))
+        assert "the learner's certificate is not trusted: " in error.why and "ca.pem" in error.fix
+        for none in (b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+            assert "ca.pem" in refusal(one.port, ActorSecurity(token, none)).fix
+        assert one.notes.seen == []
     with actor(one.port, secured[1]) as client, pytest.raises(Unreachable):
         client.hello(HELLO)
+    with learner(LearnerSecurity(token=token)) as one:
+        assert refusal(one.port, secured[1]).why == "this actor speaks TLS, the learner plain text"
+
+
+@pytest.mark.fault("F18")
+@pytest.mark.parametrize(
+    ("host", "days", "why"),
+    [("learner.example.org", 1, "not valid for '127.0.0.1'"), (HOST, -1, "certificate has expired")],
+)
+def test_a_certificate_for_another_host_or_time_is_refused(
+    host: str, days: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "_SKEW", timedelta(days=9))
+    certificates.make(tmp_path, [host], days=days)
+    files = [(tmp_path / name).read_bytes() for name in (CERTIFICATE, KEY)]
+    with learner(LearnerSecurity(make_token(tmp_path), *files)) as one:  # it was valid when it started
+        assert why in refusal(one.port, actor_security(Net(str(tmp_path)), ELSEWHERE)).why
 
 
 def test_the_command_makes_all_files_and_says_where_they_belong(
@@ -328,25 +287,6 @@ def test_the_command_refuses_what_cannot_be(tmp_path: Path, capsys: pytest.Captu
     assert "this is no host" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         certificates.main([HOST, "--days", "0"])
-
-
-@pytest.mark.fault("F18")
-def test_refused_peers_are_logged_once_a_minute_and_counted() -> None:
-    now, lines = [0.0], []
-    faults = FaultLog(lines.append, lambda: now[0])
-    for i in range(1000):
-        faults("unauthenticated", f"10.0.0.1:{i}: wrong token or none")
-    faults("malformed", "10.0.0.2:1: 3 bytes are no message")
-    assert lines == [
-        "unauthenticated: 10.0.0.1:0: wrong token or none",
-        "malformed: 10.0.0.2:1: 3 bytes are no message",
-    ]
-    now[0] = INTERVAL_S
-    faults("unauthenticated", "10.0.0.1:5: wrong token or none")
-    assert lines[2:] == [
-        "unauthenticated: 10.0.0.1:5: wrong token or none · 999 more since the last such line"
-    ]
-    assert faults.counts == {"unauthenticated": 1001, "malformed": 1}
 
 
 @pytest.mark.fault("F33")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.config import ConfigError
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError

@@ -16,7 +16,7 @@ from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
 from ds.protocol import TrajectoryMessage
 from ds.trajectory import TrajectoryWriter
-from tests.oracles_replay import VECTOR, digest, make_segment
+from tests.oracles_replay import VECTOR, digest, make_segment, step_batch
 from tests.toys_agents import SPEC, Attentive, Both, Guests, random_script
 
 K, T, N = 2, 2, 2  # burn-in, learned and bootstrapped steps of the windows
@@ -133,6 +133,7 @@ class Trip:
 
     def step(self, *, truncate: bool, whole: bool) -> None:
         self.step_number += 1
+        self.writer.version = self.step_number // 3
         for dated in self.dates.values():
             dated.now = self.step_number // 3
         if truncate:
@@ -140,7 +141,7 @@ class Trip:
         episodes = self.rollout.step()
         self.episodes += episodes
         agents = self.rollout.agents
-        self.packed += self.writer.flush(agents=agents, **self._so_far(episodes), whole=whole)
+        self.packed += self.writer.flush(agents=agents, episodes=episodes, whole=whole)
         for one in self.packed[self.seen :]:
             self.known |= {(chunk.behaviour, chunk.agent) for chunk in one.chunks}
             self.known -= set(one.gone)
@@ -149,14 +150,10 @@ class Trip:
             assert self.known <= agents, "who is gone is named"
 
     def finish(self) -> None:
-        self.packed += self.writer.finish(**self._so_far([]))
+        self.packed += self.writer.finish(episodes=[])
         for replay in self.here.values():
             for agent in range(self.agents):
                 replay.close(agent)
-
-    def _so_far(self, episodes: list[Episode]) -> dict:
-        version = self.step_number // 3
-        return {"episodes": episodes, "version": version}
 
 
 trips = {
@@ -218,27 +215,16 @@ def test_sent_step_by_step_the_replay_is_the_same_bit_for_bit(agents):
         assert digest(trip.there[name]) == digest(here)
 
 
-def test_what_an_actor_has_not_finished_when_it_is_killed_is_absent():
-    """Pieces that were complete are there; of the rest nothing is."""
-    trip = Trip(seed=3, steps=40, agents=2, limit=-1, stored=(0,), max_length=3, channels=2)
-    for _ in range(40):
-        trip.step(truncate=False, whole=False)
-    for one in trip.packed:
-        for chunk in one.chunks:
-            if chunk.transitions is not None:
-                ended = chunk.transitions.terminated[-1] or chunk.transitions.truncated[-1]
-                assert ended or chunk.transitions.length == 3
-
-
 # Agent 1 in channel 1 of 2, pieces of 3: the numbers below are worked out by hand.
 
 
-def step(start: int, *, stream: int = 1, **end: bool) -> Segment:
-    return make_segment(VECTOR, stream=stream, episode=0, start=start, length=1, **end)
+def add(writer: TrajectoryWriter, start: int, *, stream: int = 1, **end: bool) -> None:
+    one = make_segment(VECTOR, stream=stream, episode=0, start=start, length=1, **end)
+    writer.add("a", step_batch([one]))
 
 
-def flush(writer: TrajectoryWriter, **options) -> list[TrajectoryMessage]:
-    return writer.flush(**({"agents": frozenset(), "episodes": [], "version": 0} | options))
+def flush(writer: TrajectoryWriter, agents=frozenset(), **options) -> list[TrajectoryMessage]:
+    return writer.flush(**({"agents": agents, "episodes": []} | options))
 
 
 def told(packed: list[TrajectoryMessage]) -> list[list]:
@@ -251,21 +237,33 @@ def told(packed: list[TrajectoryMessage]) -> list[list]:
     ]
 
 
-def test_a_long_episode_goes_in_pieces_that_share_an_observation():
+def test_a_long_episode_goes_in_pieces_that_share_an_observation_and_are_as_old_as_their_first():
     writer, found = TrajectoryWriter(max_length=3, channels=2), []
-    for t in range(5):
-        writer.add("a", step(t, terminated=t == 4))
+    for t, version in enumerate((4, 4, 5, 6, 7)):
+        writer.version = version
+        add(writer, t, terminated=t == 4)
         found += flush(writer)
     assert told(found) == [[(1, (0, 3, False))], [(1, (3, 2, False))]]
     assert [one.steps for one in found] == [3, 2] and {one.channel for one in found} == {1}
+    assert [one.version for one in found] == [4, 6]
     before, after = (one.chunks[0].transitions for one in found)
     for name in ("action_mask", "carry"):
         assert np.array_equal(getattr(before, name)[-1], getattr(after, name)[0])
-    assert np.array_equal(before.obs["obs"][-1], after.obs["obs"][0])
     whole = make_segment(VECTOR, stream=1, episode=0, start=0, length=5, terminated=True)
     assert np.array_equal(np.concatenate([before.reward, after.reward]), whole.reward)
     assert np.array_equal(np.concatenate([before.obs["obs"], after.obs["obs"][1:]]), whole.obs["obs"])
     assert after.terminated.tolist() == [False, True]
+
+
+def test_what_an_environment_writes_later_changes_nothing():
+    writer = TrajectoryWriter(max_length=9, channels=1)
+    one = make_segment(VECTOR, stream=1, episode=0, start=0, length=1)
+    steps = step_batch([one])
+    writer.add("a", steps)
+    steps.next_obs["obs"][:] = steps.reward[:] = 7.0
+    (found,) = writer.finish(episodes=[])
+    assert np.array_equal(found.chunks[0].transitions.obs["obs"], one.obs["obs"])
+    assert np.array_equal(found.chunks[0].transitions.reward, one.reward)
 
 
 def test_closing_truncates_what_is_pending_or_says_so_alone():
@@ -273,10 +271,10 @@ def test_closing_truncates_what_is_pending_or_says_so_alone():
     recorder = writer.recorder("a")
     recorder.close(1)
     assert flush(writer) == [], "nothing is known of it"
-    writer.add("a", step(0))
+    add(writer, 0)
     recorder.close(1)
     for t in range(3):
-        writer.add("a", step(t))
+        add(writer, t)
     recorder.close(1)
     recorder.close(1)
     assert told(flush(writer)) == [[(1, (0, 1, True))], [(1, (0, 3, False))], [(1, None)]]
@@ -285,72 +283,40 @@ def test_closing_truncates_what_is_pending_or_says_so_alone():
 def test_a_step_that_does_not_follow_begins_another_chain():
     writer = TrajectoryWriter(max_length=3, channels=1)
     for start in (0, 1, 5, 6, 7, 9):  # the piece of 5 to 7 is complete when 9 comes
-        writer.add("a", step(start))
+        add(writer, start)
     found = flush(writer, whole=True)
     assert told(found) == [[(1, (0, 2, True)), (1, (5, 3, False)), (1, None), (1, (9, 1, False))]]
-
-
-def test_a_piece_is_as_old_as_its_first_transition():
-    writer = TrajectoryWriter(max_length=3, channels=1)
-    for t, version in enumerate((4, 4, 5, 6, 7)):
-        writer.add("a", step(t, truncated=t == 4))
-        found = flush(writer, version=version)
-        assert [one.version for one in found] == {2: [4], 4: [6]}.get(t, [])
 
 
 def test_episodes_without_transitions_go_at_the_end():
     writer = TrajectoryWriter(max_length=3, channels=2)
     assert flush(writer) == []
-    (last,) = writer.finish(episodes=[Episode("a", 1, 0.5, 3)], version=2)
+    (last,) = writer.finish(episodes=[Episode("a", 1, 0.5, 3)])
     assert (last.steps, last.chunks, last.episodes) == (0, (), (("a", 1, 0.5, 3),))
-    assert writer.finish(episodes=[], version=2) == []
+    assert writer.finish(episodes=[]) == []
     (empty,) = flush(writer, whole=True)
     assert empty.chunks == () and empty.steps == 0, "in step with the learner there is one for every step"
 
 
-def test_who_is_gone_is_named_by_the_next_message_and_once():
-    writer = TrajectoryWriter(max_length=3, channels=1)
-    writer.add("a", step(0))
-    writer.add("a", step(0, stream=2))
-    writer.add("a", step(0, stream=3))
-    three = frozenset(("a", agent) for agent in (1, 2, 3))
-    assert flush(writer, agents=three) == []
-    assert flush(writer, agents=frozenset({("a", 1)})) == []
-    writer.add("a", step(1, terminated=True))
-    (one,) = flush(writer, agents=frozenset())
+def test_who_is_gone_is_named_once_behind_its_own_transitions():
+    writer, three = TrajectoryWriter(max_length=3, channels=2), frozenset(("a", i) for i in (1, 2, 3))
+    for agent in (1, 2, 3):
+        add(writer, 0, stream=agent)
+    assert flush(writer, three) == [] and flush(writer, frozenset({("a", 1)})) == []
+    add(writer, 1, terminated=True)
+    (one,) = flush(writer)
     assert one.gone == (("a", 2), ("a", 3), ("a", 1))
-    (empty,) = flush(writer, agents=frozenset(), whole=True)
-    assert empty.gone == ()
-
-
-def test_who_is_gone_is_named_behind_its_own_transitions():
+    assert [one.gone for one in flush(writer, whole=True)] == [(), ()]
     writer = TrajectoryWriter(max_length=3, channels=2)
-    for agent in (1, 2):
-        writer.add("a", step(0, stream=agent, terminated=True))
-    found = flush(writer, agents=frozenset({("a", 2)}))
-    assert [(one.channel, one.gone) for one in found] == [(1, (("a", 1),)), (0, ())]
+    for agent, start, end in ((1, 0, True), (3, 0, True), (1, 5, True), (2, 0, True)):
+        add(writer, start, stream=agent, terminated=end)
+    found = flush(writer, frozenset({("a", 2), ("a", 3)}))
+    assert [(one.channel, one.gone) for one in found] == [(1, ()), (1, ()), (1, (("a", 1),)), (0, ())]
 
 
 def test_an_id_that_is_another_agent_s_by_now_is_not_gone():
-    writer = TrajectoryWriter(max_length=3, channels=1)
-    writer.add("a", step(0, terminated=True))
-    again = frozenset({("a", 1)})
-    assert flush(writer, agents=again)[0].gone == ()
-    assert flush(writer, agents=frozenset()) == []
-    writer.add("a", step(0, terminated=True))
-    assert flush(writer, agents=again)[0].gone == ()
-
-
-def test_nothing_is_kept_of_agents_that_are_gone():
-    writer = TrajectoryWriter(max_length=3, channels=2)
-    for agent in range(100):
-        writer.add("a", step(0, stream=agent))
-        writer.close("a", agent)
-        flush(writer)
-    assert not writer._streams and not writer._ready and not writer._undated
-
-
-@pytest.mark.parametrize("wrong", [{"max_length": 0, "channels": 1}, {"max_length": 1, "channels": 0}])
-def test_a_packer_needs_room_and_a_channel(wrong):
-    with pytest.raises(ValueError, match="cannot be sent"):
-        TrajectoryWriter(**wrong)
+    writer, again = TrajectoryWriter(max_length=3, channels=1), frozenset({("a", 1)})
+    add(writer, 0, terminated=True)
+    assert flush(writer, again)[0].gone == () and flush(writer) == []
+    add(writer, 0, terminated=True)
+    assert flush(writer, again)[0].gone == ()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ds.parameters import ParameterStore
-from ds.weights import CHUNK, WeightLoader, WeightPublisher, assembled, chunks, packed, unpack
+from ds.service import ParameterStore
+from ds.weights import CHUNK, WeightPublisher, assembled, chunks, load, packed, unpack
 
 
 def net(seed, width=4):
@@ -86,11 +86,10 @@ def test_a_payload_that_is_no_safetensors_file_is_refused():
         unpack(b"\x80\x04pickle", {})
 
 
-def test_a_loader_knows_its_version():
-    loader = WeightLoader({"x": {"rep": net(2)}})
-    assert loader.version == 0
-    loader.load(chunks(12, packed({"x": {"rep": net(1)}})))
-    assert loader.version == 12
+def test_what_is_loaded_says_its_version():
+    parts = {"x": {"rep": net(2)}}
+    assert load(chunks(12, packed({"x": {"rep": net(1)}})), parts) == 12
+    assert torch.equal(parts["x"]["rep"][0].weight, net(1)[0].weight)
 
 
 def agent(warming_up=True):
@@ -115,20 +114,13 @@ def test_weights_are_published_first_and_then_with_every_version_of_an_agent():
     assert parameters.warming_up == {"one": True, "other": False}, "told at once, published or not"
 
 
-def test_whoever_waits_after_each_step_gets_weights_after_each_step():
-    parameters = ParameterStore({})
-    publisher = WeightPublisher(parameters, {"one": agent()}, always=True)
-    for _ in range(3):
-        publisher.publish_if_due()
-    assert parameters.newest == 3
-
-
-def test_versions_go_on_above_those_of_an_earlier_learner():
+def test_whoever_waits_gets_weights_after_each_step_above_those_of_an_earlier_learner():
     parameters = ParameterStore({})
     publisher = WeightPublisher(parameters, {"one": agent()}, always=True)
     parameters.seen(41)  # by an actor that comes back
-    publisher.publish_if_due()
-    assert parameters.newest == 42
+    for _ in range(3):
+        publisher.publish_if_due()
+    assert parameters.newest == 44
 
 
 def test_weights_of_a_learner_before_this_one_are_never_current():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-import re
 import struct
 import time
 import tracemalloc
@@ -15,7 +14,6 @@ from msgspec.msgpack import Ext
 from msgspec.structs import replace
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.errors import WireError
 from ds.protocol import (
     Beat,
     Bye,
@@ -28,6 +26,7 @@ from ds.protocol import (
     TrajectoryMessage,
     WeightRequest,
     Welcome,
+    WireError,
 )
 from ds.wire import (
     DTYPES,
@@ -78,13 +77,6 @@ def test_every_array_is_read_as_it_was(array: np.ndarray) -> None:
     assert not received.flags.writeable
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 0), (0, 3), (2, 3, 5)])
-def test_every_dtype_and_shape(dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
-    assert same(decode(OneArray, encode(OneArray(array))).array, array)
-
-
 def test_arrays_that_do_not_lie_in_order_are_written_in_order() -> None:
     array = np.arange(24, dtype=np.int16).reshape(4, 6)
     for view in (array.T, array[::2, 1::2], array[::-1], np.asfortranarray(array)):
@@ -103,10 +95,10 @@ def test_arrays_are_views_that_are_aligned() -> None:
 
 def test_one_of_two_kinds_is_told_by_its_name() -> None:
     refused = Refused(why="full", reason="no slot")
-    assert decode((Welcome, Refused), encode(refused)) == refused
-    assert decode((Welcome, Refused), encode(WELCOME)) == WELCOME
+    assert decode(Welcome | Refused, encode(refused)) == refused
+    assert decode(Welcome | Refused, encode(WELCOME)) == WELCOME
     with pytest.raises(WireError, match="Invalid value 'Hello'"):
-        decode((Welcome, Refused), encode(HELLO))
+        decode(Welcome | Refused, encode(HELLO))
 
 
 def test_another_schema_is_told_before_anything_is_read() -> None:
@@ -248,20 +240,6 @@ def test_a_forged_array_is_refused(description: Ext, tail: bytes, reason: str) -
     head = message(["OneArray", description])
     with pytest.raises(WireError, match=reason):
         decode(OneArray, head + b"\0" * (-len(head) % 8) + tail)
-
-
-def test_another_dtype_than_the_fields_is_refused() -> None:
-    """``reward`` is the eighth of the transitions, the third field of a chunk, the fifth of the message."""
-    chunk = TRAJECTORY.chunks[0]
-    assert chunk.transitions is not None
-    wrong = replace(chunk.transitions, reward=np.zeros(4))
-    with pytest.raises(WireError, match=re.escape("float64 where float32 is meant - at `$[5][0][2][7]`")):
-        decode(TrajectoryMessage, encode(trajectory(replace(chunk, transitions=wrong))))
-    forged = encode(TRAJECTORY).replace(
-        described(FLOAT32, 4).data, described(DTYPES.index(np.dtype(np.int32)), 4).data
-    )
-    with pytest.raises(WireError, match=re.escape("int32 where float32 is meant - at `$[5][0][2][7]`")):
-        decode(TrajectoryMessage, forged)
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,16 @@ from algorithm.core.data import Segment
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation import evaluate as module
-from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, NullCallback, ProgressLines
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.evaluate import Performance, evaluate
-from algorithm.evaluation.length import cut_off_line, episode_limit
-from algorithm.experience.collector import LocalCollector
+from algorithm.evaluation.evaluator import cut_off_line, episode_limit
 from tests.experience.test_changing_agents import transition
 from tests.toys_agents import Attentive, Both, Guests, random_script, tale
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 
 
-class Noting(NullCallback):
+class Noting(EvalCallback):
     """Writes down what it is told, with a name before it."""
 
     def __init__(self, told: list[Any], name: str = "", *, fails: bool = False) -> None:
@@ -41,7 +40,7 @@ class Noting(NullCallback):
             raise OSError("cannot end")
 
 
-class Storing(NullCallback):
+class Storing(EvalCallback):
     """Keeps every transition of every agent."""
 
     def __init__(self) -> None:
@@ -82,21 +81,6 @@ def test_callbacks_change_no_episode(rng):
     alone, seen = (evaluate(Guests(script, {0, 1}), ONE, 12, callback=w) for w in (NULL_CALLBACK, callback))
     assert alone == seen is not None
     assert told[0] == "begin" and told[-1] == "end" and sum(told[1:-1]) >= 12
-
-
-def test_without_a_recorder_no_transition_is_made(monkeypatch):
-    given = []
-
-    class Noted(LocalCollector):
-        def __init__(self, env, players, recorders, **options) -> None:
-            given.append(dict(recorders))
-            super().__init__(env, players, recorders, **options)
-
-    monkeypatch.setattr(module, "LocalCollector", Noted)
-    for more in ([], [Noting([])], [Storing()]):
-        callback = CallbackList(NULL_CALLBACK, *more)
-        evaluate(Guests(["T"], {0}), ONE, 0, callback=callback)
-    assert [list(recorders) for recorders in given] == [[], [], [DEFAULT_BEHAVIOUR]]
 
 
 @pytest.mark.parametrize("how", ["stop", "error", "begin"])
@@ -200,12 +184,6 @@ def test_who_comes_in_time_is_waited_for(monkeypatch, comes):
     else:
         with pytest.raises(EnvError):
             evaluate(both(script, late), players(), 1)
-
-
-def test_an_environment_without_anybody_is_given_up(monkeypatch):
-    assert module.PATIENCE == 1000
-    with pytest.raises(EnvError, match="'default'"):
-        evaluate(Guests(["."] * 1000, set()), ONE, 1)
 
 
 def test_episodes_that_count_are_told_and_no_others():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -123,11 +122,3 @@ def test_a_full_disk_costs_a_film_and_ends_a_recording_and_leaves_half_of_neithe
 
     if not on_a_small_disk(tmp_path, 64 * 1024, act):
         pytest.skip("this machine lets nobody mount a small disk")
-
-
-def test_it_is_a_zip_of_plain_arrays(tmp_path):
-    path = tmp_path / "a.npz"
-    record(path, Guests(["T"], {0}), ONE, 1)
-    with zipfile.ZipFile(path) as file:
-        assert file.testzip() is None
-        assert all(name.endswith(".npy") and b"'O'" not in file.read(name)[:128] for name in file.namelist())

@@ -10,19 +10,14 @@ import numpy as np
 import pytest
 
 from algorithm.core.errors import EnvError
-from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
-from algorithm.env.registry import make_vec_env
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation import video as module
 from algorithm.evaluation.callbacks import NULL_CALLBACK
-from algorithm.evaluation.evaluate import Performance, evaluate
+from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.video import (
     Encoder,
-    VideoError,
     VideoRecorder,
     VideoRecorders,
-    no_video,
-    video_path,
 )
 from tests.toys_agents import Attentive, Guests
 
@@ -176,41 +171,6 @@ def raising(error: type[Exception]):
     return fail
 
 
-def test_returns_are_the_same_with_a_film_and_without(tmp_path):
-    """Pendulum with pictures and without, played by somebody who looks at what he sees."""
-
-    class Policy:
-        stored_carry_shape = (0,)
-
-        def __init__(self, spec: AgentSpec) -> None:
-            self._spec = spec
-
-        def initial_carry(self, n: int) -> np.ndarray:
-            return np.zeros((n, 0), np.float32)
-
-        def act(self, obs, prev_action, carry, action_mask):
-            from algorithm.core.data import ActorOutput
-
-            z = obs["obs"][:, 2:] - obs["obs"][:, :1]
-            logp = np.zeros((1, 1), np.float32)
-            return ActorOutput(action=np.tanh(z), z=z, behaviour_logp=logp, carry=carry)
-
-    found: list[dict[str, Performance] | None] = []
-    for film in (False, True):
-        env = make_vec_env("GYM", "Pendulum-v1", seed_of=episode_seeds(1, "evaluate"), video=film)
-        films = VideoRecorders(env, tmp_path, warn=print) if film else no_video
-        players = {DEFAULT_BEHAVIOUR: Policy(env.specs[DEFAULT_BEHAVIOUR])}
-        for step in (100, 200):
-            found.append(evaluate(env, players, 2, callback=films(step), length_limit=12))
-        env.close()
-    assert found[0] == found[1] == found[2] == found[3] is not None
-    assert video_path(tmp_path, 100).name == "step_000000100_episode_1.mp4"
-    assert sorted(tmp_path.iterdir()) == [video_path(tmp_path, step) for step in (100, 200)]
-    about, shown = pictures(video_path(tmp_path, 100))
-    assert about["fps"] == 30.0 and about["source_size"] == (500, 500) and len(shown) == 12
-    assert not np.array_equal(shown[0], shown[-1])
-
-
 def test_an_environment_without_pictures_is_refused_before_anything_is_trained(tmp_path):
     class Unseen(Painted):
         def render(self):
@@ -219,11 +179,3 @@ def test_an_environment_without_pictures_is_refused_before_anything_is_trained(t
     with pytest.raises(EnvError, match="no pictures") as raised:
         VideoRecorders(Unseen(["T"], {0}), tmp_path, warn=print)
     assert "--video or eval_config.video" in raised.value.where and raised.value.exit_code == 4
-
-
-def test_an_encoder_says_what_is_wrong_with_a_picture(tmp_path):
-    encoder = Encoder(tmp_path / "a.mp4", (32, 32), 30.0)
-    with pytest.raises(VideoError, match="float64"):
-        encoder.write(np.zeros((32, 32, 3)))  # type: ignore[arg-type]
-    encoder.discard()
-    assert not list(tmp_path.iterdir())

@@ -12,13 +12,15 @@ import pytest
 
 from algorithm.agents.roles import Episode
 from algorithm.app import play
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.training import train
 from algorithm.config.loader import load_config
 from algorithm.core.data import ActorOutput, Segment, StepBatch
 from algorithm.core.errors import EnvError, NumericalError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Observation
+from algorithm.evaluation import evaluator
+from algorithm.evaluation.callbacks import NULL_CALLBACK
 from algorithm.experience import collector
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.collector import Iteration, LocalCollector
@@ -366,11 +368,15 @@ def test_playing_counts_iterations_of_those_who_are_there(monkeypatch, iteration
     env = Guests(script, set())
     step = env.step
     env.step = lambda actions: steps.append(1) or step(actions)
-    monkeypatch.setattr(play, "EvalPolicy", lambda actor, greedy: actor)
+    monkeypatch.setattr(evaluator, "EvalPolicy", lambda actor, greedy: actor)
     base = SimpleNamespace(n_envs=1, max_step_each_iter=-1, max_step=-1, max_iter=iterations)
     loaded = SimpleNamespace(config=SimpleNamespace(base_config=base))
     agents = {DEFAULT_BEHAVIOUR: SimpleNamespace(new_policy=lambda purpose: Attentive())}
-    episodes = list(play._play(loaded, agents, env, False, SimpleNamespace(disable_sample=True)))
+    files, greedy = SimpleNamespace(callback=NULL_CALLBACK), {"step": 0, "acting": "deterministic"}
+    playing = play._Playing(
+        loaded=loaded, agents=agents, env=env, stop=False, console=None, files=files, **greedy
+    )
+    episodes = list(playing._endless())
     assert len(steps) == {1: 7, 2: 9}[iterations]
     assert len(episodes) == iterations
 
@@ -400,7 +406,7 @@ def test_training_counts_iterations_of_those_who_are_there(tmp_path, monkeypatch
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
-    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded)
     result = json.loads((tmp_path / "models" / "task" / "a" / "result.json").read_text())
     assert result["steps"] == 3 * 2 + 1 + 2 and result["updates"] > 0
     assert result["last_eval"]["mean"] == 1.0

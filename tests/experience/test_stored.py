@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.sac.agent import SacAgent
 from algorithm.config.loader import load_config
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
+from tests.batches import sac_agent
 
 SEEDS = episode_seeds(11, "train")
 CONFIG = """\
@@ -30,7 +30,7 @@ def agent_and_rollout(tmp_path):
     env = make_vec_env("GYM", "tests.toys:Counting-v0", n=3, seed_of=SEEDS)
     env.reset()
     config = load_config(str(tmp_path), seed=1).config
-    agent = SacAgent(
+    agent = sac_agent(
         env.specs[DEFAULT_BEHAVIOUR],
         config,
         nn_file=None,

@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 
 from algorithm.agents.config import RewardSignals
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
@@ -19,7 +18,7 @@ from algorithm.extensions.gail import make_extrinsic, make_gail
 from algorithm.extensions.options import Build, Demonstrated
 from algorithm.extensions.rnd import make_novelty
 from algorithm.nn.loader import load_networks
-from tests.batches import CPU, SMALL, random_batch
+from tests.batches import CPU, SMALL, Sac, random_batch
 
 SPECS = {
     "continuous": SMALL,
@@ -100,7 +99,7 @@ def with_garbage(batch: SequenceBatch) -> SequenceBatch:
 
 def context(sac: Sac, batch: SequenceBatch) -> Context:
     """What an update's parts see of the batch."""
-    return sac._encode(batch)
+    return sac.encode(batch)
 
 
 def only_extension(sac: Sac) -> Extension:

@@ -10,10 +10,8 @@ import pytest
 import torch
 
 from algorithm.agents.config import NnConfig, RewardSignals
-from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.data import Segment, State
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
@@ -22,7 +20,7 @@ from algorithm.extensions.options import Build
 from algorithm.nn.loader import load_networks
 from algorithm.replay.budget import MemoryBudget
 from algorithm.runs.logs.metrics import METRICS
-from tests.batches import CPU
+from tests.batches import CPU, Sac, sac_agent
 
 ALL = {
     "siamese": "BYOL",
@@ -117,7 +115,7 @@ def make_agent(row, seed):
         sac_config=SacConfig(**sac),
         nn_config=NnConfig(rep={**NN, "dense_depth": 1}, q=NN, policy=NN),
     )
-    return SacAgent(
+    return sac_agent(
         AgentSpec(obs, action_spec), config, nn_file=None, behaviour="x", seed=seed, device=CPU,
         memory=MemoryBudget(free=10**9),
     )  # fmt: skip
@@ -174,14 +172,14 @@ def tensors_of(sac):
 
 def continued(one, other):
     """Load the state of one agent into another."""
-    saved = {file: {k: v.clone() for k, v in part.items()} for file, part in one.sac.tensors().items()}
-    other.sac.load_tensors(saved, one.sac.updates)
+    saved = {file: {k: v.clone() for k, v in part.items()} for file, part in one.learner.tensors().items()}
+    other.learner.load_tensors(saved, one.learner.updates)
     other.load_state(copied(one.state()))
 
 
 def assert_alike(one, other):
     """Compare all tensors, which must be finite, and the next actions."""
-    after, expected = tensors_of(other.sac), tensors_of(one.sac)
+    after, expected = tensors_of(other.learner), tensors_of(one.learner)
     assert after.keys() == expected.keys()
     for name, value in expected.items():
         assert value.isfinite().all() and torch.equal(value, after[name]), name
@@ -196,13 +194,13 @@ def train(agent, rng):
         for segment in segments(agent, rng, range(10 * step, 10 * step + 3)):
             agent.add(segment)
         agent.learn(step)
-    assert agent.sac.updates >= 2 and agent.sac.skipped == 0
+    assert agent.learner.updates >= 2 and agent.learner.skipped == 0
 
 
 @pytest.mark.parametrize("row", ROWS, ids="-".join)
 def test_what_is_trained_is_what_lies_in_an_optimisers_storage(row):
     sac = make_agent(row, 1).sac
-    stored = {adam.flat.data.untyped_storage().data_ptr() for _, adam in sac._steps()}
+    stored = {adam.flat.data.untyped_storage().data_ptr() for adam in sac.optimisers().values()}
     model = sac.tensors()["model"]
     expected = {name for name, value in model.items() if value.untyped_storage().data_ptr() in stored}
     assert set(sac.trained()) == expected
@@ -216,7 +214,7 @@ def test_what_is_trained_is_what_lies_in_an_optimisers_storage(row):
 )
 def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     one, other = make_agent(row, 1), make_agent(row, 2)
-    assert len(one.sac.extensions) >= {"none": 0, "all": 4}.get(row[0], 1)
+    assert len(one.learner.extensions) >= {"none": 0, "all": 4}.get(row[0], 1)
     train(one, np.random.default_rng(0))
     assert all(np.isfinite(v) for v in one.metrics(2).values()) and set(one.metrics(2)) <= set(METRICS)
     act(one, np.random.default_rng(1))
@@ -226,7 +224,7 @@ def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     batch = one.replay.windows(one.replay.spread(6))
     for seed, agent in enumerate((one, other)):
         torch.manual_seed(seed)  # whatever is random in an update comes from the learner's own generator
-        agent.sac.update(batch)
+        agent.learner.update(batch)
     assert_alike(one, other)
 
 

@@ -14,18 +14,17 @@ import torch
 from torch import nn
 
 from algorithm.agents.config import RewardSignals
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Context
 from algorithm.extensions.options import Build
 from algorithm.extensions.prediction import Prediction, make_prediction
-from algorithm.nn.images import image_layouts
+from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.loader import load_networks
-from algorithm.nn.world import ImageDecoder
-from tests.batches import CPU, SMALL, random_batch, weights
+from algorithm.nn.models.world import ImageDecoder
+from tests.batches import CPU, SMALL, Sac, random_batch, weights
 
 NAMES = {"loss/transition", "loss/reward", "loss/observation"}
 MIXED = AgentSpec(
@@ -175,7 +174,7 @@ def test_gradient_reaches_learned_states_and_no_target():
 @pytest.mark.parametrize("kind", MEMORIES)
 def test_neither_target_nor_policy_gets_a_gradient(kind):
     sac = learner(MIXED, seq_encoder=kind, **MEMORIES[kind])
-    losses = sac.extensions[0].auxiliary_losses(sac._encode(batch_for(sac, MIXED)))
+    losses = sac.extensions[0].auxiliary_losses(sac.encode(batch_for(sac, MIXED)))
     for step in (sac.critics.step, sac.critics.joint):
         step.gradient.zero_()
     sum(losses.values()).backward()
@@ -197,7 +196,7 @@ def test_what_does_not_exist_changes_nothing(kind):
     def gradients(batch):
         for step in (sac.critics.step, sac.critics.joint):
             step.gradient.zero_()
-        losses = sac.extensions[0].auxiliary_losses(sac._encode(batch))
+        losses = sac.extensions[0].auxiliary_losses(sac.encode(batch))
         sum(losses.values()).backward()
         return [*losses.values(), sac.critics.step.gradient.clone(), sac.critics.joint.gradient.clone()]
 
@@ -240,7 +239,7 @@ def test_rewards_are_predicted_on_the_scale_of_values(scaled):
         batch = batch_for(sac)
         batch = replace(batch, reward=batch.reward * unit)
         sac.return_scale.observe(SimpleNamespace(rewards=lambda unit=unit: [(0, 0, [unit, -3 * unit], True)]))
-        losses[unit] = sac.extensions[0].auxiliary_losses(sac._encode(batch))["reward"].item()
+        losses[unit] = sac.extensions[0].auxiliary_losses(sac.encode(batch))["reward"].item()
     assert (losses[1e4] == pytest.approx(losses[1.0], rel=1e-3)) is scaled
 
 
@@ -290,7 +289,7 @@ def test_only_the_transition_model_sees_what_the_encoder_leaves_out(tmp_path, ex
     losses = {}
     for secret in (0.0, 1.0):
         other = replace(batch, obs={**batch.obs, "secret": torch.full_like(batch.obs["secret"], secret)})
-        losses[secret] = sac.extensions[0].auxiliary_losses(sac._encode(other))
+        losses[secret] = sac.extensions[0].auxiliary_losses(sac.encode(other))
     assert (losses[0.0]["transition"] != losses[1.0]["transition"]).item() == extra
     assert losses[0.0]["reward"] == losses[1.0]["reward"]
     assert losses[0.0]["observation"] != losses[1.0]["observation"]  # of which the state should know
@@ -302,7 +301,7 @@ def test_observations_are_compared_as_networks_see_them():
     sac.model.normaliser.observe(
         {name: x.flatten(0, 1).numpy() for name, x in batch_for(sac, MIXED).obs.items()}
     )
-    ctx = sac._encode(batch_for(sac, MIXED))
+    ctx = sac.encode(batch_for(sac, MIXED))
     here = {name: x[:, ctx.learned] for name, x in ctx.obs.items()}
     exact = {**here, "i": here["i"] / 255, "b": here["b"].float()}
     exact["c"] = (

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.agents.sac.acting import new_actor
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config import ConfigError, load_config
 from algorithm.core.errors import ModelError
 from algorithm.extensions.base import Extension
 from algorithm.extensions.rnd import RND
 from algorithm.nn.distributions import TanhNormal
-from algorithm.nn.dynamics import ModelRND
+from algorithm.nn.models.dynamics import ModelRND
 from tests.batches import CPU, SMALL, random_batch, small_sac
+from tests.batches import sac_actor as new_actor
 from tests.extensions.exploring import (
     MEMORIES,
     SPECS,
@@ -225,7 +225,7 @@ def test_a_network_without_a_width_of_features_is_refused(tmp_path):
     )
     with pytest.raises(ModelError) as error:
         make_agent(use_rnd=True, file=file)
-    assert "expected (2, 3, 'F')" in error.value.why and "ModelRND.forward" in str(error.value)
+    assert "expected (2, 3, F)" in error.value.why and "ModelRND.forward" in str(error.value)
 
 
 def test_a_choice_of_one_is_a_contradiction(tmp_path):

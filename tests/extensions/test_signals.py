@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from algorithm.agents.config import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
-from algorithm.agents.sac.learner import Sac
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
@@ -18,7 +17,7 @@ from algorithm.extensions.base import Extension
 from algorithm.extensions.gail import Gail
 from algorithm.extensions.rnd import RND, RndBonus
 from algorithm.ops.imitation import airl_reward, gail_reward
-from tests.batches import SMALL, random_batch
+from tests.batches import SMALL, Sac, random_batch
 from tests.extensions.exploring import MEMORIES, SPECS, batch_for, make_agent, same, saved, with_garbage
 
 MIXED = AgentSpec(
@@ -64,7 +63,7 @@ def only_gail(sac: Sac) -> Gail:
 
 
 def context(sac: Sac, batch: SequenceBatch):
-    return sac._encode(batch)
+    return sac.encode(batch)
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.25, 3.0])
@@ -172,7 +171,7 @@ def test_a_signal_with_a_rate_of_its_own_has_an_optimiser_of_its_own():
     sac.update(batch_for(sac))
     for one in sac.extensions:  # Adam's first step is the learning rate
         rate = one.learning_rate or 0.004
-        own = [n for n, _ in sac._modules().named_parameters() if n.startswith(prefix_of(sac, one))]
+        own = [n for n, _ in sac.modules().named_parameters() if n.startswith(prefix_of(sac, one))]
         moved = max(float((sac.tensors()["model"][n] - before[n]).abs().max()) for n in own)
         assert moved == pytest.approx(rate, rel=0.02), type(one)
 

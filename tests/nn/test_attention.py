@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from algorithm.nn.attention import Attention, Gate
-from algorithm.nn.flat import FlatParameters
+from algorithm.nn.layers.attention import Attention, Gate
+from algorithm.nn.learning.flat import FlatParameters
 from tests.oracles import attention_block
 
 KINDS = ("rotary", "sinusoidal")

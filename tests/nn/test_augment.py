@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.augment import Augmentation, RandomShift, default_shift, shift_images
-from algorithm.nn.images import image_layout, image_layouts
+from algorithm.nn.layers.augment import Augmentation, RandomShift, default_shift, shift_images
+from algorithm.nn.layers.images import image_layout, image_layouts
 
 
 def shift_by_cropping(images: np.ndarray, down: list[int], right: list[int]) -> np.ndarray:

@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from algorithm.nn import compiled
-from algorithm.nn.compiled import CompiledFunction, NotCompilableError
+from algorithm.nn.learning import compiled
+from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from algorithm.core.errors import ModelError
-from algorithm.nn.conv import KINDS, Conv, conv
-from algorithm.nn.images import image_layout
+from algorithm.nn.layers.conv import KINDS, Conv, conv
+from algorithm.nn.layers.images import image_layout
 
 
 def layout_of(height: int, width: int, channels: int = 3):

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.agents.sac.model import NETWORKS
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.conv import conv
-from algorithm.nn.defaults import ModelRep
-from algorithm.nn.encode import ImageEncoder
-from algorithm.nn.images import image_layouts
+from algorithm.nn.layers.conv import conv
+from algorithm.nn.layers.encode import ImageEncoder
+from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.loader import load_networks
+from algorithm.nn.models.defaults import ModelRep
 
 VECTORS = ObsSpec(("a", "b"), ((3,), (2, 2)), ("float32", "float32"))
 EVERYTHING = ObsSpec(

@@ -7,7 +7,7 @@ import torch
 
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.encode import ImageEncoder, VectorEncoder
+from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
 
 OBS = ObsSpec(
     names=("front", "speed", "gear", "doors", "ram", "scalar", "cards", "rear"),

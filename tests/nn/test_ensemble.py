@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.flat import FlatParameters
+from algorithm.nn.learning.flat import FlatParameters
 
 
 class Critic(nn.Module):

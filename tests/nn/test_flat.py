@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.nn.flat import FlatParameters
-from algorithm.nn.optimiser import FlatAdam
-from algorithm.nn.target import Target
+from algorithm.nn.learning.flat import FlatParameters
+from algorithm.nn.learning.optimiser import FlatAdam
+from algorithm.nn.learning.target import Target
 
 
 def network() -> nn.Module:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.images import image_layout, image_layouts
+from algorithm.nn.layers.images import image_layout, image_layouts
 
 
 @pytest.mark.parametrize(("shape", "dtype", "stack", "planes"), [

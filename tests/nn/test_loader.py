@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.agents.sac.model import NETWORKS
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import Network, load_networks

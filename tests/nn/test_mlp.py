@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.defaults import ModelPolicy, ModelQ, ModelRep
-from algorithm.nn.memories import AttentionRep, RecurrentRep
-from algorithm.nn.mlp import ACTIVATIONS, hidden_layers, mlp, residual_mlp
-from algorithm.nn.norm import BatchNorm, NormedLinear
+from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
+from algorithm.nn.layers.mlp import ACTIVATIONS, hidden_layers, mlp, residual_mlp
+from algorithm.nn.layers.norm import BatchNorm, NormedLinear
+from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep
 from algorithm.nn.protocols import q_size
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2,), continuous=2))

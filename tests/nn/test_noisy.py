@@ -7,12 +7,11 @@ import torch
 from torch import nn
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.defaults import ModelPolicy
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.flat import FlatParameters
-from algorithm.nn.layer_noise import LayerNoise
-from algorithm.nn.mlp import mlp
-from algorithm.nn.noisy import NoisyLinear
+from algorithm.nn.layers.mlp import mlp
+from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
+from algorithm.nn.learning.flat import FlatParameters
+from algorithm.nn.models.defaults import ModelPolicy
 
 
 def fixed_layer() -> NoisyLinear:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.nn import norm as module
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.mlp import mlp
-from algorithm.nn.norm import WARM_UP, BatchNorm, BatchStatistics, NormedLinear, has_batch_norm
+from algorithm.nn.layers import norm as module
+from algorithm.nn.layers.mlp import mlp
+from algorithm.nn.layers.norm import WARM_UP, BatchNorm, BatchStatistics, NormedLinear, has_batch_norm
 
 TAKEN, SKIPPED = torch.tensor(True), torch.tensor(False)
 

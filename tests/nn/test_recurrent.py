@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.nn import GRU, LSTM
-from algorithm.nn.flat import FlatParameters
+from algorithm.nn.learning.flat import FlatParameters
 from tests.oracles import step_by_step
 
 BLOCKS = [GRU, LSTM]

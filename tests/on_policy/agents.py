@@ -10,6 +10,7 @@ import torch
 from algorithm.agents.config import NnConfig
 from algorithm.agents.on_policy.agent import OnPolicyAgent
 from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import Demonstrations
@@ -47,14 +48,16 @@ def make(
         **(blocks or {}),
     )
     agent = OnPolicyAgent(
-        env.specs[DEFAULT_BEHAVIOUR],
-        config,
-        nn_file=None,
-        behaviour="x",
-        seed=1,
-        device=torch.device("cpu"),
-        memory=MemoryBudget(),
-        demonstrations=demonstrations,
+        AgentInputs(
+            env.specs[DEFAULT_BEHAVIOUR],
+            config,
+            nn_file=None,
+            behaviour="x",
+            seed=1,
+            device=torch.device("cpu"),
+            memory=MemoryBudget(),
+            demonstrations=demonstrations,
+        )
     )
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
 

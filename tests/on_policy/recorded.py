@@ -107,16 +107,16 @@ def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 3
     """
     limit = [{"TimeLimit": {"max_episode_steps": 12}}]
     agent, collector = make(env_name, n, wrappers=limit, sizes=UNITS, rollout_step=steps)
-    ids, add_steps = [], agent.ring.add_steps
+    ids, add_steps = [], agent.replay.add_steps
 
     def add(steps):
         ids.append(add_steps(steps))
         return ids[-1]
 
-    agent.ring.add_steps = add
-    while agent._num_new < agent._size:
+    agent.replay.add_steps = add
+    while agent._ring._num_new < agent._ring.size:
         collector.step()
-    batch = agent.ring.chains(np.sort(np.concatenate(ids)))
+    batch = agent.replay.chains(np.sort(np.concatenate(ids)))
     rows = {one: row for row, one in enumerate(batch.ids[:, 0].tolist())}
     row_of = np.vectorize(rows.__getitem__)(np.stack(ids))  # [T, N]
     last = np.vectorize(lambda one: one not in rows)(batch.ids[:, 1].numpy())[row_of]

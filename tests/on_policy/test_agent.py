@@ -68,10 +68,10 @@ def test_a_rollout_goes_on_with_more_environments(steps):
     agent, collector = make(n=2, rollout_step=16)
     train(agent, collector, steps)
     more, _ = make(n=3, rollout_step=16)
-    more.ring.load_state(agent.ring.state())
+    more.replay.load_state(agent.replay.state())
     more.load_state(agent.state())
-    before, after = (one.ring.chains(np.sort(np.concatenate(one._new))) for one in (agent, more))
-    assert len(before.reward) and more._num_new == agent._num_new
+    before, after = (one.replay.chains(np.sort(np.concatenate(one._ring._new))) for one in (agent, more))
+    assert len(before.reward) and more._ring._num_new == agent._ring._num_new
     for name in ("obs", "action", "reward", "step"):
         one, other = (getattr(batch, name) for batch in (before, after))
         torch.testing.assert_close(one, other)
@@ -100,9 +100,9 @@ def test_more_parts_than_sequences_are_as_many_as_these():
 
 def test_one_transition_keeps_its_advantage():
     agent, collector = make("Pendulum-v1", n=1, rollout_step=4)
-    while agent._num_new < 1:
+    while agent._ring._num_new < 1:
         collector.step()
-    rollout = Rollout(agent.ring.chains(agent._new[0]), 0, torch.zeros(1, 2))
+    rollout = Rollout(agent.replay.chains(agent._ring._new[0]), 0, torch.zeros(1, 2))
     rollout.advantage.fill_(3.0)
     rollout.normalise()
     assert rollout.advantage.item() == 3.0
@@ -119,9 +119,13 @@ def test_the_step_size_of_curiosity_falls_with_the_others():
 
 def test_values_are_those_of_the_windows_and_each_row_is_encoded_once():
     agent, collector = make("CartPole-v1", n=3, rollout_step=32)
-    while agent._num_new < agent._size:
+    while agent._ring._num_new < agent._ring.size:
         collector.step()
-    batch, learner, encoded = agent.ring.chains(np.sort(np.concatenate(agent._new))), agent.learner, []
+    batch, learner, encoded = (
+        agent.replay.chains(np.sort(np.concatenate(agent._ring._new))),
+        agent.learner,
+        [],
+    )
     windows = learner._values_of(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
     hook = learner.model.rep.register_forward_pre_hook(lambda _, args: encoded.append(args[1].shape[:2]))
     found = learner._values(batch)

@@ -14,7 +14,7 @@ from algorithm.agents.on_policy.learner import _entropies
 from algorithm.agents.on_policy.rollout import Rollout
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.nn.optimiser import FlatAdam, FlatRms
+from algorithm.nn.learning.optimiser import FlatAdam, FlatRms
 from algorithm.ops.discrete import branch_log_probs
 from algorithm.replay.budget import MemoryBudget
 from tests.on_policy import agents
@@ -61,7 +61,7 @@ def test_each_transition_is_learned_from_once(kind, monkeypatch):
     env_name, options = KINDS[kind]
     agent, collector = make(env_name, 3, num_epoch=1, **options)
     stored, learned = [], []
-    add_steps, update = agent.ring.add_steps, agent.learner.update
+    add_steps, update = agent.replay.add_steps, agent.learner.update
 
     def added(steps):
         ids = add_steps(steps)
@@ -69,11 +69,11 @@ def test_each_transition_is_learned_from_once(kind, monkeypatch):
         return ids
 
     def updated(batch, *, current):
-        learned.extend(batch.ids[:, agent._burn_in : -1][batch.valid[:, agent._burn_in :]].tolist())
+        learned.extend(batch.ids[:, agent._ring.burn_in : -1][batch.valid[:, agent._ring.burn_in :]].tolist())
         assert sorted(learned) == sorted(stored)
         return update(batch, current=current)
 
-    monkeypatch.setattr(agent.ring, "add_steps", added)
+    monkeypatch.setattr(agent.replay, "add_steps", added)
     monkeypatch.setattr(agent.learner, "update", updated)
     train(agent, collector, 300)
     assert len(learned) > 240
@@ -99,9 +99,9 @@ def test_ppo_with_one_plain_update_is_a2c(monkeypatch):
 def test_an_update_is_that_of_a_plain_loop():
     """CleanRL's ppo.py in plain torch: the same rollout, networks and order of minibatches."""
     agent, collector = make("Pendulum-v1", 2, rollout_step=32, num_epoch=3, entropy_coef=0.01, clip_value=0.2)
-    while agent._num_new < 64:
+    while agent._ring._num_new < 64:
         collector.step()
-    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    batch = agent.replay.chains(np.sort(np.concatenate(agent._ring._new)))
     own, learner = agent._own, agent.learner
     policy, v = learner.model.policy, learner._v
     parameters = [*policy.parameters(), *v.parameters()]
@@ -173,9 +173,9 @@ def test_rmsprop_is_that_of_torch_and_skips_what_is_not_finite(inside):
 
 def test_a_truncated_episode_counts_on_the_value_of_its_last_observation():
     agent, collector = make("Pendulum-v1", 1, rollout_step=250)
-    while agent._num_new < 250:  # an episode ends as truncated after 200 steps
+    while agent._ring._num_new < 250:  # an episode ends as truncated after 200 steps
         collector.step()
-    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    batch = agent.replay.chains(np.sort(np.concatenate(agent._ring._new)))
     value = agent.learner._values(batch)
     rollout = Rollout(batch, 0, value)
     rollout.estimate(torch.zeros(250, 1), reward_scale=1.0, gamma=0.9, trace_decay=0.0)
@@ -250,11 +250,11 @@ def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
 
 def from_older_networks(agent, collector):
     """Fill a rollout, then let the policy move on; return the rollout."""
-    while agent._num_new < agent._size:
+    while agent._ring._num_new < agent._ring.size:
         collector.step()
     with torch.no_grad():
         agent.learner.model.policy.head.discrete.bias[0] += 1.0
-    return agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    return agent.replay.chains(np.sort(np.concatenate(agent._ring._new)))
 
 
 @pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
@@ -347,9 +347,9 @@ def test_recurrent_states_while_learning_are_those_while_acting(kind):
     """Each sequence ends in the state that was stored, while acting, for the one that follows it."""
     env_name, options = KINDS[kind]
     agent, collector = make(env_name, 3, **options)
-    while agent._num_new < 48:
+    while agent._ring._num_new < 48:
         collector.step()
-    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    batch = agent.replay.chains(np.sort(np.concatenate(agent._ring._new)))
     with torch.no_grad():
         _, after = agent.learner.model.rep(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
     begins = {int(batch.ids[row, 0]): row for row in range(len(batch.ids))}

@@ -15,8 +15,8 @@ from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue, set_ortho
 from algorithm.config.schema import fields
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.defaults import ModelRep
-from algorithm.nn.recurrent import LSTM
+from algorithm.nn.layers.recurrent import LSTM
+from algorithm.nn.models.defaults import ModelRep
 from algorithm.nn.return_scale import ReturnScale
 from tests.on_policy.agents import make, train, weights
 
@@ -25,9 +25,9 @@ IMAGES = "algorithm.env.toys:ToyCatch-v0"
 
 def losses(agent, collector):
     """Log ratios and values of a rollout."""
-    while agent._num_new < agent._size:
+    while agent._ring._num_new < agent._ring.size:
         collector.step()
-    batch = agent.ring.chains(np.sort(np.concatenate(agent._new)))
+    batch = agent.replay.chains(np.sort(np.concatenate(agent._ring._new)))
     learner = agent.learner
     part = {}
     learner._step = lambda minibatch, *, first: part.update(one=minibatch) or {}

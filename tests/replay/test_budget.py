@@ -9,7 +9,7 @@ import pytest
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.core.system.memory import free_memory
-from algorithm.replay.budget import MemoryBudget, format_bytes
+from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.sizing import largest_capacity, replay_bytes
 
 GB = 2**30
@@ -135,13 +135,3 @@ def test_where_not_even_two_rows_fit_no_number_is_offered():
     with pytest.raises(UsageError) as caught:
         reserve(MemoryBudget(1000), DEFAULT_BEHAVIOUR, 100)
     assert caught.value.fix == "free some memory, or use a machine with more memory"
-
-
-def test_bytes_are_shown_in_a_unit_a_person_reads():
-    assert [format_bytes(n) for n in (0, 5 * 2**20, 2**30 - 1, 2**30, 1500 * 2**30)] == [
-        "0 MB",
-        "5 MB",
-        "1,024 MB",
-        "1.0 GB",
-        "1,500.0 GB",
-    ]

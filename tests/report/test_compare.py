@@ -1,17 +1,16 @@
 """Experiments beside each other: which runs belong together, and what is said of them."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from algorithm.app.cli.train import TrainOptions
-from algorithm.app.report.compare import comparison, file_stem, matching_names, report, write_comparison
+from algorithm.app.report.compare import comparison, file_stem, matching_names, write_comparison
 from algorithm.app.report.curves import Series
 from algorithm.app.report.experiments import Experiment, first_step_at, grouped, level_of, mean_over
 from algorithm.app.report.facts import Facts
-from algorithm.config.locate import find_env
-from algorithm.core.errors import StorageError
+from algorithm.app.report.settings import differences
 from main import main
 from tests.report.made_runs import CURVE, make_run, metrics_text
 from tests.report.pages import read
@@ -52,10 +51,29 @@ def test_runs_of_repeat_are_one_experiment():
     ]
 
 
-def test_a_repeated_run_may_be_shown_without_the_first():
-    first, second, third = facts_of("base", "base_2", "base_3")
-    assert [one.name for one in grouped([second, third])] == ["base"]
-    assert first.run.name == "base"
+def test_the_command_writes_one_page_or_a_comparison(capsys):
+    for name in ("base", "base_2", "seed[1]"):
+        make_run(name, seed=7 + (name == "base_2"))
+    for names in (["base"], ["base", "base_2"], ["seed[1]"]):
+        assert main(["./task", "--report", *names]) == 0
+    folder = "models/task"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{folder}/base/report.html",
+        f"{folder}/compare_base.html",
+        f"{folder}/compare_base.png",
+        f"{folder}/compare_seed[1].html",
+        f"{folder}/compare_seed[1].png",
+    ]
+    shown = read(Path(folder, "compare_base.html").read_text()).shown
+    assert "All runs have the same configuration, but for their seeds." in shown
+    assert main(["./task", "--report", "rum"]) == 6
+    assert "no run 'rum'" in capsys.readouterr().err
+
+
+def test_runs_without_metrics_have_a_page_without_picture():
+    (path,) = write_comparison([make_run("a", metrics=None, result=None)])
+    shown = read(path.read_text()).shown
+    assert "None of these runs was evaluated yet." in shown and "a: metrics.jsonl is missing" in shown
 
 
 def test_file_names_are_short_and_differ():
@@ -127,20 +145,10 @@ def test_the_page_links_to_the_pages_of_the_runs():
     assert [link["href"] for link in read(path.read_text()).all("a")] == ["a%20b/report.html"]
 
 
-def test_runs_without_evaluations_have_a_page_without_picture():
-    runs = [
-        make_run("a", metrics=None, result=None),
-        make_run("b", metrics=metrics_text({"loss/q": (1.0,) * 4})),
-    ]
-    (path,) = write_comparison(runs)
-    page = read(path.read_text())
-    assert "None of these runs was evaluated yet." in page.shown
-    assert "a: metrics.jsonl is missing" in page.shown
-
-
-def test_equal_configurations_are_said_to_be_equal():
-    page = read(comparison(grouped(facts_of("a", "b"))))
-    assert "All runs have the same configuration, but for their seeds." in page.shown
+def test_settings_that_nobody_has_set_are_no_differences():
+    found = {one.key: one.values for one in differences([one.config for one in facts_of("a", "b")])}
+    assert found["sac_config.tau"] == ("0.02", "0.02", "0.01")
+    assert "sac_config.gamma" not in found
 
 
 def test_runs_that_never_meet_are_compared_as_far_as_they_can_be():
@@ -161,14 +169,6 @@ def test_behaviours_are_compared_one_by_one():
         assert text in page.shown
 
 
-def test_text_of_files_is_shown_as_text():
-    evil = "<script>alert(1)</script>"
-    odd = make_run("odd", overrides=(f"base_config.env_args={{x: '{evil}'}}",))
-    text = comparison(grouped([Facts.gather(odd), *facts_of("even")]))
-    assert "<script" not in text
-    assert evil in read(text).shown
-
-
 def test_names_and_patterns_choose_runs(task):
     for age, name in enumerate(("base", "base_2", "other")):
         run = make_run(name)
@@ -186,29 +186,3 @@ def test_a_pattern_that_matches_no_run_names_those_there_are(task, capsys):
     assert "no run of task matches 'tuned*'" in said
     assert "runs there, newest first: " in said and "base" in said and "other" in said
     assert "folder name" not in said
-
-
-def test_a_pattern_where_there_are_no_runs_says_how_to_train(task, capsys):
-    assert main(["./task", "--report", "*"]) == 2
-    assert "nothing was saved there" in (said := capsys.readouterr().err)
-    assert "train first: python main.py ./task" in said
-
-
-def test_a_run_whose_name_looks_like_a_pattern_is_found(task):
-    make_run("seed[1]")
-    assert matching_names("task", ("seed[1]",)) == ["seed[1]"]
-
-
-def test_one_name_writes_its_page_and_says_where(capsys):
-    make_run()
-    assert report(TrainOptions(env="./task", report=("run",)), find_env("./task")) == 0
-    assert capsys.readouterr().out == "models/task/run/report.html\n"
-    with pytest.raises(StorageError, match="no run 'rum'"):
-        report(TrainOptions(env="./task", report=("rum",)), find_env("./task"))
-
-
-def test_several_names_write_a_comparison(capsys):
-    make_run("base")
-    make_run("base_2", seed=8, metrics=None, result=None)
-    assert report(TrainOptions(env="./task", report=("base*",)), find_env("./task")) == 0
-    assert capsys.readouterr().out == "models/task/compare_base.html\nmodels/task/compare_base.png\n"

@@ -6,12 +6,10 @@ import struct
 import numpy as np
 import pytest
 
-from algorithm.app.report.charts import write_picture
 from algorithm.app.report.curves import Series, common_grid, group_lines, plot_curve, read_series
 from algorithm.app.report.summary import repeat_rows, repeat_summary
 from algorithm.core.errors import StorageError
 from algorithm.evaluation.statistics import mean_interval
-from algorithm.runs.files import json_text
 
 
 def series(offset=0.0, steps=(0, 1000, 2000), label="run"):
@@ -48,7 +46,12 @@ def test_a_run_that_was_never_evaluated_gives_empty_series(tmp_path):
     read = read_series(tmp_path / "m.jsonl", "x")
     assert len(read.eval_step) == len(read.train_step) == 0
     plot_curve(tmp_path / "x.png", [read])
-    plot_curve(tmp_path / "y.png", [read, read])
+    plot_curve(tmp_path / "y.png", [read, read], title=r"no $\oops$ formula")
+    steps, returns = common_grid([series(steps=(0, 1)), series(steps=(5, 6))])
+    assert steps.shape == (0,) and returns.shape == (2, 0)
+    summary = repeat_summary([result(1, -1.0, -1.0), {"seed": 2, "last_eval": None}])
+    assert summary["last_eval"] == {"values": [-1.0, None], "mean": -1.0, "ci95": None}
+    assert repeat_rows([{"seed": 2}]) == [("seed 2", "not evaluated   best not evaluated")]
 
 
 def test_runs_meet_on_the_steps_that_all_of_them_cover():
@@ -56,12 +59,6 @@ def test_runs_meet_on_the_steps_that_all_of_them_cover():
     steps, returns = common_grid([series(), series(100, (500, 1500, 3000))])
     assert steps.tolist() == [500, 1000, 1500, 2000]
     assert returns.tolist() == [[50, 100, 150, 200], [150, 200, 250, 300]]
-
-
-def test_runs_that_never_meet_have_no_common_steps():
-    steps, returns = common_grid([series(steps=(0, 1)), series(steps=(5, 6))])
-    assert steps.shape == (0,)
-    assert returns.shape == (2, 0)
 
 
 @pytest.mark.parametrize("runs", [1, 3])
@@ -112,15 +109,6 @@ def test_a_comparison_has_the_mean_of_each_experiment():
     assert [line.style for line in lines] == ["run", "run", "line", "line"]
 
 
-def test_a_name_is_no_formula(tmp_path):
-    plot_curve(tmp_path / "x.png", [series(label=r"$\oops$")], title=r"$\oops$")
-
-
-def test_a_picture_of_nothing_is_a_picture(tmp_path):
-    write_picture(tmp_path / "x.png", [], title="t")
-    assert (tmp_path / "x.png").exists()
-
-
 def test_plot_refuses_nothing_and_names_what_it_cannot_write(tmp_path):
     with pytest.raises(ValueError, match="no series"):
         plot_curve(tmp_path / "x.png", [])
@@ -150,12 +138,3 @@ def test_repeat_summary_by_hand():
         ("mean, last", "-2.0 ± 2.5 (Student's 95 %) over 3 runs"),
         ("mean, best", "0.0 ± 0.0 (Student's 95 %) over 3 runs"),
     ]
-
-
-def test_repeat_summary_counts_only_what_was_evaluated():
-    summary = repeat_summary([result(1, -1.0, -1.0), {"seed": 2, "last_eval": None}])
-    assert summary["last_eval"] == {"values": [-1.0, None], "mean": -1.0, "ci95": None}
-    assert repeat_rows([{"seed": 2}]) == [("seed 2", "not evaluated   best not evaluated")]
-    json_text(summary)
-    with pytest.raises(ValueError, match="no results"):
-        repeat_summary([])

@@ -1,25 +1,17 @@
 """The page of a population: its lineage line by line, curves of its genes, its family tree."""
 
 import math
-import re
 
 import numpy as np
 import pytest
 
-from algorithm.app.cli.train import TrainOptions
-from algorithm.app.report.compare import report
-from algorithm.app.report.lineage import MemberOutcome, family_tree, gene_text, read_lineage
-from algorithm.app.report.population import PopulationFacts, write_population
-from algorithm.config.locate import find_env
+from algorithm.app.report.lineage import gene_text, read_lineage
+from algorithm.app.report.population import _moments, write_population
 from main import main
 from tests.report.made_runs import make_population, make_run, metrics_text, outcome
 from tests.report.pages import read
 
 pytestmark = pytest.mark.usefixtures("task")
-
-
-def outcomes(*lines):
-    return [MemberOutcome.model_validate(line) for line in lines]
 
 
 def two_generations(**more):
@@ -32,12 +24,6 @@ def page_of(lines, **more):
 
 def evaluated(name, *means):
     return make_run(name, metrics=metrics_text({"eval/return_mean": means}), result=None)
-
-
-def corners(path):
-    """Ends of each curve of an SVG path."""
-    curves = [list(map(float, re.findall(r"[\d.]+", curve))) for curve in path.split("M")[1:]]
-    return [(tuple(numbers[:2]), tuple(numbers[-2:])) for numbers in curves]
 
 
 def test_a_page_by_hand():
@@ -63,12 +49,7 @@ def test_a_page_by_hand():
     ):
         assert text in page.shown, text
     assert "notice" not in [paragraph.get("class") for paragraph in page.all("p")]
-
-
-def test_the_mean_is_over_members_and_the_best_stands_out():
-    evaluated("pop_1", -40.0, -30.0, -20.0, -10.0)
-    evaluated("pop_2", -60.0, -50.0, -40.0, -30.0)
-    (label, *_) = [svg["aria-label"] for svg in page_of(two_generations()).all("svg")]
+    (label, *_) = [svg["aria-label"] for svg in page.all("svg")]
     assert "mean of 2 members, Student's 95 % interval from -50 to -20" in label
     assert "pop_1, the best of the last generation from -40 to -10" in label
 
@@ -97,41 +78,40 @@ def drifts(values, path="sac_config.x"):
     return [label.removeprefix(f"{path}: ") for label in labels if label.startswith(path)]
 
 
-def test_a_number_drifts_by_mean_and_ends():
-    assert drifts([[2, 4], [3, 3]]) == [
-        "mean ± std from 3 to 3, lowest 3, highest 3; lowest and highest from 2 to 3, lowest 2, highest 3"
-    ]
+SHARE = "% of members from"
 
 
-def test_a_number_of_many_sizes_drifts_by_its_logarithm():
-    # √(10⁻⁴·10⁻²) = 10⁻³; with a zero among them there is no logarithm: 0.005.
-    assert drifts([[1e-4, 1e-2]])[0].startswith("geometric mean ± std from 0.001 to 0.001")
-
-
-def test_a_number_that_may_be_zero_has_no_logarithm():
-    assert drifts([[0.0, 1e-2]])[0].startswith("mean ± std from 0.005 to 0.005")
-
-
-def test_the_band_is_one_standard_deviation():
-    from algorithm.app.report.population import _moments
-
-    ((_, mean, _, (low, high)), *_) = _moments([[2, 4], [3, 3]])
-    assert [list(each) for each in (mean, low, high)] == [[3, 3], [2, 3], [4, 3]]
-    ((_, mean, _, (low, high)), *_) = _moments([[1e-4, 1e-2]])
-    assert np.array([low, mean, high]) == pytest.approx(np.array([[1e-4], [1e-3], [1e-2]]))
-
-
-def test_choices_drift_by_their_shares():
-    assert drifts([[True, False], [True, True]]) == [
-        "false, % of members from 50 to 0, lowest 0, highest 50; "
-        "true, % of members from 50 to 100, lowest 50, highest 100"
-    ]
+@pytest.mark.parametrize(
+    ("values", "label"),
+    [
+        (
+            [[2, 4], [3, 3]],
+            "mean ± std from 3 to 3, lowest 3, highest 3; lowest and highest from 2 to 3, lowest 2",
+        ),
+        # √(10⁻⁴·10⁻²) = 10⁻³; with a zero among them there is no logarithm: 0.005.
+        ([[1e-4, 1e-2]], "geometric mean ± std from 0.001 to 0.001, "),
+        ([[0.0, 1e-2]], "mean ± std from 0.005 to 0.005, "),
+        (
+            [[True, False], [True, True]],
+            f"false, {SHARE} 50 to 0, lowest 0, highest 50; true, {SHARE} 50 to 100, lowest 50, highest 100",
+        ),
+    ],
+)
+def test_a_number_drifts_by_mean_and_ends_and_a_choice_by_its_shares(values, label):
+    (found,) = drifts(values)
+    assert found.startswith(label)
 
 
 def test_rare_choices_are_shown_together():
     (label,) = drifts([[[1], [1], [2], [2], [3], [3], [4], [4], [5], [5], [6], [7]]])
-    assert label.count("% of members") == 6
-    assert "2 others, % of members from 16.7" in label
+    assert label.count(SHARE) == 6 and f"2 others, {SHARE} 16.7" in label
+
+
+def test_the_band_is_one_standard_deviation():
+    for values, expected in (([[2, 4]], [2, 3, 4]), ([[1e-4, 1e-2]], [1e-4, 1e-3, 1e-2])):
+        mean, *_ = _moments(np.zeros(1), values)
+        low, high = mean.band
+        assert np.array([low, mean.y, high]).ravel() == pytest.approx(expected)
 
 
 def test_a_gene_is_shown_as_a_person_writes_it():
@@ -169,12 +149,6 @@ def test_lines_that_cannot_be_used_are_named_and_the_rest_is_shown():
         assert text in page.shown, text
 
 
-def test_many_problems_are_counted():
-    shown = page_of(["x"] * 40).shown
-    assert shown.count("is left out") == 12
-    assert "and 28 problems more" in shown
-
-
 def test_a_lineage_is_in_order_whatever_the_file_says(task):
     folder = make_population([outcome(1, 2), outcome(0, 1), outcome(1, 1)])
     found, problems = read_lineage(folder.path / "lineage.jsonl")
@@ -194,7 +168,6 @@ def test_a_population_that_has_just_begun_has_a_page():
     ):
         assert text in page.shown, text
     assert "mean of 2 members" in str(page.all("svg"))
-    assert "Family tree" not in page.shown
 
 
 def test_nothing_but_a_lineage_has_a_page():
@@ -204,15 +177,6 @@ def test_nothing_but_a_lineage_has_a_page():
     assert "No member was evaluated yet." in page.shown
     assert "population.json is missing" in page.shown
     assert "--resume" not in page.shown  # nobody knows how many learners
-
-
-def test_files_that_cannot_be_read_are_named():
-    folder = make_population([])
-    (folder.path / "lineage.jsonl").write_bytes(b"\xff\n")
-    (folder.path / "population.json").write_text("[")
-    shown = read(write_population(folder).read_text()).shown
-    assert "lineage.jsonl cannot be used: " in shown
-    assert "population.json cannot be used: " in shown
 
 
 def test_members_without_a_run_are_named_and_the_others_shown():
@@ -225,22 +189,11 @@ def test_members_without_a_run_are_named_and_the_others_shown():
     assert "environment steps 800" in page.shown  # 400 by the lineage, 400 by the metrics
 
 
-def test_missing_files_of_a_member_are_named():
-    make_run("pop_1", metrics=None, result=None)
-    assert "pop_1: metrics.jsonl is missing" in page_of(two_generations()).shown
-
-
 def test_a_name_of_another_folder_leads_nowhere():
     (evaluated("other", 1.0, 1.0, 1.0, 1.0).path / "report.html").write_text("")
     page = page_of([outcome(0, 1, name="../task/other")])
     assert page.all("a") == []
     assert "pop_1: there is no such run" in page.shown
-
-
-def test_without_genes_only_networks_evolve():
-    page = page_of([outcome(0, 1, genes={})])
-    assert "Drift of the genes" not in page.shown
-    assert "member rank score origin parents end" in page.shown
 
 
 def test_text_of_a_lineage_is_shown_as_text():
@@ -260,80 +213,15 @@ def test_ends_of_many_generations_are_thinned_out():
     assert text.count("stroke-dasharray: 0.8") == 2 * 40  # in the wide drawing and the narrow one
 
 
-def test_the_state_is_that_of_the_lock():
+def test_the_state_is_that_of_the_lock_and_many_problems_are_counted():
     folder = make_population(two_generations())
     folder.lock.write_text('{"pid": 1, "host": "elsewhere", "started": 0.0, "command": "x"}')
-    assert "still running, " in read(write_population(folder).read_text()).shown
-
-
-# A tree: columns are 134 pixels apart from 4 on, rows 28 from 26 on; a node has 86 × 20 pixels.
-def test_places_in_a_tree():
-    tree = family_tree(outcomes(*two_generations()))
-    assert [(node.x, node.y, node.number, node.score, node.look) for node in tree.nodes] == [
-        (4, 26, "1", "-10", "elite"),
-        (4, 54, "2", "-20", "member"),
-        (138, 26, "1", "-10", "elite"),
-        (138, 54, "2", "-20", "member"),
-    ]
-    assert (tree.width, tree.height) == (228, 78)
-    assert tree.heads == [(4, "generation 0"), (138, "generation 1")]
-
-
-def test_lines_lead_from_parents_and_those_of_the_best_stand_out():
-    tree = family_tree(outcomes(*two_generations()))
-    assert corners(tree.ancestors) == [((90, 36), (138, 36))]
-    assert corners(tree.others) == [((90, 36), (138, 64))]
-
-
-def test_ancestors_are_followed_back():
-    # 1 of generation 2 comes from 2 of generation 1, and that from 1 of generation 0.
-    lines = [*two_generations(), outcome(2, 1, parents=[2])]
-    tree = family_tree(outcomes(*lines))
-    assert corners(tree.ancestors) == [((90, 36), (138, 64)), ((224, 64), (272, 36))]
-
-
-def test_the_best_is_that_by_rank():
-    lines = two_generations()
-    lines[2] |= {"rank": 2}
-    lines[3] |= {"rank": 1, "parents": [2]}
-    assert corners(family_tree(outcomes(*lines)).ancestors) == [((90, 64), (138, 64))]
-
-
-def test_children_of_the_same_parents_share_a_junction():
-    # Two parents and two children: lines to the middle, (90 + 138) / 2 and (36 + 64) / 2, and from it.
-    tree = family_tree(outcomes(*two_generations(parents=[2, 1])))
-    assert corners(tree.ancestors) == [
-        ((90, 36), (114, 50)),
-        ((90, 64), (114, 50)),
-        ((114, 50), (138, 36)),
-    ]
-    assert corners(tree.others) == [((114, 50), (138, 64))]
-
-
-def test_parents_without_a_line_have_no_curve():
-    lines = two_generations()
-    del lines[0]
-    tree = family_tree(outcomes(*lines))
-    assert tree.ancestors == tree.others == ""
-
-
-def test_members_that_were_given_up_are_marked():
-    (node,) = family_tree(outcomes(outcome(0, 1, end="given up", score=None, why="exit code 4"))).nodes
-    assert (node.look, node.score) == ("lost", "given up")
-    assert node.text.endswith("given up: exit code 4")
-
-
-def test_a_long_tree_shows_its_end():
-    tree = family_tree(outcomes(*(outcome(k, 1) for k in range(130))))
-    assert tree.left_out == 30
-    assert tree.heads[0] == (4, "generation 30")
-    assert len(tree.nodes) == 100
-    assert "first 30 generations are left out" in page_of([outcome(k, 1) for k in range(130)]).shown
-
-
-def test_a_tree_of_nobody_is_an_error():
-    with pytest.raises(ValueError, match="no outcomes"):
-        family_tree([])
+    lines = folder.path / "lineage.jsonl"
+    lines.write_text(lines.read_text() + "x\n" * 40)
+    (folder.path / "population.json").write_text("[")
+    shown = read(write_population(folder).read_text()).shown
+    assert "still running, " in shown and "population.json cannot be used: " in shown
+    assert shown.count("is left out") == 11 and "and 31 problems more" in shown
 
 
 def test_a_large_population_has_a_page_of_bounded_size():
@@ -341,12 +229,6 @@ def test_a_large_population_has_a_page_of_bounded_size():
     folder = make_population(lines)
     write_population(folder)
     assert folder.report.stat().st_size < 500_000
-
-
-def test_the_name_of_a_population_writes_its_page_and_says_where(capsys):
-    make_population(two_generations())
-    assert report(TrainOptions(env="./task", report=("pop",)), find_env("./task")) == 0
-    assert capsys.readouterr().out == "models/task/pop/report.html\n"
 
 
 def test_members_have_pages_of_their_own_and_are_compared(capsys):
@@ -359,16 +241,3 @@ def test_members_have_pages_of_their_own_and_are_compared(capsys):
         "models/task/pop_1/report.html",
         "models/task/compare_pop_1_vs_pop_2.html",
     ]
-
-
-def test_the_best_of_the_last_generation_comes_first():
-    lines = [outcome(0, 1), outcome(1, 1, rank=2), outcome(1, 2, rank=1)]
-    facts = PopulationFacts.gather(make_population(lines))
-    assert [one.member for one in facts.last] == [2, 1]
-    assert facts.best is facts.last[0]
-
-
-def test_the_best_is_nobody_without_a_score():
-    facts = PopulationFacts.gather(make_population([outcome(0, 1, score=None), outcome(0, 2, score=None)]))
-    assert facts.best is None
-    assert [one.member for one in facts.last] == [1, 2]

@@ -7,12 +7,12 @@ import shlex
 
 import pytest
 
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.report.facts import Facts
 from algorithm.app.report.report import LARGEST_VIDEO, write_report
 from algorithm.core.errors import StorageError
 from algorithm.runs.lock import Holder
-from tests.report.made_runs import ARGUMENTS, CURVE, RESULT, make_run, metrics_text
+from tests.report.made_runs import CURVE, RESULT, make_run, metrics_text
 from tests.report.pages import read
 
 pytestmark = pytest.mark.usefixtures("task")
@@ -54,21 +54,28 @@ def test_the_page_of_a_finished_run():
     assert not any(label.startswith("Temperature") for label in labels)  # it was not measured
 
 
-def test_a_run_that_was_stopped_goes_on_to_its_own_end():
-    stopped = make_run(result={**RESULT, "steps": 130}, metrics=metrics_text({}, ()))
-    assert "python main.py ./task -n run --resume Evaluate" in page_of(stopped).shown
-
-
-def test_a_run_that_success_has_ended_goes_on_without_that():
-    solved = make_run(result={**RESULT, "ended": {"by": "stop_at_return", "why": "it is solved"}})
-    assert "-n run --resume -o base_config.stop_at_return=null Evaluate" in page_of(solved).shown
-
-
-def test_the_best_checkpoint_is_what_one_wants_to_see():
-    run = make_run()
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"steps": 130, "last_eval": None}, "main.py ./task -n run --resume Evaluate"),
+        (
+            {"ended": {"by": "stop_at_return", "why": "it is solved"}},
+            "-n run --resume -o base_config.stop_at_return=null Evaluate",
+        ),
+        (
+            {"last_eval": {**RESULT["last_eval"], "ci95": None, "episodes": 1}},
+            "last evaluation -2.5 1 episode, step 400",
+        ),
+    ],
+)
+def test_what_is_told_of_an_outcome(changes, told):
+    run = make_run(result={**RESULT, **changes}, metrics=metrics_text({}, ()))
+    manifest = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps({**manifest, "resumed": [{"step": 200}, {"step": 1300}]}))
     run.checkpoints.mkdir()
     (run.checkpoints / "best.json").write_text("{}")
     shown = page_of(run).shown
+    assert told in shown and "resumed 2 times, at step 200, 1,300" in shown
     for flags in ("--eval=100", "--video", "--watch"):
         assert f"python main.py ./task -n run {flags} --ckpt=best" in shown
 
@@ -79,14 +86,6 @@ def test_commands_of_the_page_are_understood():
     assert len(commands) == 6
     for command in commands:
         parse_args(shlex.split(command)[2:])
-
-
-def test_a_limit_that_a_resume_changed_is_told_once():
-    """A flag of the first command would come after what the resume laid over it."""
-    first = ["main.py", "./task", "--max_step=100", "--max_iter=5"]
-    page = page_of(make_run(arguments=first, overrides=("base_config.max_step=300",)))
-    again = "python main.py ./task --max_iter=5 -o base_config.max_step=300 --seed=7"
-    assert f"under a new name {again} Go on" in page.shown
 
 
 def test_the_same_training_again(task):
@@ -101,11 +100,24 @@ def test_the_same_training_again(task):
         assert getattr(again, field) == getattr(before, field)
 
 
-def test_what_was_changed_when_it_was_resumed_is_part_of_it():
-    given = ("base_config.max_step=100", "sac_config.tau=0.02", "base_config.max_step=300")
-    page = page_of(make_run(arguments=["main.py", "./task", "-o", given[0], "-o", given[1]], overrides=given))
-    again = "python main.py ./task -o base_config.max_step=300 -o sac_config.tau=0.02 --seed=7"
-    assert f"under a new name {again} Go on" in page.shown
+@pytest.mark.parametrize(
+    ("arguments", "overrides", "again"),
+    [
+        (
+            ["--max_step=100", "--max_iter=5"],
+            ["base_config.max_step=300"],
+            "--max_iter=5 -o base_config.max_step=300",  # the flag would come last and count
+        ),
+        (
+            ["-o", "base_config.max_step=100", "-o", "sac_config.tau=0.02"],
+            ["base_config.max_step=100", "sac_config.tau=0.02", "base_config.max_step=300"],
+            "-o base_config.max_step=300 -o sac_config.tau=0.02",
+        ),
+    ],
+)
+def test_what_a_resume_changed_is_told_once(arguments, overrides, again):
+    page = page_of(make_run(arguments=["main.py", "./task", *arguments], overrides=overrides))
+    assert f"under a new name python main.py ./task {again} --seed=7 Go on" in page.shown
 
 
 @pytest.mark.parametrize("arguments", [["pytest", "-q", "tests"], [], [1, 2]])
@@ -139,21 +151,6 @@ def test_a_run_without_evaluations_says_so():
     page = page_of(make_run(metrics=metrics_text(measured), result=result))
     assert "last evaluation none not evaluated yet" in page.shown
     assert "The run was not evaluated yet." in page.shown
-
-
-def test_a_single_episode_has_no_interval():
-    once = {**RESULT["last_eval"], "ci95": None, "episodes": 1}
-    assert (
-        "last evaluation -2.5 1 episode, step 400"
-        in page_of(make_run(result={**RESULT, "last_eval": once})).shown
-    )
-
-
-def test_a_run_without_metrics_says_so():
-    page = page_of(make_run(metrics=None, result=None))
-    assert "metrics.jsonl is missing" in page.shown
-    assert "Nothing was measured yet." in page.shown
-    assert "ended without a result" in page.shown
 
 
 @pytest.mark.parametrize(
@@ -194,10 +191,11 @@ def test_an_empty_folder_has_a_page_too():
     run = make_run(metrics=None, result=None)
     for file in run.path.iterdir():
         file.unlink()
-    page = page_of(run)
-    assert "config.yaml is missing" in page.shown
-    assert "manifest.json is missing" in page.shown
-    assert "seed unknown" in page.shown
+    shown = page_of(run).shown
+    for text in ("config.yaml is missing", "manifest.json is missing", "metrics.jsonl is missing"):
+        assert text in shown
+    for text in ("seed unknown", "Nothing was measured yet.", "ended without a result"):
+        assert text in shown
 
 
 def lock(run, **changed):
@@ -243,13 +241,6 @@ def test_the_best_evaluation_of_a_killed_run_is_found():
     assert facts.last_evaluation("default").step == 400
 
 
-def test_resumptions_are_named():
-    run = make_run()
-    manifest = json.loads(run.manifest.read_text())
-    run.manifest.write_text(json.dumps({**manifest, "resumed": [{"step": 200}, {"step": 1300}]}))
-    assert "resumed 2 times, at step 200, 1,300" in page_of(run).shown
-
-
 def test_every_behaviour_has_its_curves():
     both = {f"{name}/{metric}": values for name in ("left", "right") for metric, values in CURVE.items()}
     both["left/unity/eval/return_mean"] = CURVE["eval/return_mean"]  # no behaviour of the name left/unity
@@ -293,7 +284,3 @@ def test_a_page_that_cannot_be_written_is_a_storage_error():
     (run.path / "report.html").mkdir()
     with pytest.raises(StorageError, match="cannot be written"):
         write_report(run)
-
-
-def test_arguments_of_the_made_runs_are_a_command_line():
-    assert parse_args(ARGUMENTS[1:]).overrides == ("sac_config.tau=0.02",)

@@ -7,8 +7,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-import algorithm.app.repeat
 import algorithm.app.resume
+import algorithm.app.training
 import main
 import tests.toys
 import tests.toys_spaces

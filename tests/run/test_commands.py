@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
 import shlex
-import struct
-import subprocess
-import sys
-import termios
-from fcntl import ioctl
 from pathlib import Path
 
 import pytest
 
-from algorithm.app.check.check_printer import CheckVerdict, LivePrinter
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.command import guarded
 from algorithm.app.console.live import LiveConsole
 from algorithm.config import load_config
@@ -106,14 +97,6 @@ def test_a_file_is_no_folder_of_runs(task, tmp_path, capsys, arguments):
         assert left.value.code == 2 and "it is empty" in capsys.readouterr().err
 
 
-def test_no_window_is_offered_where_there_is_no_display(task, capsys, monkeypatch):
-    monkeypatch.setattr("algorithm.app.summaries.has_display", lambda: False)
-    task(PICTURES)
-    assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
-    commands = shown(capsys)
-    assert "film" in commands and "watch" not in commands
-
-
 COMMANDS = [
     ("go on", "python main.py gym/pendulum -n 20260101000000 --resume --max_step=20000"),
     ("report", "a.html"),
@@ -135,19 +118,6 @@ def test_a_command_is_one_line_whatever_the_width(width):
         assert lines[lines.index(COMMANDS[0][1]) - 1] == "# go on"
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_the_check_ends_with_commands_of_one_line(width):
-    stream = Terminal()
-    command = "python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3"
-    verdict = CheckVerdict(
-        errors=0, warnings=0, notes=0, seconds=1.0, dry_run=f"{command} --dry_run", train=command
-    )
-    LivePrinter(stream, width=width).end(verdict)
-    lines = plain(stream).splitlines()
-    assert any(line.endswith(command) for line in lines)
-    assert any(line.endswith(f"{command} --dry_run") for line in lines)
-
-
 @pytest.mark.parametrize("label", LABELS)
 def test_the_commands_of_shipped_tasks_fit_into_80_columns(label, tmp_path, monkeypatch):
     """With the name that a run has by itself; with a longer label than 18 letters some are wider."""
@@ -163,66 +133,18 @@ def test_the_commands_of_shipped_tasks_fit_into_80_columns(label, tmp_path, monk
         assert len(command) <= 80 or len(label) > 18, command
 
 
-def in_terminal(width: int, words: list[str], folder: Path) -> str:
-    """What a program writes to a terminal of that width. The terminal itself breaks no lines here."""
-    ours, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "DISPLAY": ":0"}
-    process = subprocess.Popen(
-        [sys.executable, *words], cwd=folder, stdout=theirs, stderr=theirs, stdin=theirs, env=environment
-    )
-    os.close(theirs)
-    told = b""
-    try:
-        while select.select([ours], [], [], 120)[0]:
-            told += os.read(ours, 65536)
-    except OSError:  # the other end is closed
-        pass
-    finally:
-        os.close(ours)
-    assert process.wait(60) == 0, told.decode()
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", told.decode())
-
-
-@pytest.mark.parametrize("width", [pytest.param(50, marks=pytest.mark.slow), 80])
-def test_in_a_terminal_each_command_is_a_line_of_its_own(task, tmp_path, width):
-    task(PICTURES)
-    (tmp_path / "main.py").symlink_to(ROOT / "main.py")
-    small = in_terminal(width, ["main.py", "./task", "--seed=1", "--device=cpu"], tmp_path)
-    name = next((tmp_path / "models" / "task").iterdir()).name
-    lines = small.splitlines()
-    for flags in (
-        "--eval=10 --ckpt=best",
-        "--watch --ckpt=best",
-        "--video --ckpt=best",
-        "--resume --max_step=80",
-    ):
-        (line,) = [line for line in lines if f"python main.py ./task -n {name} {flags}" in line]
-        parse_args(shlex.split(line[line.index("python") :])[2:])
-        assert len(line) <= 80 or width < 80
-    assert any(line.endswith(f"tensorboard --logdir models/task/{name}/log") for line in lines)
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_window_that_nobody_can_see_is_told(task, capsys, monkeypatch, there):
+def test_a_window_that_nobody_can_see_is_told_and_not_offered(task, capsys, monkeypatch):
+    monkeypatch.setattr("algorithm.app.summaries.has_display", lambda: False)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     task("CartPole-v1")
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
-    monkeypatch.setattr("algorithm.app.play.has_display", lambda: there)
-    capsys.readouterr()
-    assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
-    said = "".join(capsys.readouterr())
-    assert ("no display: no window can be seen, --video films" in said) is not there
-
-
-def test_watch_is_three_flags():
-    options = parse_args(["gym/pendulum", "--watch"])
-    assert options == parse_args(["gym/pendulum", "--run", "--render", "--disable_sample"])
-
-
-def test_the_number_of_steps_is_a_flag_of_both_programs():
-    assert parse_args(["gym/pendulum", "--max_step=2e4"]).max_step == 20_000
-    assert parse_distributed(["gym/pendulum", "learner", "--max_step=-1"]).train.max_step == -1
+    commands = shown(capsys)
+    assert "film" in commands and "watch" not in commands
+    for there in (True, False):
+        monkeypatch.setattr("algorithm.app.play.has_display", lambda there=there: there)
+        assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
+        said = "".join(capsys.readouterr())
+        assert ("no display: no window can be seen, --video films" in said) is not there
 
 
 class MuteError(Exception):
@@ -248,3 +170,8 @@ def test_what_a_command_raises_is_told_without_codes_of_a_terminal(capsys, error
     assert guarded(command, debug=False) == code
     said = capsys.readouterr().err
     assert told in said and visible(said) == said
+
+
+def test_watch_is_three_flags():
+    options = parse_args(["gym/pendulum", "--watch"])
+    assert options == parse_args(["gym/pendulum", "--run", "--render", "--disable_sample"])

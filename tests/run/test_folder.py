@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from algorithm.core.errors import EnvError
+from algorithm.train.reporter import Reporter
 from algorithm.train.trainer import Trainer
 from tests.run.sessions import run
 
@@ -23,14 +24,14 @@ def test_a_run_without_its_configuration_keeps_everything_else(task, monkeypatch
 
 @pytest.mark.fault("F39")
 def test_a_folder_that_is_moved_while_it_trains_ends_the_run_and_is_not_made_again(task, monkeypatch, capsys):
-    write = Trainer._write_summary
+    write = Reporter.summary
 
-    def moves(self: Trainer) -> None:
+    def moves(self: Reporter) -> None:
         write(self)
         if (task / "a").exists():
             (task / "a").rename(task / "b")
 
-    monkeypatch.setattr(Trainer, "_write_summary", moves)
+    monkeypatch.setattr(Reporter, "summary", moves)
     assert run("--seed=1", "-n", "a") == 6
     said = capsys.readouterr().err
     assert "the run's folder is not there any more" in said and "--resume" in said

@@ -22,7 +22,7 @@ from algorithm.runs import provenance
 from algorithm.runs.checkpoints.checkpoint import check_replay
 from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
 from algorithm.runs.lock import RunLock
-from algorithm.runs.logs.sinks import JsonlSink
+from algorithm.runs.logs.rows import cut_back
 from algorithm.runs.names import run_names
 from algorithm.runs.rundir import RunDir
 from tests.run.damage import fresh, hurt
@@ -41,11 +41,9 @@ def made(tmp_path_factory) -> Iterator[Path]:
     os.chdir(here)
     (here / "task").mkdir()
     (here / "task/config.yaml").write_text(TASK)
-    assert run("--seed=1", "-n", "a", "--quiet", "--max_step=150", "-o", "eval_config.episodes=1") == 0
-    assert (
-        run("-n", "a", "--quiet", "--resume", "--max_step=210", "-o", "sac_config.save_model_per_step=50")
-        == 0
-    )
+    short = ("-o", "eval_config={per_step: -1, episodes: 1}", "-o", "sac_config.save_model_per_step=50")
+    assert run("--seed=1", "-n", "a", "--quiet", "--max_step=60", *short) == 0
+    assert run("-n", "a", "--quiet", "--resume", "--max_step=110") == 0
     (here / "models/task/a").rename(here / "original")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "git_state", lambda: None)  # a process of its own
@@ -82,9 +80,9 @@ def readers(folder: Path):
         yield lambda which=which: check_replay(
             find_checkpoint(opened.checkpoints, which, warn=warned.append).path, opened.replay
         )
-    yield lambda: JsonlSink.resume(opened.metrics_jsonl, 200, warned.append)
+    yield lambda: cut_back(opened.metrics_jsonl, 100, warned.append)
     manager = CheckpointManager(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)
-    yield lambda: manager.resume(150)
+    yield lambda: manager.resume(100)
 
 
 @pytest.mark.fault("F42")
@@ -107,8 +105,8 @@ def test_whatever_a_file_is_its_readers_say_so(made, rng):
 
 
 COMMANDS = (
-    ("-n", "a", "--resume", "--max_step=230"),
-    ("-n", "a", "--resume", "--max_step=230", "--ckpt=best"),
+    ("-n", "a", "--resume", "--max_step=120"),
+    ("-n", "a", "--resume", "--max_step=120", "--ckpt=best"),
     ("-n", "a", "--eval=1"),
     ("-n", "a", "--eval=1", "--ckpt=best"),
     ("-n", "a", "--run", "--max_iter=1", "--ckpt=latest"),

@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import algorithm.app.repeat as repeat
 from tests.run.sessions import result, run
 
 ROOT = Path(__file__).parents[2]
@@ -67,28 +66,6 @@ def test_a_replay_that_can_never_hold_a_batch_is_refused(task, capsys):
     assert run("-n", "a", "-c", "counting", *(part for flag in flags for part in ("-o", flag))) == 2
     error = capsys.readouterr().err
     assert "fewer than a batch of 38" in error and "raise replay_config.capacity" in error
-
-
-def test_repeated_runs_are_loaded_before_the_first(task, monkeypatch):
-    """Somebody edits the configuration while the first run trains."""
-    train = repeat.train
-
-    def train_and_edit(*args, **options):
-        trained = train(*args, **options)
-        config = Path("task/config.yaml")
-        config.write_text(config.read_text().replace("max_step: 260", "max_step: 130"))
-        return trained
-
-    monkeypatch.setattr(repeat, "train", train_and_edit)
-    assert run("-n", "a", "--quiet", "--repeat", "2") == 0
-    assert [result(task / name)["steps"] for name in ("a", "a_2")] == [260, 260]
-
-
-def test_names_of_repeated_runs_are_checked_before_the_first(task, capsys):
-    assert run("-n", "a_2", "--quiet") == 0
-    assert run("-n", "a", "--quiet", "--repeat", "2") == 2
-    assert "a_2" in capsys.readouterr().err
-    assert not (task / "a").exists()
 
 
 def test_a_simulator_that_crashes_in_the_main_process_leaves_its_stack(task):

@@ -36,48 +36,29 @@ sys.exit(7)
 """
 
 
-def says(tmp_path: Path, redirection: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-c", SAYS, str(tmp_path / "file")],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-
-
 @pytest.mark.fault("F38")
-@pytest.mark.parametrize("redirection", [">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-"])
-def test_no_output_ends_a_program(tmp_path, redirection):
-    done = says(tmp_path, redirection)
-    assert done.returncode == 7, done.stderr
-    assert b"Traceback" not in done.stderr
-    if (tmp_path / "file").exists():
-        assert (tmp_path / "file").read_bytes() == b""
-
-
-@pytest.mark.fault("F38")
-def test_a_reader_that_is_gone_ends_no_program(tmp_path):
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-c", SAYS, str(tmp_path / "file")],
-        cwd=ROOT,
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        timeout=60,
-        check=False,
-    )
-    os.close(writing)
-    assert done.returncode == 7 and b"the reader of the output is gone" in done.stderr
-
-
-@pytest.mark.fault("F38")
-def test_a_stream_without_our_letters_shows_their_codes(tmp_path):
-    done = says(tmp_path, "", PYTHONIOENCODING="ascii")
-    assert done.returncode == 7, done.stderr
-    assert done.stdout.splitlines()[0] == rb"1 \xb7 2 \xb1 3" and rb"\u03b1" in done.stdout
+def test_no_output_ends_a_program(tmp_path):
+    """Closed, full, without a reader, or without our letters; all at once."""
+    redirections = (">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-", "| true", "")
+    started = {}
+    for number, redirection in enumerate(redirections):
+        file = tmp_path / f"file{number}"
+        shell = f'"$@" {redirection}' if redirection[:1] != "|" else 'exec 3>&1; ("$@"; echo $? >&3) | true'
+        command = ["sh", "-c", shell, "sh", sys.executable, "-c", SAYS, str(file)]
+        environment = {**os.environ, **({} if redirection else {"PYTHONIOENCODING": "ascii"})}
+        pipe = subprocess.PIPE
+        started[redirection, file] = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe
+        )
+    for (redirection, file), process in started.items():
+        out, err = process.communicate(timeout=60)
+        gone = redirection == "| true"
+        assert (int(out) if gone else process.returncode) == 7, (redirection, err)
+        assert b"Traceback" not in err
+        assert not file.exists() or file.read_bytes() == b""
+        assert (b"the reader of the output is gone" in err) == gone
+        if not redirection:
+            assert out.splitlines()[0] == rb"1 \xb7 2 \xb1 3" and rb"\u03b1" in out
 
 
 @pytest.mark.fault("F38")

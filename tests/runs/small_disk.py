@@ -49,11 +49,6 @@ def files_no_larger_than(nbytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def limit_files(nbytes: int) -> None:
-    """From now on this process can write no file longer than that."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
-
-
 def _mount(folder: Path, nbytes: int) -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     owner = os.getuid(), os.getgid()

@@ -19,7 +19,7 @@ from algorithm.core.errors import StorageError
 from algorithm.runs.files import write_text
 from algorithm.runs.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
 from tests.runs.kills import Killed
-from tests.runs.small_disk import files_no_larger_than, fill, on_a_small_disk
+from tests.runs.small_disk import files_no_larger_than
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -92,17 +92,21 @@ def test_a_row_goes_to_the_lines_at_once_and_to_the_table_with_the_next_save(ope
     ]
 
 
-def test_the_table_has_a_column_for_every_name_in_the_order_of_their_first_rows(opened, tmp_path):
-    opened.write(1, {"loss/q": 1.0})
+def test_columns_come_in_the_order_of_their_first_rows_and_what_is_not_finite_is_empty(opened, tmp_path):
+    opened.write(1, {"loss/q": math.nan, "loss/policy": math.inf})
+    opened.write(1, {"loss/alpha": 0.0})
     opened.write(2, {"eval/return_mean": 5.0})
-    opened.write(3, {"eval/length": 7.0, "loss/q": 3.0})
+    opened.close()
     opened.close()
     assert lines(tmp_path / "metrics.csv") == [
-        "step,loss/q,eval/return_mean,eval/length",
-        "1,1.0,,",
-        "2,,5.0,",
-        "3,3.0,,7.0",
+        "step,loss/q,loss/policy,loss/alpha,eval/return_mean",
+        "1,,,0.0,",
+        "2,,,,5.0",
     ]
+    row = {"step": 1, "loss/q": None, "loss/policy": None, "loss/alpha": 0.0}
+    assert json.loads(lines(tmp_path / "metrics.jsonl")[0]) == row
+    with pytest.raises(StorageError, match=r"metrics\.csv"):
+        logger_in(tmp_path, [])
 
 
 def test_a_kill_while_the_table_is_written_leaves_the_old_one(opened, tmp_path, monkeypatch):
@@ -117,25 +121,6 @@ def test_a_kill_while_the_table_is_written_leaves_the_old_one(opened, tmp_path, 
     assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"]
 
 
-def test_what_is_not_finite_is_empty_and_null(opened, tmp_path):
-    opened.write(1, {"loss/q": math.nan, "loss/policy": math.inf, "loss/alpha": 0.0})
-    opened.close()
-    assert lines(tmp_path / "metrics.csv")[1] == "1,,,0.0"
-    assert json.loads(lines(tmp_path / "metrics.jsonl")[0]) == {
-        "step": 1,
-        "loss/q": None,
-        "loss/policy": None,
-        "loss/alpha": 0.0,
-    }
-
-
-def test_values_of_one_step_become_one_row(opened, tmp_path):
-    opened.write(1, {"loss/q": 1.0})
-    opened.write(1, {"eval/length": 2.0})
-    opened.close()
-    assert lines(tmp_path / "metrics.csv") == ["step,loss/q,eval/length", "1,1.0,2.0"]
-
-
 def test_steps_strictly_increase(opened):
     opened.write(5, {"loss/q": 1.0})
     with pytest.raises(ValueError, match="step 4 comes after step 5"):
@@ -146,66 +131,23 @@ def test_steps_strictly_increase(opened):
     with pytest.raises(ValueError, match="step 5 comes after step 5"):
         opened.write(5, {"loss/policy": 1.0})
     opened.write(6, {"loss/q": 1.0})
-
-
-def test_an_unknown_name_is_refused(opened):
     with pytest.raises(ValueError, match=r"'loss/Q' is not in METRICS; did you mean loss/q\?"):
-        opened.write(1, {"loss/Q": 1.0})
-
-
-def test_a_simulator_chooses_the_names_of_what_it_records(opened, tmp_path):
-    opened.write(1, {"unity/Agent/eval/return_mean": 1.0}, behaviour="left")
-    opened.close()
-    assert lines(tmp_path / "metrics.csv")[0] == "step,left/unity/Agent/eval/return_mean"
+        opened.write(7, {"loss/Q": 1.0})
+    picture = {"observation/a": np.zeros((2, 2, 1), np.uint8)}
+    opened.show(8, {})
+    with pytest.raises(ValueError, match="pictures of step 8 without a row"):
+        opened.show(8, picture)
 
 
 def test_behaviours_have_columns_and_a_level_of_their_own(opened, tmp_path):
     opened.write(1, {"loss/q": 1.0}, behaviour="left")
     opened.write(1, {"loss/q": 2.0}, behaviour="right")
-    opened.write(1, {"sys/rss_mb": 3.0})
+    opened.write(1, {"unity/sys/rss_mb": 3.0})
     opened.close()
-    assert lines(tmp_path / "metrics.csv") == ["step,left/loss/q,right/loss/q,sys/rss_mb", "1,1.0,2.0,3.0"]
+    columns = "step,left/loss/q,right/loss/q,unity/sys/rss_mb"
+    assert lines(tmp_path / "metrics.csv") == [columns, "1,1.0,2.0,3.0"]
     folders = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("events.*")}
     assert folders == {"log", "log/left", "log/right"}
-
-
-def test_tensorboard_reads_the_same_numbers(opened, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    for step in (10, 20):
-        opened.write(step, {"loss/q": step / 4, "loss/policy": math.nan})
-    opened.flush()
-    assert points(tmp_path / "log", "loss/q") == [(10, 2.5), (20, 5.0)]
-    assert EventAccumulator(str(tmp_path / "log")).Reload().Tags()["scalars"] == ["loss/q"]
-
-
-def test_pictures_are_shown_by_tensorboard_alone(opened, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    colours = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-    opened.write(1, {"loss/q": 1.0})
-    opened.show(1, {"observation/a": colours})
-    opened.write(1, {"loss/q": 2.0}, behaviour="b")
-    opened.show(1, {"observation/a": colours[..., :1]}, behaviour="b")
-    opened.write(2, {"loss/q": 3.0})
-    opened.close()
-    for folder, expected in (("log", colours), ("log/b", colours[..., 0])):
-        events = EventAccumulator(str(tmp_path / folder)).Reload()
-        assert events.Tags()["images"] == ["observation/a"] and events.Tags()["scalars"] == ["loss/q"]
-        (image,) = events.Images("observation/a")
-        assert (image.step, image.height, image.width) == (1, 2, 3)
-        assert np.array_equal(iio.imread(image.encoded_image_string), expected)
-    assert lines(tmp_path / "metrics.csv")[0] == "step,loss/q,b/loss/q"
-
-
-def test_pictures_belong_to_a_row(opened):
-    picture = {"observation/a": np.zeros((2, 2, 1), np.uint8)}
-    opened.show(1, {})
-    with pytest.raises(ValueError, match="pictures of step 1 without a row"):
-        opened.show(1, picture)
-    opened.write(1, {"loss/q": 1.0})
-    with pytest.raises(ValueError, match="pictures of step 2 without a row"):
-        opened.show(2, picture)
 
 
 def test_pictures_of_a_row_that_is_open_are_in_the_state(opened, tmp_path, warned):
@@ -214,6 +156,8 @@ def test_pictures_of_a_row_that_is_open_are_in_the_state(opened, tmp_path, warne
     for step in (1, 2):
         opened.write(step, {"loss/q": 1.0})
         opened.show(step, {"observation/a": shown + step})
+    opened.write(2, {"loss/q": 1.0}, behaviour="grey")
+    opened.show(2, {"observation/a": shown[..., :1]}, behaviour="grey")
     state = opened.state()
     opened.write(3, {"loss/q": 1.0})
     opened.show(3, {"observation/a": shown})
@@ -225,6 +169,8 @@ def test_pictures_of_a_row_that_is_open_are_in_the_state(opened, tmp_path, warne
     for step, value in images(tmp_path / "log", "observation/a"):
         assert np.array_equal(value, shown + step)
     assert [step for step, _ in images(tmp_path / "log", "observation/a")] == [1, 2, 3]
+    ((_, grey),) = images(tmp_path / "log/grey", "observation/a")
+    assert np.array_equal(grey, shown[..., 0])
 
 
 @pytest.mark.fault("F02")
@@ -256,17 +202,6 @@ def test_a_resumed_logger_goes_on_where_the_state_was_taken(opened, tmp_path, wa
     assert [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
     assert points(tmp_path / "log", "loss/q") == [(1, 1.0), (2, 2.0), (3, 4.0)]
     assert warned == []
-
-
-def test_a_state_of_no_row_at_all_begins_anew(opened, tmp_path, warned):
-    state = opened.state()
-    opened.write(1, {"loss/q": 1.0})
-    opened.close()
-    resumed = logger_in(tmp_path, warned, state)
-    assert (tmp_path / "metrics.csv").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes() == b""
-    resumed.write(1, {"loss/policy": 1.0})
-    resumed.close()
-    assert lines(tmp_path / "metrics.csv") == ["step,loss/policy", "1,1.0"]
 
 
 def test_damaged_lines_are_told_and_gone_on_without(opened, tmp_path, warned):
@@ -356,9 +291,9 @@ def written(folder, last):
 
 @pytest.mark.fault("F02")
 def test_a_run_killed_at_any_moment_has_the_rows_of_one_that_never_was(tmp_path):
-    rng, last = random.Random(6), 300
+    rng, last = random.Random(6), 150
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    for target in sorted(rng.sample(range(20, 220), 3)):
+    for target in sorted(rng.sample(range(20, 110), 2)):
         process = written(killed, last)
         assert process.stdout.readline() == "ready\n"
         while json.loads((killed / "state.json").read_text())["step"] < target:
@@ -377,7 +312,7 @@ def test_a_run_killed_at_any_moment_has_the_rows_of_one_that_never_was(tmp_path)
     for folder, tag, first in (("log", "loss/q", 1), ("log", "loss/policy", 41), ("log/left", "loss/q", 41)):
         assert points(killed / folder, tag) == points(straight / folder, tag)
         assert [step for step, _ in points(killed / folder, tag)] == list(range(first, last + 1))
-    assert len(list((killed / "log").glob("events.*"))) == 4
+    assert len(list((killed / "log").glob("events.*"))) == 3
 
 
 @pytest.mark.fault("F08")
@@ -434,46 +369,6 @@ def test_closing_tries_once_more_and_says_what_is_missing(tmp_path, warned):
     assert [word for word in ("metrics.jsonl", "log") if word in warned[-1]] == ["metrics.jsonl", "log"]
     opened.close()
     assert len(lines(tmp_path / "metrics.csv")) == 3, "the second time there was room"
-
-
-@pytest.mark.fault("F08")
-def test_no_row_is_lost_on_a_disk_that_is_full_for_a_while(tmp_path):
-    def act() -> None:
-        told: list[str] = []
-        metrics = logger_in(tmp_path, told)
-        ballast = tmp_path / "ballast"
-        for step in range(1, 101):
-            if step == 30:
-                metrics.flush()
-                fill(ballast, leave=0)
-            if step == 70:
-                ballast.unlink()
-            metrics.write(step, {"loss/q": step / 3, "loss/policy": step / 7})
-            if step == 69:
-                metrics.state()  # tells nothing new
-        metrics.close()
-        began, over = told
-        assert "No space left on device" in began
-        assert over == "metrics are written again, no row is missing"
-        rows = lines(tmp_path / "metrics.csv")[1:]
-        assert rows == [f"{step},{step / 3!r},{step / 7!r}" for step in range(1, 101)]
-        steps = [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")]
-        assert steps == [step for step, _ in points(tmp_path / "log", "loss/q")] == list(range(1, 101))
-
-    if not on_a_small_disk(tmp_path, 64 * 1024, act):
-        pytest.skip("this machine lets nobody mount a small disk")
-
-
-def test_closing_commits_and_may_happen_twice(opened, tmp_path):
-    opened.write(1, {"loss/q": 1.0})
-    opened.close()
-    opened.close()
-    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"]
-
-
-def test_another_run_is_never_overwritten(opened, tmp_path):
-    with pytest.raises(StorageError, match=r"metrics\.csv"):
-        MetricsLogger(tmp_path / "log", tmp_path / "metrics.csv", tmp_path / "other.jsonl", warn=print)
 
 
 def test_reading_leaves_out_a_torn_last_line_and_names_damage(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.heads import make_heads
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from tests.batches import random_batch, small_sac, target_of, update_policy, weights
@@ -146,7 +146,7 @@ def test_a_greedy_agent_has_the_plain_n_step_target_with_and_without_correction(
 
 
 def composition(spec: AgentSpec, **options):
-    return make_heads(spec.action, SacConfig(**options))
+    return ActionHeads(spec.action, SacConfig(**options))
 
 
 def parts_of_hybrid(p: int = 16):

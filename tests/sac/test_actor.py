@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from algorithm.agents.behaviour_policy import BehaviourPolicy
-from algorithm.agents.sac.acting import new_actor
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.acting_model import ActingModel
-from algorithm.nn.defaults import ModelPolicy
+from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.models.defaults import ModelPolicy
 from algorithm.nn.normalise import NoNormaliser
 from tests.batches import CPU, SMALL, random_batch, small_sac
+from tests.batches import sac_actor as new_actor
 from tests.extensions.exploring import SPECS, make_agent
 from tests.forwards import FORWARDS, SIZE
 
@@ -293,10 +293,11 @@ def test_numpy_computes_what_torch_does(kind, options):
     sac = make_agent(spec, options.get("seq_encoder"), **own)
     sac.model.normaliser.observe({"obs": np.random.default_rng(0).normal(2, 3, (50, 3)).astype(np.float32)})
     found, actor = journey(spec, sac, options)
-    assert actor.way(spec, 3) == "numpy" and actor._act[False]._programs[3]
+    assert actor.way(spec, 3) == "numpy" and callable(actor._programs._programs[3, False])
     sac.model.policy.register_forward_hook(lambda *_: None)
     expected, by_torch = journey(spec, sac, options)
-    assert by_torch.way(spec, 3) == "torch: a module has hooks" and not by_torch._act[False]._programs[3]
+    assert by_torch.way(spec, 3) == "torch: a module has hooks"
+    assert by_torch._programs._programs[3, False] == "a module has hooks"
     np.testing.assert_array_equal(actor.random_state(), by_torch.random_state())
     for one, other in zip(found, expected, strict=True):
         for field in ("action", "z", "behaviour_logp", "carry"):
@@ -317,7 +318,7 @@ def test_a_policy_of_any_norm_is_computed_by_numpy_with_the_statistics_of_now(op
         mean = sac.model.policy(torch.from_numpy(obs["obs"]), {}).continuous.mean.detach().numpy()
         np.testing.assert_allclose(out.z, mean, rtol=1e-4, atol=1e-5)
         sac.update(random_batch(32, seed=step))
-    assert all(program is not None for program in one._act[True]._programs.values())
+    assert callable(one._programs._programs[4, True])
 
 
 def test_choices_among_the_observations_are_computed_by_numpy():
@@ -328,16 +329,17 @@ def test_choices_among_the_observations_are_computed_by_numpy():
 
 
 REASONS = {
-    "branch": "forward reads a value (bool)",
-    "tolist": "forward reads a value (tolist)",
-    "numpy": "forward reads a value (numpy)",
+    "branch": "forward uses bool",
+    "tolist": "forward uses tolist",
+    "numpy": "forward uses numpy",
     "random": "forward draws random numbers of its own",
-    "attribute": "forward changes attributes of Attribute",
+    "attribute": "forward changes an attribute",
     "dropout": "forward uses dropout",
-    "in-place": "forward uses setitem",
-    "gru, both ways": "forward uses gru in another way than numpy",
+    "in-place": "forward writes into what others see (copy_)",
+    "gru, both ways": "forward uses gru",
     "scatter": "forward writes into what others see (scatter_)",
-    "reassigned buffer": "forward changes attributes of Reassigned",
+    "softplus": "forward uses softplus in another way than numpy",
+    "reassigned buffer": "forward changes an attribute",
 }
 """Why the others of ``FORWARDS`` act by torch."""
 
@@ -378,7 +380,7 @@ def test_any_forward_acts_as_by_torch(name):
 
 
 def test_an_attribute_that_is_changed_from_outside_counts_from_the_next_checkpoint_on():
-    rep = FORWARDS["softplus"](SMALL)
+    rep = FORWARDS["plain"](SMALL)
     policy = ModelPolicy(SMALL, SIZE, dense_n=8)
     policy.head = torch.nn.Sequential(Scaled(), policy.head)
     one = actor(ActingModel(NoNormaliser(), rep, policy))

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from algorithm.agents.config import NnConfig
-from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.off_policy.description import on_device_notices
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.description import on_device_notices
 from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.errors import UsageError
@@ -17,6 +16,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpe
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
+from tests.batches import sac_agent
 from tests.oracles_replay import digest
 
 SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
@@ -32,7 +32,7 @@ def agent_and_rollout(env_name=CART, n=2, *, capacity=500, max_step=200, memory=
         sac_config=SacConfig(**sac),
         nn_config=SMALL,
     )
-    agent = SacAgent(
+    agent = sac_agent(
         env.specs[DEFAULT_BEHAVIOUR],
         config,
         nn_file=None,
@@ -88,7 +88,7 @@ def test_a_step_of_all_agents_is_stored_and_counted_as_their_segments_one_by_one
     assert digest(at_once.replay) == digest(one_by_one.replay)
     pairs = zip(at_once.tensors().values(), one_by_one.tensors().values(), strict=True)
     assert all(torch.equal(one[name], other[name]) for one, other in pairs for name in one)
-    assert at_once.sac.model.normaliser.count > 150 and at_once.sac.return_scale.count > 150
+    assert at_once.learner.model.normaliser.count > 150 and at_once.learner.return_scale.count > 150
 
 
 def test_new_rows_enter_with_their_own_td_error():
@@ -96,16 +96,16 @@ def test_new_rows_enter_with_their_own_td_error():
     agent, rollout = agent_and_rollout(use_add_with_td=True, replay_ratio=0.5, n_step=2)
     train(agent, rollout, 60)
     first = agent.replay.next_id
-    while not agent._insertion._new:
+    while not agent._own_priority._new:
         rollout.step()
-    state = agent.sac._generator.get_state()
+    state = agent.learner._generator.get_state()
     leaves = agent.replay._sampler.tree.leaves
-    ids = np.concatenate(agent._insertion._new)
+    ids = np.concatenate(agent._own_priority._new)
     assert len(ids)
     largest = leaves[ids % 500].copy()
-    agent._insertion.settle(learning=True)
-    agent.sac._generator.set_state(state)
-    error = agent.sac.td_error(agent.replay.windows(ids)).numpy()
+    agent._own_priority.settle(learning=True)
+    agent.learner._generator.set_state(state)
+    error = agent.learner.td_error(agent.replay.windows(ids)).numpy()
     expected = agent.replay._sampler.priority(error)
     np.testing.assert_allclose(leaves[ids % 500], expected, rtol=1e-6)
     assert not np.allclose(largest, expected)
@@ -115,31 +115,31 @@ def test_new_rows_enter_with_their_own_td_error():
 def test_new_rows_that_their_step_overwrote_need_no_priority():
     """Six streams in nine rows: a step in which episodes end writes up to twelve."""
     agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
-    settle, lost = agent._insertion.settle, []
+    settle, lost = agent._own_priority.settle, []
 
     def settled(*, learning):
-        ids = np.concatenate(agent._insertion._new)
+        ids = np.concatenate(agent._own_priority._new)
         lost.append(np.count_nonzero(ids < agent.replay.next_id - agent.replay.capacity))
         settle(learning=learning)
 
-    agent._insertion.settle = settled
+    agent._own_priority.settle = settled
     train(agent, rollout, 300)
     assert 0 in lost and max(lost) >= 3
-    assert agent.sac.updates > 100
+    assert agent.learner.updates > 100
 
 
 def test_where_every_new_row_is_overwritten_nothing_is_judged():
     agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
     train(agent, rollout, 60)
-    agent._insertion.added(np.arange(6))
-    agent.sac.td_error = lambda batch: pytest.fail("nothing is left to judge")
-    agent._insertion.settle(learning=True)
+    agent._own_priority.added(np.arange(6))
+    agent.learner.td_error = lambda batch: pytest.fail("nothing is left to judge")
+    agent._own_priority.settle(learning=True)
 
 
 def test_before_learning_begins_new_rows_keep_the_largest_priority():
     agent, rollout = agent_and_rollout(use_add_with_td=True)
     train(agent, rollout, 10)
-    assert agent._insertion._new == [] and agent.sac.updates == 0
+    assert agent._own_priority._new == [] and agent.learner.updates == 0
     leaves = agent.replay._sampler.tree.leaves
     assert np.unique(leaves[leaves > 0]).tolist() == [10.0**0.4]  # td_error_max ** alpha
 
@@ -148,16 +148,16 @@ def test_fresh_windows_are_used_once_in_full_batches():
     """use_replay_buffer: false: as many updates as full batches, whatever the replay ratio says."""
     agent, rollout = agent_and_rollout(use_replay_buffer=False, replay_ratio=7.0, n_step=2)
     seen = []
-    update = agent.sac.update
-    agent.sac.update = lambda batch: (seen.append(batch.ids[:, 0].clone()), update(batch))[1]
+    update = agent.learner.update
+    agent.learner.update = lambda batch: (seen.append(batch.ids[:, 0].clone()), update(batch))[1]
     agent._wait_for_a_batch = lambda step, owed: pytest.fail("an update was owed without a batch for it")
     train(agent, rollout, 200)
     ids = torch.cat(seen)
     assert len(set(ids.tolist())) == len(ids)
-    assert agent.sac.updates == len(ids) // 16 > 8
+    assert agent.learner.updates == len(ids) // 16 > 8
     assert agent.replay.ready < 16
     assert isinstance(agent._schedule, FifoUpdates)
-    assert agent.metrics(200)["time/replay_ratio"] == pytest.approx(agent.sac.updates / 180)
+    assert agent.metrics(200)["time/replay_ratio"] == pytest.approx(agent.learner.updates / 180)
 
 
 def test_nothing_fresh_is_used_before_learning_may_begin():
@@ -171,14 +171,17 @@ def test_the_learning_rate_falls_linearly_to_zero():
     rates = []
     for step in (0, 50, 150, 200, 250):
         agent.learn(step)
-        rates.append([adam.learning_rate * adam.factor for _, adam in agent.sac._steps()])
+        rates.append([adam.learning_rate * adam.factor for adam in agent.learner.optimisers().values()])
     expected = np.outer([1.0, 0.75, 0.25, 0.0, 0.0], [0.01, 0.01, 0.007])  # critics, policy, temperatures
     np.testing.assert_allclose(rates, expected)
     agent.learn(10, run_step=150)  # one of several behaviours: the run is further than its own steps
-    assert {adam.factor for _, adam in agent.sac._steps()} == {0.25}
+    assert {adam.factor for adam in agent.learner.optimisers().values()} == {0.25}
     constant, _ = agent_and_rollout()
     constant.learn(150)
-    assert {adam.learning_rate * adam.factor for _, adam in constant.sac._steps()} == {0.0007, 0.007}
+    assert {adam.learning_rate * adam.factor for adam in constant.learner.optimisers().values()} == {
+        0.0007,
+        0.007,
+    }
 
 
 def betas(agent, steps=(0, 50, 150, 200, 250)):
@@ -201,13 +204,13 @@ def test_beta_grows_linearly_to_one_at_the_end_of_the_run():
 def test_without_an_end_beta_stays():
     agent, rollout = agent_and_rollout(max_step=-1)
     train(agent, rollout, 60)
-    assert agent.sac.updates > 20 and betas(agent) == [0.4] * 5
+    assert agent.learner.updates > 20 and betas(agent) == [0.4] * 5
 
 
 def test_beta_may_grow_with_every_batch():
     agent, rollout = agent_and_rollout(replay={"beta_increment_per_sampling": 0.01})
     train(agent, rollout, 60)
-    assert agent.replay._sampler.beta == pytest.approx(0.4 + 0.01 * agent.sac.updates)
+    assert agent.replay._sampler.beta == pytest.approx(0.4 + 0.01 * agent.learner.updates)
     uniform, _ = agent_and_rollout(use_priority=False)
     uniform.learn(150)  # there is no beta
 
@@ -216,13 +219,13 @@ def test_statistics_count_every_stored_observation_once():
     """use_normalization: rows of the replay, the final ones too, and what networks see is on one scale."""
     agent, rollout = agent_and_rollout(use_normalization=True)
     train(agent, rollout, 100)
-    normaliser = agent.sac.model.normaliser
+    normaliser = agent.learner.model.normaliser
     assert normaliser.count.item() == len(agent.replay) > 100
     stored = agent.replay._storage.real[: len(agent.replay), :4].astype(np.float64)
     np.testing.assert_allclose(normaliser.mean.numpy(), stored.mean(0), rtol=1e-6)
     np.testing.assert_allclose(normaliser.scale.numpy(), 1 / stored.std(0), rtol=1e-4)
     batch = agent.replay.sample()
-    seen = agent.sac._encode(batch).obs["obs"]
+    seen = agent.learner.encode(batch).obs["obs"]
     expected = ((batch.obs["obs"].numpy() - stored.mean(0)) / stored.std(0)).clip(-5, 5)
     np.testing.assert_allclose(seen.numpy(), expected, atol=1e-4)
     count = normaliser.count.item()
@@ -240,11 +243,11 @@ def test_the_return_of_an_agent_that_is_gone_is_forgotten():
     """reward_scaling: a long run meets any number of agents."""
     agent, rollout = agent_and_rollout()
     rollout.step()
-    streams = agent.sac.return_scale.tensors()["stream"].tolist()
+    streams = agent.learner.return_scale.tensors()["stream"].tolist()
     assert streams
     for stream in streams:
         agent.close(stream)
-    assert not len(agent.sac.return_scale.tensors()["stream"])
+    assert not len(agent.learner.return_scale.tensors()["stream"])
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_it_is_made():
@@ -282,7 +285,7 @@ def test_looks_that_are_the_same_are_named(siamese, said):
 @pytest.mark.parametrize(("burn_in", "said"), [(1, True), (2, True), (3, False), (4, False)])
 def test_how_far_attention_sees_is_burn_in_step_and_told_where_it_is_short(burn_in, said):
     agent, _ = agent_and_rollout(seq_encoder="ATTN", burn_in_step=burn_in, learn_step=4)
-    assert agent.sac.model.rep.memory.context == burn_in + 1
+    assert agent.learner.model.rep.memory.context == burn_in + 1
     assert agent.policy.initial_carry(1).shape[1] == burn_in, "a cache of as many, and the token itself"
     notice = (
         f"sac_config.burn_in_step is {burn_in}: attention sees the last {burn_in + 1} observations only "

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from algorithm.nn.encoding import RecurrentEncoding, Stateless, TokenByToken, WholeWindow, make_encoding
-from algorithm.nn.optimiser import FlatAdam
+from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.protocols import Rep
 from tests.batches import SMALL, random_batch, small_networks
 

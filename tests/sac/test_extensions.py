@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from algorithm.agents.sac.learner import Sac
 from algorithm.extensions.base import Context, Extension
-from tests.batches import random_batch, small_sac
+from tests.batches import Sac, random_batch, small_sac
 
 
 def gradients(sac: Sac) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,16 +7,15 @@ import copy
 import pytest
 import torch
 
-from algorithm.agents.sac.critic import make_critic_loss
-from algorithm.agents.sac.learner import Sac
+from algorithm.agents.off_policy.values import make_critic_loss
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
-from algorithm.nn.layer_noise import LayerNoise
-from algorithm.nn.noisy import NoisyLinear
+from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
 from tests.batches import (
     CPU,
     SMALL,
+    Sac,
     assert_resumes,
     random_batch,
     small_networks,

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from algorithm.agents.config import NnConfig
-from algorithm.agents.sac.agent import SacAgent
+from algorithm.agents.off_policy.agent import OffPolicyAgent
+from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.family import SAC
+from algorithm.agents.td3.family import TD3
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.budget import MemoryBudget
@@ -52,20 +55,21 @@ REPLAYS = {
     "fresh": {"use_replay_buffer": False, "use_priority": False},
     "slow encoder": {"encoder_learning_rate": 1e-4, "use_normalization": False},
 }
-FACTORS = HEADS, NORMS, TARGETS, CRITICS, ACTIONS, ENCODERS, REPLAYS
+VARIANTS = {"SAC": SAC, "TD3": TD3}
+FACTORS = HEADS, NORMS, TARGETS, CRITICS, ACTIONS, ENCODERS, REPLAYS, VARIANTS
 SMALL = {"dense_n": 8, "dense_depth": 1}
 
 
 def can_be(row):
-    """Only a batch norm makes target networks dispensable."""
-    return row[2] == "target" or row[1].startswith("batch")
+    """Only a batch norm makes target networks dispensable; TD3 has continuous actions."""
+    return (row[2] == "target" or row[1].startswith("batch")) and (row[7] == "SAC" or row[4] == "continuous")
 
 
 ROWS = covering_rows(FACTORS, can_be)
 
 
 def make_agent(row, seed):
-    head, norm, target, critics, action, encoder, replay = (
+    head, norm, target, critics, action, encoder, replay, variant = (
         choices[name] for choices, name in zip(FACTORS, row, strict=True)
     )
     spec, action_options = action
@@ -77,10 +81,11 @@ def make_agent(row, seed):
         sac_config=SacConfig(**{"start_step": 0, "batch_size": 16, **options}),
         nn_config=NnConfig(rep={"dense_n": 8, "dense_depth": 1}, q=nets, policy=nets),
     )
-    return SacAgent(
+    inputs = AgentInputs(
         AgentSpec(OBSERVATIONS["vector"], spec), config, nn_file=None, behaviour="x", seed=seed, device=CPU,
         memory=MemoryBudget(free=10**9),
     )  # fmt: skip
+    return OffPolicyAgent(variant, inputs)
 
 
 def train(agent, rng):
@@ -89,7 +94,7 @@ def train(agent, rng):
         for segment in segments(agent, rng, range(10 * step, 10 * step + 6)):
             agent.add(segment)
         agent.learn(step)
-    assert agent.sac.updates >= 2 and agent.sac.skipped == 0
+    assert agent.learner.updates >= 2 and agent.learner.skipped == 0
 
 
 @pytest.mark.parametrize(
@@ -109,7 +114,7 @@ def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row):
     batch = one.replay.windows(one.replay.spread(16))
     for _ in range(2):  # a turn of the policy is among them
         for agent in (one, other):
-            agent.sac.update(batch)
+            agent.learner.update(batch)
     assert_alike(one, other)
 
 
@@ -117,5 +122,7 @@ def test_every_pair_that_can_be_is_there():
     seen = set().union(*map(pairs, ROWS))
     for (i, one), (j, other) in combinations(enumerate(FACTORS), 2):
         missing = {((i, a), (j, b)) for a, b in product(one, other)} - seen
-        assert missing <= {((1, norm), (2, "no target")) for norm in ("none", "layer", "residual")}
+        discrete = {((4, action), (7, "TD3")) for action in ACTIONS if action != "continuous"}
+        no_norm = {((1, norm), (2, "no target")) for norm in ("none", "layer", "residual")}
+        assert missing <= no_norm | discrete
     assert len(ROWS) <= 60 and len(set(ROWS)) == len(ROWS)

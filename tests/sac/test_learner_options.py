@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 
+from algorithm.agents.off_policy.description import encoder_work, update_cost
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.description import encoder_work, update_cost
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.flat import weight_matrices
+from algorithm.nn.layers.mlp import mlp
+from algorithm.nn.learning.flat import weight_matrices
+from algorithm.nn.learning.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 from algorithm.nn.loader import load_networks
-from algorithm.nn.mlp import mlp
-from algorithm.nn.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
-from tests.batches import SMALL, random_batch, small_sac, target_of, update_policy, weights
+from tests.batches import SMALL, Sac, random_batch, small_sac, target_of, update_policy, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
 
 
 def counts(sac: Sac) -> tuple[float, float, float]:
     """Steps that critics, policy and temperature have taken."""
-    return tuple(float(adam.tensors()["step"]) for name, adam in sac._steps()[:3])
+    return tuple(float(adam.tensors()["step"]) for adam in list(sac.optimisers().values())[:3])
 
 
 # ---- a delayed policy
@@ -239,6 +238,6 @@ def test_what_an_update_costs_with_an_encoder(keys, said):
 def test_every_optimiser_has_the_same_mean_of_gradients():
     sac = small_sac(adam_beta_1=0.5)
     sac.update(random_batch())
-    for _, adam in sac._steps():
+    for adam in sac.optimisers().values():
         mean, square = (adam.tensors()[name] for name in ("exp_avg", "exp_avg_sq"))
         torch.testing.assert_close(mean.square() / 0.25, square / (1.0 - BETA_2), rtol=1e-4, atol=1e-12)

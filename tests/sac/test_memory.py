@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.sac.acting import new_actor
+from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.upkeep import staleness
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.data import Segment, SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.defaults import ModelQ
 from algorithm.nn.encoding import RecurrentEncoding, make_encoding
 from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
 from algorithm.nn.loader import load_networks
-from algorithm.nn.memories import AttentionRep, RecurrentRep
+from algorithm.nn.models.defaults import ModelQ
 from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from tests.batches import CPU, random_batch, weights
+from tests.batches import CPU, Sac, random_batch, weights
+from tests.batches import sac_actor as new_actor
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2, 3), 2))
 MEMORIES = {
@@ -315,15 +315,15 @@ def test_stored_carries_grow_stale_as_the_encoder_changes(memory):
     batch = player.all_windows()
     learned = slice(4, 10)
     stored = torch.from_numpy(player.replay.carries(batch.ids[:, learned].numpy()))
-    fresh = sac.staleness(batch, stored)
+    fresh = staleness(sac, batch, stored)
     assert fresh["memory/delta_q_first"] < 1e-5 and fresh["memory/delta_q_last"] < 1e-5
     with torch.no_grad():
         for parameter in sac.model.rep.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    stale = sac.staleness(batch, stored)
+    stale = staleness(sac, batch, stored)
     assert stale["memory/delta_q_first"] > 1e-3 and stale["memory/delta_q_last"] > 1e-3
     generator = sac.tensors()["optim"]["random.update"].clone()
-    sac.staleness(batch, stored)
+    staleness(sac, batch, stored)
     assert torch.equal(sac.tensors()["optim"]["random.update"], generator), "measuring draws nothing"
 
 
@@ -340,7 +340,7 @@ def test_staleness_by_hand():
     batch = replace(random_batch(4, 3, spec=SPEC, exists=torch.tensor([3, 3, 2, 1])), carry=torch.randn(4, 3))
     sac.model.q = Ensemble(lambda: ModelQ(SPEC, 3, dense_n=8), 2)
     stored = torch.randn(4, 2, 3)
-    found = sac.staleness(batch, stored)
+    found = staleness(sac, batch, stored)
     total = (batch.obs["obs"] * batch.obs_valid.unsqueeze(-1)).cumsum(1) + batch.carry.unsqueeze(1)
     own = stored + batch.obs["obs"][:, 1:3] * batch.obs_valid[:, 1:3].unsqueeze(-1)
     now, then = (taken(sac, x, batch.action[:, 1:3]) for x in (total[:, 1:3], own))
@@ -356,9 +356,9 @@ def test_staleness_says_nothing_of_positions_that_no_window_has():
     batch = replace(
         random_batch(4, 4, spec=SPEC, exists=torch.tensor([2, 3, 1, 0])), carry=torch.randn(4, 1, 8)
     )
-    assert set(sac.staleness(batch, torch.randn(4, 3, 1, 8))) == {"memory/delta_q_first"}
+    assert set(staleness(sac, batch, torch.randn(4, 3, 1, 8))) == {"memory/delta_q_first"}
     nothing = replace(batch, valid=torch.zeros_like(batch.valid))
-    assert sac.staleness(nothing, torch.randn(4, 3, 1, 8)) == {}
+    assert staleness(sac, nothing, torch.randn(4, 3, 1, 8)) == {}
 
 
 EVERYTHING = AgentSpec(

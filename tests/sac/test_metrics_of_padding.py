@@ -9,10 +9,9 @@ import torch
 
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from tests.batches import CPU, random_batch, small_networks
+from tests.batches import CPU, Sac, random_batch, small_networks
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2, 3), 2))
 LEARN, N = 10, 3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.nn.norm import BatchNorm
+from algorithm.nn.layers.norm import BatchNorm
 from benchmarks.harness import PEER_PYTHON
 from tests.batches import random_batch, small_sac
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.passes import Joint, Separate
+from algorithm.agents.off_policy.passes import Joint, Separate
+from algorithm.agents.off_policy.upkeep import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.norm import EPSILON, MOMENTUM
-from tests.batches import SMALL, assert_resumes, random_batch, small_sac, weights
+from algorithm.nn.layers.norm import EPSILON, MOMENTUM
+from tests.batches import SMALL, Sac, assert_resumes, random_batch, small_sac, weights
 
 BATCH = {"norm": "batch"}
 CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False}
@@ -171,7 +171,7 @@ def test_only_an_update_moves_the_statistics():
     assert len(before) == 3 * (3 + 3)  # three norms of the critics, three of the policy
     batch = random_batch(16)
     sac.td_error(batch)
-    sac.staleness(batch, torch.zeros(16, 1, 0))
+    staleness(sac, batch, torch.zeros(16, 1, 0))
     sac.model.policy(torch.randn(4, 3), {})
     for name, value in statistics(sac).items():
         assert torch.equal(value, before[name]), name

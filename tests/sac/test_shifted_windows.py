@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.augment import RandomShift
+from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.loader import load_networks
-from tests.batches import CPU, random_batch
+from tests.batches import CPU, Sac, random_batch
 
 SPEC = AgentSpec(ObsSpec(("image",), ((15, 15, 1),), ("uint8",)), ActionSpec(continuous=1))
 RAMP = (15 * torch.arange(15)[:, None] + torch.arange(15)).to(torch.uint8)[..., None]
@@ -57,7 +56,7 @@ class Seen:
         obs = {"image": RAMP.expand(SIZE, window + 1, 15, 15, 1)}
         carry = torch.zeros(SIZE, *self.sac.model.rep.stored_carry_shape)
         with self.sac.model.training_mode():
-            assert self.sac._encode(replace(batch, obs=obs, carry=carry)).state.shape[1] == window + 1
+            assert self.sac.encode(replace(batch, obs=obs, carry=carry)).state.shape[1] == window + 1
         return torch.cat(self.passes, 1)
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.heads import make_heads
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Context, Extension
-from algorithm.nn.optimiser import FlatAdam
+from algorithm.nn.learning.optimiser import FlatAdam
 from tests.batches import SMALL, random_batch, small_sac, weights
 
 BAD = [float("nan"), float("inf"), -float("inf"), 1e30]  # the last one is finite, its square is not
@@ -78,7 +78,7 @@ def test_the_limit_is_where_the_square_overflows(gradient, taken):
 
 
 def groups(sac) -> dict[str, list[torch.Tensor]]:
-    return {name: everything(adam) for name, adam in sac._steps()}
+    return {name: everything(adam) for name, adam in sac.optimisers().items()}
 
 
 @pytest.mark.fault("F11")
@@ -165,7 +165,7 @@ def test_rolling_back_takes_networks_and_optimisers_but_no_counters():
 
 def test_saturation_is_the_share_of_components_at_the_end_of_their_range():
     """Three of six: 0.995, −1 and −0.991; 0.99 itself is not beyond."""
-    composition = make_heads(SMALL.action, SacConfig())
+    composition = ActionHeads(SMALL.action, SacConfig())
     u = torch.tensor([[0.995, 0.0], [-1.0, 0.989], [-0.991, 0.5]], requires_grad=True)
     found = composition.continuous.metrics(u, torch.zeros(3))["policy/saturation"]
     assert found.float().mean().item() == 0.5 and not found.requires_grad

@@ -28,7 +28,7 @@ def every_window(agent):
 
 
 def recomputed(agent, batch):
-    model = agent.sac.model
+    model = agent.learner.model
     states = model.encode(model.normaliser(batch.obs), batch, burn_in=3, learn=4)
     return torch.cat([batch.carry.unsqueeze(1), states.carry[:, :-1]], 1)
 
@@ -94,7 +94,7 @@ def test_without_a_burn_in_the_first_learned_state_is_that_of_the_stored_carry(m
 def test_memory_learns_with_every_kind_of_replay(make, kind, options):
     agent, rollout = make(**{**RNN, "seq_encoder": kind, **options})
     train(agent, rollout, 90)
-    assert agent.sac.updates > 2
+    assert agent.learner.updates > 2
     assert agent.metrics(90)["loss/q"] > 0
 
 

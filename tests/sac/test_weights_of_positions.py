@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.learner import Sac
-from algorithm.agents.sac.model import NETWORKS
 from algorithm.nn.loader import load_networks
 from algorithm.ops.sac import critic_loss
 from algorithm.replay.buffer import FifoSampler, ReplayBuffer, Sampler, UniformSampler
-from tests.batches import CPU
+from tests.batches import CPU, Sac
 from tests.oracles_replay import VECTOR, make_segment
 
 BATCH = 256

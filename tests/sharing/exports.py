@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from algorithm.app.sharing.archive import MANIFEST, pack, unpack
+from algorithm.app.sharing.archive import MANIFEST, pack
 from algorithm.runs.checkpoints.manifest import Entry
 
 KEYS = {
@@ -52,17 +51,10 @@ def with_config(old: str, new: str) -> Callable[[dict[str, bytes]], None]:
     return change
 
 
-def sealed(members: Iterable[tuple[zipfile.ZipInfo, bytes]]) -> bytes:
-    """A zip of any members with the comment of an export."""
+def zipped(members: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    """A zip of any members."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for info, data in members:
-            archive.writestr(info, data)
-        archive.comment = b"sha256:" + b"0" * 64
-    data = buffer.getvalue()[:-64]
-    return data + hashlib.sha256(data).hexdigest().encode()
-
-
-def check(file: Path) -> None:
-    """Read it as a loader does. Raises StorageError."""
-    unpack(file, file.name)
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data, compression)
+    return buffer.getvalue()

@@ -55,12 +55,6 @@ def test_a_run_goes_there_in_one_commit_and_comes_back(run, hub: Hub, tmp_path, 
     assert (tmp_path / "models" / "CartPole-v1" / "me_cart-pole.zip" / "evaluation.json").exists()
 
 
-def test_python_uploads_too(run, hub: Hub):
-    assert run.push("me/second", 120) == f"{hub.address}/me/second"
-    assert json.loads(hub.files["me/second"]["manifest.json"])["step"] == 120
-    assert "private" not in json.dumps(hub.created[0])
-
-
 @pytest.mark.parametrize(
     "status, path, fix",
     [

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 import asac
-from algorithm.app.sharing.trust import unlisted
+from algorithm.app.sharing.trust import unlisted_keys
 from algorithm.config.schema import Config, fields
 from algorithm.core.errors import StorageError, UsageError, UserError
 from algorithm.core.fields import holds_text, option
@@ -41,7 +41,7 @@ def _passes(path: tuple[str, ...], value: object, text: str) -> bool:
         config = Config.model_validate(tree)
     except ValidationError:
         return False
-    assert any(one.startswith(".".join(path)) and text in one for one in unlisted(config)), (path, value)
+    assert any(one.startswith(".".join(path)) and text in one for one in unlisted_keys(config)), (path, value)
     return True
 
 
@@ -49,8 +49,8 @@ def test_a_key_whose_declaration_says_nothing_may_hold_its_default_alone():
     class Larger(Config):
         tool: str | None = option(None, "A new key.")
 
-    assert unlisted(Larger()) == []
-    assert unlisted(Larger(tool="evil")) == ["tool: 'evil'"]
+    assert list(unlisted_keys(Larger())) == []
+    assert list(unlisted_keys(Larger(tool="evil"))) == ["tool: 'evil'"]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_key_whose_declaration_says_nothing_may_hold_its_default_alone():
     ids=str,
 )
 def test_what_is_none_of_the_list_is_named(base, key):
-    (found,) = unlisted(Config.model_validate({"base_config": base}))
+    (found,) = unlisted_keys(Config.model_validate({"base_config": base}))
     assert found.startswith(key)
 
 
@@ -86,7 +86,7 @@ def test_what_is_none_of_the_list_is_named(base, key):
 )
 def test_names_of_what_is_installed_and_registered_are_none(base):
     whole = {"env_type": "GYM", "env_name": "CartPole-v1"} | base
-    assert unlisted(Config.model_validate({"base_config": whole})) == []
+    assert list(unlisted_keys(Config.model_validate({"base_config": whole}))) == []
 
 
 EVIL = "from pathlib import Path\nPath({marker!r}).touch()\n"

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 
 from algorithm.app import resume
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.training import train
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
@@ -103,12 +103,12 @@ def trained(tmp_path, monkeypatch):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
-    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded, ["main.py"])
+    train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded)
     return tmp_path / "models" / "task" / "a", loaded
 
 
-def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
-    folder, _ = trained
+def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
+    folder, loaded = trained
     result = json.loads((folder / "result.json").read_text())
     assert set(result["behaviours"]) == {"walker", "runner"}
     # each begins after 10 of its own transitions: two of three are the walkers'
@@ -126,9 +126,6 @@ def test_each_behaviour_is_trained_and_evaluated_by_itself(trained):
     assert "runner/vtrace/rho_mean" in columns and "walker/vtrace/rho_mean" not in columns
     assert list((folder / "log" / "runner").glob("events.*"))
 
-
-def test_a_checkpoint_holds_each_and_gives_each_back(trained):
-    folder, loaded = trained
     path = folder / "checkpoints" / "step_000000060"
     saved = load_checkpoint(path)
     assert {"walker/model", "runner/model"} <= set(saved.tensors)
@@ -136,7 +133,7 @@ def test_a_checkpoint_holds_each_and_gives_each_back(trained):
         assembly = Assembly(loaded=set_up(loaded)[0], device=CPU, faults=Faults(None), stack=stack)
         agents = assembly.players(TwoKinds().specs, folder, saved)
     for name, agent in agents.items():
-        for key, value in agent.sac.tensors()["model"].items():
+        for key, value in agent.learner.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
         with safe_open(path / f"{name}/model.safetensors", "pt") as file:
             assert file.metadata() == {"trained": json.dumps(sorted(agent.trained()))}
@@ -146,7 +143,7 @@ def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):
     """From step 60 to 100, as straight to 100."""
     folder, _ = trained
     longer = ["./task", "--device=cpu", "--quiet", "-o", "base_config.max_step=100"]
-    assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task"), ["main.py"]) == 0
+    assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task")) == 0
     flags = {"base_config.name": "b", "base_config.max_step": 100}
-    train(parse_args(longer), load_config("./task", flags=flags, seed=1), ["main.py"])
+    train(parse_args(longer), load_config("./task", flags=flags, seed=1))
     assert what_must_agree(folder) == what_must_agree(folder.parent / "b")

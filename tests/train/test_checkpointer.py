@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from algorithm.core.errors import NumericalError, StorageError
-from algorithm.runs.checkpoints.checkpoint import Snapshot
-from algorithm.runs.checkpoints.manager import CheckpointManager, SaveCost
+from algorithm.runs.checkpoints.checkpoint import SaveCost, Snapshot
+from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.train.checkpointer import FAILURES, Checkpointer
 
 FULL = StorageError("the checkpoint cannot be written", where="here", why="the disk is full", fix="make room")
@@ -67,7 +67,7 @@ class TrainState:
 def parts():
     def make(*failing):
         disk, training, said = Disk(*failing), TrainState(), Said()
-        return Checkpointer(disk, training, said, lambda: None), disk, training, said
+        return Checkpointer(disk, training, said, metrics=dict, check=lambda: None), disk, training, said
 
     return make
 
@@ -76,10 +76,10 @@ def parts():
 def test_a_failure_is_told_and_tried_again_at_the_next_save(parts):
     saver, disk, training, said = parts(1, 2)
     for training.counters.step in (10, 20):
-        assert not saver.save({})
+        assert not saver.save()
     assert said.warnings == [f"{FULL.line} · training goes on and tries again at the next save"] * 2
     training.counters.step = 30
-    assert saver.save({}) and disk.saved == [30]
+    assert saver.save() and disk.saved == [30]
 
 
 @pytest.mark.fault("F08")
@@ -87,11 +87,11 @@ def test_failing_again_and_again_ends_the_run_with_the_last_good_one(parts):
     saver, disk, training, _ = parts(2, 3, 5, 6, 7)
     outcomes = []
     for training.counters.step in range(1, 7):
-        outcomes.append(saver.save({}))
+        outcomes.append(saver.save())
     assert outcomes == [True, False, False, True, False, False]  # a good one begins the count anew
     training.counters.step = 7
     with pytest.raises(StorageError, match="the last good one is step_4") as failed:
-        saver.save({})
+        saver.save()
     assert failed.value.exit_code == 6 and disk.attempts == FAILURES + 4
 
 
@@ -99,30 +99,30 @@ def test_failing_again_and_again_ends_the_run_with_the_last_good_one(parts):
 def test_the_last_one_has_to_be_written(parts):
     saver, _, _, _ = parts(1)
     with pytest.raises(StorageError, match="none was written before"):
-        saver.save_finally({})
+        saver.save_finally()
 
 
 def test_the_best_is_marked_only_once_it_is_there(parts):
     saver, disk, training, _ = parts(1)
-    saver.save_best(1.0, {})
+    saver.save_best(1.0)
     assert disk.best == []
     training.counters.step = 10
-    saver.save_best(0.0, {})
+    saver.save_best(0.0)
     assert disk.attempts == 1
-    saver.save_best(1.0, {})
-    saver.save_best(2.0, {})
+    saver.save_best(1.0)
+    saver.save_best(2.0)
     assert disk.best == [10, 10] and disk.attempts == 2
 
 
 def test_nothing_is_written_twice_and_all_is_summed_up(parts):
     saver, disk, training, said = parts()
-    saver.save({})
-    saver.save_finally({})
+    saver.save()
+    saver.save_finally()
     training.counters.step = 1
-    saver.save_finally({})
+    saver.save_finally()
     assert disk.saved == [0, 1]
-    assert said.messages == ["checkpoint of step 0: 3.0 MiB, 1.0 MiB of them replay, 0.50 s"]  # the first one
-    assert saver.summary == "2 written, 6.0 MiB in 1.00 s"
+    assert said.messages == ["checkpoint of step 0: 3.0 MB, 1.0 MB of them replay, 0.50 s"]  # the first one
+    assert saver.summary == "2 written, 6.0 MB in 1.00 s"
 
 
 @pytest.mark.fault("F11")
@@ -130,7 +130,7 @@ def test_networks_that_are_not_finite_are_never_written(parts):
     saver, disk, training, _ = parts()
     training.weight[1] = float("nan")
     with pytest.raises(NumericalError, match="w holds NaN"):
-        saver.save({})
+        saver.save()
     assert not disk.attempts
 
 
@@ -157,11 +157,11 @@ def test_without_descriptors_a_checkpoint_is_tried_again(tmp_path):
     manager = CheckpointManager(
         tmp_path / "checkpoints", tmp_path / "replay", keep=1, best=True, warn=said.warn
     )
-    saver = Checkpointer(manager, training, said, lambda: None)
-    assert saver.save({})
+    saver = Checkpointer(manager, training, said, metrics=dict, check=lambda: None)
+    assert saver.save()
     for training.counters.step in (1, 2):
         with no_descriptors():
-            assert not saver.save({})
+            assert not saver.save()
     assert ["Too many open files" in line and "tries again" in line for line in said.warnings] == [True] * 2
     training.counters.step = 3
-    assert saver.save({})
+    assert saver.save()

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from algorithm.agents.roles import Episode
+from algorithm.config.schema import BaseConfig
 from algorithm.core.data import State
 from algorithm.evaluation.evaluate import Performance
-from algorithm.train.counters import MAX_EPISODES, SHOWN_RETURNS, Counters, overall
+from algorithm.train.counters import MAX_EPISODES, SHOWN_RETURNS, Counters
 
 
 def some() -> Counters:
@@ -33,9 +34,15 @@ def test_episodes_are_kept_until_the_next_summary_and_their_returns_a_while_long
     assert list(counters.returns) == [float(i) for i in range(30 - SHOWN_RETURNS, 30)]
 
 
+def test_a_run_ends_at_its_limit_and_not_before():
+    counters = some()  # at step 60 and iteration 3
+    assert not counters.ends(BaseConfig(max_step=61, max_iter=4), None)
+    assert list(counters.ends(BaseConfig(max_step=60, max_iter=3), None)) == ["max_step", "max_iter"]
+
+
 def test_the_best_evaluation_is_the_first_of_the_highest():
     counters = some()
-    assert counters.last_eval["a"][0] == 60 and counters.best_eval["a"][0] == 40
+    assert counters.last_eval.step == 60 and counters.best_eval.step == 40
     assert not counters.evaluated({"a": Performance((2.0,), (1,))})  # no better than 2.0 before
     assert counters.evaluated({"a": Performance((2.1,), (1,))})
 
@@ -45,8 +52,8 @@ def test_the_best_of_several_behaviours_is_that_of_their_mean():
     for step, (a, b) in enumerate([((1.0, 3.0), (10.0, 10.0)), ((9.0, 9.0), (1.0, 1.0))]):
         counters.step = step
         assert counters.evaluated({"a": Performance(a, (1, 1)), "b": Performance(b, (4, 2))}) == (step == 0)
-    step, performance = overall(counters.best_eval)
-    assert (step, performance) == (0, Performance((5.5, 6.5), (2.5, 1.5)))
+    assert counters.best_eval.step == 0
+    assert counters.best_eval.overall == Performance((5.5, 6.5), (2.5, 1.5))
 
 
 def test_evaluated_means_every_behaviour_at_this_step():

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.agents.sac.learner import Sac
 from algorithm.evaluation import evaluator
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, PREV, TRUNCATED
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
+from tests.batches import Sac
 from tests.run.killing import what_must_agree
-from tests.run.sessions import result, run
+from tests.run.sessions import result, run, trained
 from tests.runs.malice import flip_a_byte
 
-SHORT = ("-o", "base_config.max_step=200", "-o", "eval_config.per_step=60")
+SHORT = ("--max_step=160", "-o", "eval_config={per_step: 50, episodes: 1}")
 EVALUATED = ("-o", "eval_config={per_step: 50, episodes: 1}", "-o", "sac_config.save_model_per_step=1000")
 
 
@@ -40,15 +40,14 @@ def counted(folder: Path) -> int:
 def test_a_run_ends_with_its_nth_evaluation_of_all(task, capsys):
     assert run("--seed=1", "-n", "a", "--quiet", *SHORT, "--evaluations=2") == 0
     a = task / "a"
-    assert evaluated(a) == [60, 120] and result(a)["steps"] == 120
+    assert evaluated(a) == [50, 100] and result(a)["steps"] == 100
     assert "--resume --evaluations=4" in capsys.readouterr().out
     assert run("--resume", "-n", "a", "--evaluations=2") == 2
     said = capsys.readouterr().err
     assert "nothing is left to do" in said and "it has come to 2 evaluations (--evaluations is 2)" in said
     assert run("--resume", "-n", "a", "--quiet") == 0
-    assert evaluated(a) == [60, 120, 180, 200]
-    assert run("--seed=1", "-n", "b", "--quiet", *SHORT) == 0
-    assert what_must_agree(a) == what_must_agree(task / "b")
+    assert evaluated(a) == [50, 100, 150, 160]
+    assert what_must_agree(a) == what_must_agree(trained("b", "--seed=1", *SHORT))
 
 
 def test_evaluations_that_are_switched_off_are_not_waited_for(task, capsys):
@@ -90,13 +89,13 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(
-    "keep, kept, rows", [("[optimiser, replay]", True, 200), ("[]", False, 0)], ids=["all", "nothing"]
+    "keep, kept, rows", [("[optimiser, replay]", True, 160), ("[]", False, 0)], ids=["all", "nothing"]
 )
 def test_a_resumed_run_begins_with_other_networks(task, begun, capsys, keep, kept, rows):
-    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
-    assert run("--seed=2", "-n", "b", "--quiet", *SHORT) == 0
+    for name, seed in (("a", 1), ("b", 2)):
+        trained(name, f"--seed={seed}", *SHORT)
     own, other = (load_checkpoint(newest(task / name)).tensors for name in "ab")
-    flags = ("-o", f"base_config.evolver_keep={keep}", "-o", "base_config.max_step=260")
+    flags = ("-o", f"base_config.evolver_keep={keep}", "--max_step=190")
     assert run("--resume", "-n", "a", "--networks", str(newest(task / "b")), *flags) == 0
     (first,) = begun
     online = {k: v for k, v in first["model"].items() if "target" not in k}
@@ -114,15 +113,14 @@ def test_a_resumed_run_begins_with_other_networks(task, begun, capsys, keep, kep
     said = capsys.readouterr().out
     assert "resumed, not bit-exact: the networks are those of" in said
     assert ("evolver_keep does not name the replay: it begins empty" in said) != kept
-    written = map(json.loads, (task / "a" / "metrics.jsonl").read_text().splitlines())
-    assert result(task / "a")["steps"] == 260
+    assert result(task / "a")["steps"] == 190
     index = json.loads((newest(task / "a") / "replay.json").read_text())
-    assert list(written) and index[""]["meta"]["next_id"] >= rows
+    assert index[""]["meta"]["next_id"] >= rows
 
 
 def test_a_new_run_begins_with_the_networks_of_a_checkpoint(task, begun, capsys):
-    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
-    assert run("--seed=2", "-n", "b", *SHORT, "--networks", str(newest(task / "a"))) == 0
+    trained("a", "--seed=1", *SHORT)
+    assert run("--seed=2", "-n", "b", "--max_step=20", "--networks", str(newest(task / "a"))) == 0
     said = capsys.readouterr().out
     assert "the networks are those of" in said and "not bit-exact" not in said
     other = load_checkpoint(newest(task / "a")).tensors["model"]
@@ -131,7 +129,7 @@ def test_a_new_run_begins_with_the_networks_of_a_checkpoint(task, begun, capsys)
 
 
 def test_networks_that_do_not_fit_change_nothing(task, capsys):
-    assert run("--seed=1", "-n", "a", "--quiet", *SHORT) == 0
+    trained("a", "--seed=1", *SHORT)
     wide = ("-o", "nn_config.q={dense_n: 9}")
     assert run("-n", "b", *SHORT, *wide, "--networks", str(newest(task / "a"))) == 6
     assert "the networks do not fit this agent" in capsys.readouterr().err
@@ -147,19 +145,13 @@ def test_networks_that_do_not_fit_change_nothing(task, capsys):
     assert "SHA-256" in capsys.readouterr().err
 
 
-def test_runs_of_different_seeds_begin_with_the_same_networks(task, begun):
-    seeds = ("-o", "sac_config.network_seed=5")
-    first = []
-    for name, seed in (("a", 1), ("b", 2)):
-        assert run(f"--seed={seed}", "-n", name, "--quiet", *SHORT, *seeds, "--max_step=60") == 0
-        first.append(load_checkpoint(min((task / name).glob("checkpoints/step_*"))).tensors)
-    assert run("--seed=3", "-n", "c", "--quiet", *SHORT, "--max_step=60") == 0
-    third = load_checkpoint(newest(task / "c")).tensors
-    one, other, of_its_own = (
-        {name: value for name, value in tensors["model"].items() if "normaliser" not in name}
-        for tensors in (*first, third)
-    )
-    assert same(one, other) and not same(one, of_its_own)
+def test_runs_of_different_seeds_begin_with_the_same_networks(task):
+    seeds, models = ("-o", "sac_config.network_seed=5"), []
+    for name, flags in (("a", ("--seed=1", *seeds)), ("b", ("--seed=2", *seeds)), ("c", ("--seed=3",))):
+        assert run("-n", name, "--quiet", "--max_step=10", *flags) == 0
+        tensors = load_checkpoint(newest(task / name)).tensors["model"]
+        models.append({name: value for name, value in tensors.items() if "normaliser" not in name})
+    assert same(models[0], models[1]) and not same(models[0], models[2])
 
 
 def test_an_evaluation_that_a_resumed_run_makes_up_for_is_saved(task, monkeypatch):
@@ -186,7 +178,7 @@ def test_an_evaluation_that_a_resumed_run_makes_up_for_is_saved(task, monkeypatc
 @pytest.fixture
 def copied(task):
     """What a copy begins with: a checkpoint of another run, and its replay."""
-    assert run("--seed=5", "-n", "other", "--quiet", "--max_step=160") == 0
+    trained("other", "--seed=5", "--max_step=160")
     shutil.copytree(newest(task / "other"), task / "start")
     shutil.copytree(task / "other" / "replay", task / "start" / "replay")
     shutil.rmtree(task / "other")
@@ -195,7 +187,7 @@ def copied(task):
 
 def test_a_copied_replay_joins_no_episode_of_another_run(task, copied, monkeypatch):
     """Both runs stand at step 160 of an episode, where they have seen different things."""
-    assert run("--seed=1", "-n", "a", "--quiet", "--max_step=160") == 0
+    trained("a", "--seed=1", "--max_step=160")
     made: list[ReplayBuffer] = []
     make = ReplayBuffer.__init__
 
@@ -217,10 +209,7 @@ def test_a_copied_replay_joins_no_episode_of_another_run(task, copied, monkeypat
 
 @pytest.mark.fault("F07")
 def test_a_copied_replay_that_is_damaged_costs_no_checkpoint(task, copied, capsys):
-    assert (
-        run("--seed=1", "-n", "a", "--quiet", "--max_step=200", "-o", "sac_config.save_model_per_step=100")
-        == 0
-    )
+    trained("a", "--seed=1", "--max_step=160")
     flip_a_byte(next((copied / "replay").glob("seg_*.npy")))
     before = {path: path.read_bytes() for path in task.glob("a/checkpoints/**/*") if path.is_file()}
     capsys.readouterr()

@@ -38,9 +38,29 @@ def start(*flags: str) -> subprocess.Popen:
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,  # as a terminal gives it
     )
     _started.append(process)
     return process
+
+
+@pytest.mark.fault("F22")
+def test_an_interrupt_for_the_whole_group_saves_and_leaves_no_process(task):
+    """As Ctrl-C in a terminal: the workers get it as well, and are still needed."""
+    workers = ("-o", "base_config.workers=2", "-o", "eval_config.per_step=-1")
+    process = start("-n", "a", "--agents=2", "--max_step=-1", *workers)
+    while not list(task.glob("a/checkpoints/*/manifest.json")):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    os.killpg(process.pid, signal.SIGINT)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 130, output
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
+    assert "saving and ending" in output and "Traceback" not in output
+    assert (task / "a" / "result.json").exists()
 
 
 @pytest.mark.fault("F34")

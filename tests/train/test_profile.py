@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from algorithm.core.errors import StorageError
@@ -69,15 +68,6 @@ def test_an_evaluation_is_in_no_table(tmp_path):
     text = (tmp_path / "profile.txt").read_text()
     assert "aten::sort" not in text
     assert "Operators of torch, over 1.0 s" in text and "Functions of Python, over 3.0 s" in text
-
-
-@pytest.mark.parametrize("steps", [0, 2, 5, 9])
-def test_a_training_may_end_at_any_time(tmp_path, steps):
-    clock = Seconds()
-    profile = TrainingProfile(tmp_path / "profile.txt", Heard(), seconds=3.0, clock=clock)
-    loop(profile, clock, range(0, 10 * steps, 10))
-    profile.finish("")
-    assert ("Too few updates" in (tmp_path / "profile.txt").read_text()) == (steps < 5)
 
 
 def test_a_full_disk_is_a_warning(tmp_path, monkeypatch):

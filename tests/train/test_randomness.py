@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from algorithm.core.data import State
-from algorithm.train.randomness import GlobalRandom, seed_globally
+from algorithm.train.state import GlobalRandom, seed_globally
 
 
 def drawn():

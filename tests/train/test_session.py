@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.agents.sac.learner import Sac
 from algorithm.app.console.base import LineConsole
 from algorithm.config import load_config_file
 from algorithm.core.timing import Stopwatch
@@ -20,8 +19,8 @@ from algorithm.evaluation import evaluator
 from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train import state as training
-from algorithm.train import trainer
-from tests.run.sessions import result, run, weights_hash
+from tests.batches import Sac
+from tests.run.sessions import result, run, trained, weights_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,14 +39,18 @@ PROMISED = (
     "checkpoints/step_000000200/manifest.json",
     "checkpoints/step_000000260/model.safetensors",
 )
+SHOWN = (
+    *("Pendulum-v1, 1 in process", "200 steps", "seed", "evaluation", "--video", "tensorboard --logdir"),
+    *("--ckpt=best", "--resume --max_step=520", "report.html"),
+)
 
 
 @pytest.mark.pages
 def test_a_run_leaves_what_it_promises(task, capsys):
+    """Summary, save and evaluation meet in step 200, and save and evaluation in the last."""
     assert run("--seed=1", "-n", "a") == 0
     folder = task / "a"
-    for name in PROMISED:
-        assert (folder / name).is_file(), name
+    assert [name for name in PROMISED if not (folder / name).is_file()] == []
     assert list(folder.glob("log/events.*"))
     found = result(folder)
     assert (found["steps"], found["updates"], found["seed"]) == (260, 40, 1)  # ¼ · (260 − 100)
@@ -56,112 +59,54 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     assert found["time"].pop("wait") == found["time"].pop("compile") == 0.0, "nobody else acts"
     assert min(found["time"].values()) > 0.0 and set(found["faults"].values()) == {0}
     assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
+    why = "it has come to 260 steps (base_config.max_step is 260)"
+    assert found["ended"] == {"by": "max_step", "why": why}
     assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
     metrics = read_metrics(folder / "metrics.jsonl")
     assert metrics["step"] == [100.0, 200.0, 260.0]
+    assert metrics["eval/return_mean"][-1] == found["last_eval"]["mean"]
     assert found["last_eval"]["ci95"] == metrics["eval/return_ci95"][-1] > 0.0, "the half width"
     shares = [metrics[f"time/share_{part}"] for part in ("act", "step", "store", "sample", "update")]
     assert all(0.0 < sum(row) < 1.0 for row in list(zip(*shares, strict=True))[:2])  # of the summaries
     assert metrics["fault/env_restarts"][:2] == [0.0, 0.0]
     said = capsys.readouterr().out
-    shown = (
-        "Pendulum-v1, 1 in process",
-        "200 steps",
-        "seed",
-        "evaluation",
-        "--video",
-        "tensorboard --logdir",
-    )
-    assert "--ckpt=best" in said and "--resume --max_step=520" in said and "report.html" in said
-    why = "it has come to 260 steps (base_config.max_step is 260)"
-    assert found["ended"] == {"by": "max_step", "why": why}
-    for part in shown:
-        assert part in said
+    assert [part for part in SHOWN if part not in said] == []
+
+
+SEEDS = (("a", 3), ("b", 3), ("c", 4))
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(task):
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        run(f"--seed={seed}", "-n", name, "--quiet")
-    hashes = [weights_hash(task / name) for name in "abc"]
+    hashes = [weights_hash(trained(name, f"--seed={seed}", "--max_step=120")) for name, seed in SEEDS]
     assert hashes[0] == hashes[1] != hashes[2]
-    assert result(task / "a")["last_eval"] == result(task / "b")["last_eval"]
 
 
-def test_inference_reproduces_the_logged_evaluation(task, capsys):
-    run("--seed=1", "-n", "a", "--quiet")
-    before = sorted(p for p in task.rglob("*"))
-    assert run("-n", "a", "--run", "--disable_sample", "--max_iter=2") == 0
-    played = json.loads((task / "a" / "evaluation.json").read_text())
-    assert played["behaviours"]["default"]["mean"] == result(task / "a")["last_eval"]["mean"]
-    assert played["step"] == 260
-    assert set(task.rglob("*")) - set(before) == {task / "a" / "evaluation.json"}
-    assert "mean return" in capsys.readouterr().out
-
-
-def test_inference_takes_the_newest_run_and_the_checkpoint_asked_for(task):
-    for name in "ab":
-        run("--seed=1", "-n", name, "--quiet")
-    assert run("--run", "--max_iter=1", "--ckpt=200", "--quiet") == 0
-    assert json.loads((task / "b" / "evaluation.json").read_text())["step"] == 200
-    assert run("--run", "--quiet", "-o", "base_config.max_step=30") == 0  # no episode ends in so few
-
-
-@pytest.mark.parametrize(("flags", "code", "said"), [
-    (["--run"], 6, "there is no run 'a' of task"),
-    (["--ckpt=200"], 2, "--ckpt chooses what to go on from"),
-    (["--device=cuda:7"], 2, "no such GPU"),
-    (["-c", "broken", "-o", "base_config.env_args={fails: step}"], 4, "the wheel came off"),
-    (["-c", "broken", "-o", "base_config.env_args={fails: reset}"], 4, "the door is locked"),
-    (["-o", "base_config.env_name=NoSuch-v0"], 4, "could not be made"),
-    (["-o", "nn_config.q={width: 3}"], 2, "nn_config.q has no key 'width'"),
-    (["--nn", "other"], 2, "there is no file of networks `other`"),
-    (["-o", "ma_config={robot: {}}"], 2, "ma_config names 'robot'"),
+@pytest.mark.parametrize(("flags", "code", "said", "begins"), [
+    (["--run"], 6, "there is no run 'a' of task", False),
+    (["--ckpt=200"], 2, "--ckpt chooses what to go on from", False),
+    (["--device=cuda:7"], 2, "no such GPU", False),
+    (["-c", "broken", "-o", "base_config.env_args={fails: step}"], 4, "the wheel came off", True),
+    (["-c", "broken", "-o", "base_config.env_args={fails: reset}"], 4, "the door is locked", False),
+    (["-o", "base_config.env_name=NoSuch-v0"], 4, "could not be made", False),
+    (["-o", "nn_config.q={width: 3}"], 2, "nn_config.q has no key 'width'", False),
+    (["--nn", "other"], 2, "there is no file of networks `other`", False),
+    (["-o", "ma_config={robot: {}}"], 2, "ma_config names 'robot'", False),
 ])  # fmt: skip
-def test_mistakes_end_with_their_code_and_say_what_to_do(task, capsys, flags, code, said):
+def test_mistakes_end_with_their_code_and_say_what_to_do(task, capsys, flags, code, said, begins):
+    """A start that fails leaves the name free."""
     assert run("-n", "a", *flags) == code
     error = capsys.readouterr().err
     assert said in error and "Traceback" not in error
-
-
-def test_a_failed_start_leaves_the_name_free(task):
-    assert run("-n", "a", "-o", "base_config.env_name=NoSuch-v0") == 4
-    assert not (task / "a").exists()
-    assert run("-n", "a", "--quiet") == 0
-
-
-def test_a_taken_name_is_refused_with_the_commands_that_use_it(task, capsys):
-    run("-n", "a", "--quiet")
-    assert run("-n", "a", "--quiet") == 2
-    error = capsys.readouterr().err
-    assert "-n a --run" in error and "-n a --resume" in error and "-n a_2" in error
-
-
-def test_checkpoints_of_other_networks_are_refused(task, capsys):
-    run("-n", "a", "--quiet")
-    assert run("-n", "a", "--run", "-o", "nn_config.policy={dense_n: 9}") == 6
-    assert "does not fit this agent" in capsys.readouterr().err
+    assert (task / "a").exists() == begins
 
 
 @pytest.mark.fault("F10")
 def test_divergence_ends_the_run_before_anything_is_saved(task, capsys):
-    assert run("-n", "a", "-c", "broken") == 5
-    assert "not finite" in capsys.readouterr().err
+    """The traceback is in the log, and with --debug on the screen."""
+    assert run("-n", "a", "-c", "broken", "--debug") == 5
+    for text in (capsys.readouterr().err, (task / "a" / "train.log").read_text()):
+        assert "not finite" in text and "Traceback" in text
     assert not list((task / "a").glob("checkpoints/step_*"))
-
-
-def test_the_traceback_is_in_the_log_and_with_debug_on_the_screen(task, capsys):
-    run("-n", "a", "-c", "broken", "-o", "base_config.env_args={fails: step}", "--debug")
-    assert "Traceback" in capsys.readouterr().err
-    assert "the wheel came off" in (task / "a" / "train.log").read_text()
-
-
-def test_repeat_trains_one_run_per_seed_and_summarises(task, capsys):
-    assert run("--seed=5", "-n", "a", "--repeat=2") == 0
-    assert [result(task / name)["seed"] for name in ("a", "a_2")] == [5, 6]
-    summary = json.loads((task / "a" / "repeat.json").read_text())
-    assert summary["seeds"] == [5, 6] and len(summary["last_eval"]["values"]) == 2
-    assert (task / "a" / "plots" / "repeat.png").exists()
-    assert "over 2 runs" in capsys.readouterr().out
 
 
 def test_the_networks_used_are_kept_with_the_run(task):
@@ -171,18 +116,16 @@ def test_the_networks_used_are_kept_with_the_run(task):
         "        super().__init__(spec, state_size, dense_n=8)\n"
     )
     (Path("task") / "mine.py").write_text(body)
-    assert run("-n", "a", "--quiet", "--nn", "mine", "-o", "nn_config.policy=null") == 0
+    short = ("--quiet", "--max_step=20")
+    assert run("-n", "a", *short, "--nn", "mine", "-o", "nn_config.policy=null") == 0
     (Path("task") / "mine.py").write_text("raise RuntimeError('changed since')")
     assert run("-n", "a", "--run", "--max_iter=1", "--quiet") == 0
     assert run("-n", "a", "--run", "--max_iter=1", "--quiet", "--use_env_nn") == 2
-
-
-def test_null_is_no_file(task):
     (Path("task") / "nn.py").write_text("raise RuntimeError('it is not asked for')")
-    assert run("-n", "a", "--quiet", "-o", "sac_config.nn=null", "--max_step=20") == 0
-    assert not (task / "a" / "nn.py").exists()
-    assert run("-n", "a", "--quiet", "--eval=1") == 0
-    assert run("-n", "b", "--quiet") == 2, "the default name is that of a file"
+    assert run("-n", "b", *short, "-o", "sac_config.nn=null") == 0
+    assert not (task / "b" / "nn.py").exists()
+    assert run("-n", "b", "--quiet", "--eval=1") == 0
+    assert run("-n", "c", "--quiet") == 2, "the default name is that of a file"
 
 
 @pytest.mark.fault("F40")
@@ -206,17 +149,15 @@ def test_networks_from_elsewhere_are_never_executed(task, tmp_path, capsys):
 
 
 def test_an_endless_task_is_cut_into_iterations(task):
-    assert run("-c", "endless", "-n", "a", "--max_iter=4", "--quiet") == 0
-    assert result(task / "a")["steps"] == 200
+    assert run("-c", "endless", "-n", "a", "--max_iter=2", "--quiet") == 0
+    assert result(task / "a")["steps"] == 100
     assert result(task / "a")["last_eval"]["episodes"] == 2
 
 
-def test_summary_save_and_final_evaluation_may_meet_in_the_last_step(task):
-    """All three write to the row of step 200, whatever their order."""
-    assert run("-n", "a", "--quiet", "-o", "base_config.max_step=200", "-o", "eval_config.per_step=-1") == 0
-    metrics = read_metrics(task / "a" / "metrics.jsonl")
-    assert metrics["step"] == [100.0, 200.0]
-    assert metrics["eval/return_mean"][-1] == result(task / "a")["last_eval"]["mean"]
+def test_several_environments_count_every_step(task):
+    assert run("-c", "counting", "-n", "a", "--quiet", "-o", "base_config.reset_on_iteration=true") == 0
+    found = result(task / "a")
+    assert (found["steps"], found["updates"]) == (261, 40), "three at a time"
 
 
 def test_evaluation_is_not_training_time(task, monkeypatch):
@@ -229,14 +170,14 @@ def test_evaluation_is_not_training_time(task, monkeypatch):
 
     monkeypatch.setattr(evaluator, "evaluate", slow)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
-    assert run("-n", "a", "--quiet") == 0
+    assert run("-n", "a", "--quiet", "-o", "eval_config={per_step: 20, episodes: 1}", "--max_step=30") == 0
     assert now[0] == 2000.0 and result(task / "a")["seconds"] == 0.0
 
 
 def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
     """By a clock that the collector and the updates move; the first update is the one that compiles."""
     now, seen = [0.0], []
-    step, update, progress = LocalCollector.step, Sac.update, trainer.Trainer._progress
+    step, update = LocalCollector.step, Sac.update
 
     def slow_step(collector):
         now[0] += 1.0
@@ -247,13 +188,9 @@ def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
         now[0] += 1.0 if sac.updates else 5000.0
         return update(sac, batch)
 
-    def collect(own):
-        seen.append(progress(own))
-        return seen[-1]
-
     monkeypatch.setattr(LocalCollector, "step", slow_step)
     monkeypatch.setattr(Sac, "update", slow_update)
-    monkeypatch.setattr(trainer.Trainer, "_progress", collect)
+    monkeypatch.setattr(LineConsole, "progress", lambda console, progress: seen.append(progress))
     monkeypatch.setattr(LineConsole, "due", lambda console: True)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
     assert run("-n", "a", "-o", "eval_config.per_step=-1") == 0
@@ -265,7 +202,7 @@ def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
     assert next(one for one in seen if one.updates).eta_s is None, "steps without updates say nothing"
 
 
-def test_checkpoints_that_stay_and_how_to_choose_one(task):
+def test_checkpoints_that_stay_and_how_to_choose_one(task, capsys):
     """Evaluations at 50, 100, …: the best of them stays beside the one newest."""
     assert run("-n", "a", "-o", "eval_config.per_step=50", "-o", "checkpoint_config.keep=1", "--quiet") == 0
     folder = task / "a" / "checkpoints"
@@ -277,32 +214,49 @@ def test_checkpoints_that_stay_and_how_to_choose_one(task):
         played = json.loads((task / "a" / "evaluation.json").read_text())
         assert played["step"] == evaluation["step"]
         assert played["behaviours"]["default"]["mean"] == evaluation["mean"], "the policy that was evaluated"
-
-
-def test_without_a_best_one_only_the_newest_stay(task, capsys):
-    assert run("-n", "a", "-o", "checkpoint_config={keep: 1, best: false}", "--quiet") == 0
-    folder = task / "a" / "checkpoints"
-    assert sorted(path.name for path in folder.iterdir()) == ["latest.json", "step_000000260"]
-    assert run("-n", "a", "--run", "--quiet", "--ckpt=best") == 6
+    assert run("-n", "b", "-o", "checkpoint_config={keep: 1, best: false}", "--quiet", "--max_step=210") == 0
+    folder = task / "b" / "checkpoints"
+    assert sorted(path.name for path in folder.iterdir()) == ["latest.json", "step_000000210"]
+    capsys.readouterr()
+    assert run("--run", "--quiet", "--ckpt=best") == 6, "the newest run"
     error = capsys.readouterr().err
-    assert "best.json" in error and "--ckpt 260" in error
-
-
-def test_several_environments_count_every_step(task):
-    assert run("-c", "counting", "-n", "a", "--quiet", "-o", "base_config.reset_on_iteration=true") == 0
-    found = result(task / "a")
-    assert found["steps"] == 261  # three at a time
-    assert found["updates"] == 40
+    assert "best.json" in error and "--ckpt 210" in error
 
 
 def test_training_without_sampling_says_what_it_gives_up(task, capsys):
-    assert run("-n", "a", "--disable_sample", "-o", "sac_config.n_step=2") == 0
+    assert run("-n", "a", "--disable_sample", "-o", "sac_config.n_step=2", "--max_step=20") == 0
     assert "no exploration" in capsys.readouterr().out
     assert not load_config_file(task / "a" / "config.yaml").config.sac_config.use_n_step_is
 
 
+def test_a_repetition_trains_one_run_per_seed_as_they_were_loaded_and_summarises(task, monkeypatch, capsys):
+    """Somebody edits the configuration while the first run trains."""
+    from algorithm.app import training as app
+
+    train = app.train
+
+    def train_and_edit(*args, **options):
+        found = train(*args, **options)
+        config = Path("task/config.yaml")
+        config.write_text(config.read_text().replace("max_step: 260", "max_step: 130"))
+        return found
+
+    monkeypatch.setattr(app, "train", train_and_edit)
+    assert run("--seed=5", "-n", "a", "--repeat=2") == 0
+    results = [result(task / name) for name in ("a", "a_2")]
+    assert [(one["seed"], one["steps"]) for one in results] == [(5, 260), (6, 260)]
+    summary = json.loads((task / "a" / "repeat.json").read_text())
+    assert summary["seeds"] == [5, 6] and len(summary["last_eval"]["values"]) == 2
+    assert (task / "a" / "plots" / "repeat.png").exists()
+    assert "over 2 runs" in capsys.readouterr().out
+    (task / "a").rename(task / "elsewhere")
+    assert run("-n", "a", "--quiet", "--repeat=2") == 2, "names are checked before the first run"
+    assert "a_2" in capsys.readouterr().err and not (task / "a").exists()
+
+
 def start(*flags: str) -> subprocess.Popen:
-    command = [sys.executable, str(ROOT / "main.py"), "./task", "--device=cpu", *flags]
+    endless = ("--max_step=-1", "-o", "eval_config.per_step=-1")
+    command = [sys.executable, str(ROOT / "main.py"), "./task", "--device=cpu", "-n", "a", *endless, *flags]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 
@@ -318,7 +272,7 @@ def start(*flags: str) -> subprocess.Popen:
     ],
 )
 def test_a_signal_saves_and_ends(task, number, code):
-    process = start("-n", "a", "-o", "base_config.max_step=-1", "-o", "eval_config.per_step=-1")
+    process = start()
     wait_for(lambda: list(task.glob("a/checkpoints/step_000000200/manifest.json")), process)
     process.send_signal(number)
     output = process.communicate(timeout=30)[0].decode()
@@ -331,8 +285,8 @@ def test_a_signal_saves_and_ends(task, number, code):
 
 @pytest.mark.fault("F22")
 def test_a_signal_during_start_up_ends_without_a_trace(task):
-    process = start("-n", "a")
-    process.stdout.readline()  # torch is being loaded now
+    process = start()
+    assert process.stdout.readline().decode().startswith("task, config.yaml"), "said before torch is loaded"
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=30)[0].decode()
     assert process.returncode == 130
@@ -366,7 +320,7 @@ def test_a_second_signal_ends_at_once(task):
         "        open('hangs', 'w').close()\n        [time.sleep(1) for _ in range(60)]\n"
         "gym.register('Hanging-v0', entry_point=Hanging)\n"
     )
-    process = start("-n", "a", "-o", "base_config.env_name=task.hanging:Hanging-v0")
+    process = start("-o", "base_config.env_name=task.hanging:Hanging-v0")
     wait_for(lambda: Path("hangs").exists(), process)
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -384,13 +338,3 @@ def wait_for(condition, process: subprocess.Popen) -> None:
         time.sleep(0.1)
     process.kill()
     raise AssertionError("it did not happen within a minute")
-
-
-def test_something_is_said_within_three_seconds(task):
-    began = time.monotonic()
-    process = start("-n", "a")
-    assert process.stdout.readline().decode().startswith("task, config.yaml")
-    waited = time.monotonic() - began
-    process.kill()
-    process.communicate()
-    assert waited < 20, "an order of magnitude above what it takes: a test must not measure the machine"

@@ -14,11 +14,11 @@ from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.networks import make_networks
 from algorithm.agents.on_policy.config import own_block
 from algorithm.agents.on_policy.networks import NETWORKS
-from algorithm.agents.roles import Acting, RemoteLimits
+from algorithm.agents.roles import Acting, ActingInputs, RemoteLimits
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.acting_model import ActingModel
-from algorithm.nn.loader import Networks, NnFile
+from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 
 CLIP = 10.0
@@ -54,23 +54,15 @@ def new_actor(spec: AgentSpec, model: ActingModel, *, device: torch.device, seed
     return Actor(model, make_parts(spec.action), device=device, exploring=False, seed=seed)
 
 
-def make_acting(
-    spec: AgentSpec,
-    config: BehaviourConfig,
-    *,
-    nn_file: NnFile | None,
-    behaviour: str,
-    run_seed: int,
-    own_seed: int,
-    device: torch.device,
-) -> Acting:
+def make_acting(inputs: ActingInputs) -> Acting:
     """Build the policy of a remote actor, and the modules that its weights are loaded into."""
-    spec = clipping(spec)
-    networks = make_networks(spec, config, nn_file, NETWORKS, run_seed, behaviour)
-    normalised = config.run.use_normalization
+    inputs = replace(inputs, spec=clipping(inputs.spec))
+    spec, device, behaviour = inputs.spec, inputs.device, inputs.behaviour
+    networks = make_networks(inputs, NETWORKS)
+    normalised = inputs.config.run.use_normalization
     model = make_acting_model(spec, networks, normalised=normalised, device=device)
-    actor = new_actor(spec, model, device=device, seed=stream_seed(own_seed, "acting", behaviour))
-    warm_up = stream(own_seed, "warm-up", behaviour)
+    actor = new_actor(spec, model, device=device, seed=stream_seed(inputs.own_seed, "acting", behaviour))
+    warm_up = stream(inputs.own_seed, "warm-up", behaviour)
     return Acting(BehaviourPolicy(spec, actor, warm_up, warming_up=False), acting_parts(model))
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.extensions.base import Context, Extension, OwnSteps
-from algorithm.nn.acting_model import ActingModel
+from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.encoding import States, make_encoding
-from algorithm.nn.optimiser import FlatAdam
+from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.protocols import Obs
 
 

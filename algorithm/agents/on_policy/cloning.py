@@ -9,9 +9,9 @@ from algorithm.actions.discrete import Categorical
 from algorithm.actions.parts import DiscretePart
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.core.data import SequenceBatch
-from algorithm.nn.acting_model import ActingModel
-from algorithm.nn.flat import FlatParameters
-from algorithm.nn.optimiser import FlatAdam
+from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.learning.flat import FlatParameters
+from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.ops.imitation import cloning_error
 from algorithm.ops.shapes import window_mean
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from algorithm.agents.base import Family
 from algorithm.agents.on_policy.acting import make_acting, remote_limits
 from algorithm.agents.on_policy.agent import OnPolicyAgent
 from algorithm.agents.on_policy.health import WATCHED, make_rules
 from algorithm.agents.on_policy.metrics import READOUTS
 from algorithm.agents.on_policy.networks import NETWORKS
-from algorithm.agents.roles import Family
 
 FAMILIES = {
     name: Family(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.actions.parts import make_parts
+from algorithm.agents.learner import Learner
 from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.cloning import Cloning
@@ -20,17 +22,16 @@ from algorithm.agents.on_policy.networks import check_norms, make_encoders
 from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
-from algorithm.core.seeding import restore_generator
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting_model import TrainingMode
-from algorithm.nn.augment import RandomShift
+from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.layers.augment import RandomShift
+from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import Normaliser
-from algorithm.nn.optimiser import FlatAdam, FlatOptimiser, FlatRms, below
 from algorithm.nn.protocols import Obs
-from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.nn.return_scale import ReturnScale
 from algorithm.ops.densities import normal_entropy
 from algorithm.ops.discrete import branch_log_probs
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
@@ -64,7 +65,7 @@ class _Metrics:
         return {name: float(torch.stack([one[name] for one in self._found]).mean()) for name in names}
 
 
-class OnPolicyLearner:
+class OnPolicyLearner(Learner):
     """Networks of one agent, and their updates.
 
     spec:     observations and actions, with ``squash: clip``
@@ -94,7 +95,8 @@ class OnPolicyLearner:
         seed: int,
         extensions: Sequence[Extension] = (),
     ) -> None:
-        self.device, self._own, self._gamma, self._burn_in = device, own, gamma, burn_in
+        super().__init__(device, seed)
+        self._own, self._gamma, self._burn_in = own, gamma, burn_in
         check_norms(networks)
         self._encoders = make_encoders(networks, shared=own.shared, device=device)
         self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
@@ -102,18 +104,16 @@ class OnPolicyLearner:
         # The policy has acted on images that were not shifted.
         learning = self._encoders, self.model.policy, self._v
         self._training_mode = TrainingMode(learning, never=(RandomShift,))
-        self.return_scale = ReturnScale(gamma) if scaled else NoReturnScale()
+        self.return_scale = ReturnScale(gamma) if scaled else self.return_scale
         self._action, self._parts = spec.action, make_parts(spec.action)
-        self._skipped = torch.zeros((), device=device)
         trained = [self.model.rep, self.model.policy, self._v, *self._encoders.own().values()]
         self._optimiser = self._make_optimiser(trained)
         limit = own.max_grad_norm or math.inf
         make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
         self._bonuses = Bonuses(extensions, self.model, make_own, burn_in=burn_in, learn=learn, device=device)
         self._cloning: Cloning | None = None
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where rollouts are
         self._clip_factor = 1.0
-        self.updates = 0
 
     def _make_optimiser(self, modules: Sequence[nn.Module]) -> FlatOptimiser:
         own = self._own
@@ -290,11 +290,6 @@ class OnPolicyLearner:
         normaliser = self.model.normaliser
         return int(normaliser.count) if isinstance(normaliser, Normaliser) else 0
 
-    @property
-    def skipped(self) -> int:
-        """Updates that were skipped since this learner was made. Waits for the device."""
-        return int(self._skipped)
-
     def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
         """Set learning rates, clip and the rate of cloning to so many times those of the configuration."""
         self._clip_factor = clip
@@ -319,54 +314,6 @@ class OnPolicyLearner:
         """Steps of behavioural cloning so far. Waits for the device."""
         return self._cloning.steps if self._cloning else 0
 
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return all state by file: ``model`` and ``optim``. ``updates`` is the one number beside it."""
-        optim = {f"{name}.{k}": v for name, one in self._optimisers() for k, v in one.tensors().items()}
-        optim["random.update"] = self._generator.get_state()
-        optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
-        return {"model": self._modules().state_dict(), "optim": optim}
-
-    def trained(self) -> frozenset[str]:
-        """Return the names in ``model`` of what is trained."""
-        named = self._modules().named_parameters(remove_duplicate=False)
-        return frozenset(name for name, parameter in named if parameter.requires_grad)
-
-    def load_tensors(self, tensors: Mapping[str, Mapping[str, Tensor]], updates: int) -> bool:
-        """Take over what :meth:`tensors` returned; return whether random numbers continue too.
-
-        Raises ValueError if networks differ in name or shape.
-        """
-        self.roll_back(tensors)
-        optim = tensors["optim"]
-        self.return_scale.load_tensors(below("returns.", optim))
-        self.updates = updates
-        return restore_generator(self._generator, optim["random.update"])
-
-    def roll_back(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restore networks, statistics and optimiser; random numbers and the number of updates continue."""
-        self.load_model(tensors["model"])
-        self._load_moments(tensors["optim"])
-
-    def load_model(self, model: Mapping[str, Tensor]) -> None:
-        """Load the networks alone. Raises ValueError if they differ in name or shape."""
-        try:
-            self._modules().load_state_dict(dict(model))
-        except RuntimeError as error:
-            raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
-
-    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks; ``optim``: of :meth:`tensors`; None: as at first."""
-        self.load_model(model)
-        for _, optimiser in self._optimisers():
-            optimiser.reset()
-        if optim is not None:
-            self._load_moments(optim)
-
-    def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
-        for name, optimiser in self._optimisers():
-            optimiser.load_tensors(below(f"{name}.", optim))
-        self.return_scale.roll_back(below("returns.", optim))
-
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters by part."""
         parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
@@ -374,16 +321,18 @@ class OnPolicyLearner:
         sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
         return {**sizes, **self._bonuses.num_parameters()}
 
-    def _modules(self) -> nn.Module:
+    @override
+    def modules(self) -> nn.Module:
+        """Return all networks, those of extensions among them."""
         extensions = nn.ModuleList(self._bonuses.extensions)
         own = self._encoders.own()
         return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions, **own})
 
-    def _optimisers(self) -> Iterator[tuple[str, FlatOptimiser]]:
-        yield "all", self._optimiser
-        yield from self._bonuses.optimisers.items()
-        if self._cloning:
-            yield "cloning", self._cloning.optimiser
+    @override
+    def optimisers(self) -> dict[str, FlatOptimiser]:
+        """Return that of the networks, those of extensions, and that of cloning."""
+        cloning = {"cloning": self._cloning.optimiser} if self._cloning else {}
+        return {"all": self._optimiser, **self._bonuses.optimisers, **cloning}
 
 
 def _entropies(policy: HybridAction, choices: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:

@@ -16,11 +16,11 @@ from algorithm.core.fields import AtLeastOne, Natural
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
+from algorithm.nn.layers.mlp import ACTIVATIONS, LOG_STD_RANGE, ActionHead, Activation, hidden_widths, mlp
+from algorithm.nn.layers.norm import has_batch_norm
+from algorithm.nn.layers.recurrent import RecurrentLayer
 from algorithm.nn.loader import Network, Networks
-from algorithm.nn.mlp import ACTIVATIONS, LOG_STD_RANGE, ActionHead, Activation, hidden_widths, mlp
-from algorithm.nn.norm import has_batch_norm
 from algorithm.nn.protocols import Obs, Rep
-from algorithm.nn.recurrent import RecurrentLayer
 
 HIDDEN_GAIN = math.sqrt(2.0)
 """Gain of orthogonal first values in front of a layer's activation (The 37 Implementation Details, 2)."""

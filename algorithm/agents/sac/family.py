@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from algorithm.agents.roles import Family
-from algorithm.agents.sac.acting import make_acting
-from algorithm.agents.sac.agent import SacAgent
+from algorithm.actions.parts import ActionParts, make_parts
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.off_policy.agent import off_policy_family
+from algorithm.agents.off_policy.variant import Heads, Variant
+from algorithm.agents.sac.config import sac_keys
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.agents.sac.health import WATCHED, make_rules
 from algorithm.agents.sac.metrics import READOUTS
-from algorithm.agents.sac.model import NETWORKS
+from algorithm.core.spec import ActionSpec
+
+
+def _heads(action: ActionSpec, config: BehaviourConfig) -> Heads:
+    return ActionHeads(action, sac_keys(config))
+
+
+def _parts(action: ActionSpec, config: BehaviourConfig, exploring: bool) -> ActionParts:
+    keys = sac_keys(config)
+    epsilon = keys.discrete_dqn_epsilon if exploring else 0.0
+    return make_parts(action, greedy_branches=keys.discrete_dqn_like, epsilon=epsilon)
+
+
+SAC = Variant(keys=sac_keys, make_heads=_heads, make_parts=_parts)
 
 FAMILIES = {
-    "SAC": Family(
-        name="SAC",
-        make_agent=SacAgent,
-        make_acting=make_acting,
-        networks=NETWORKS,
-        health_rules=make_rules,
-        watched=WATCHED,
-        readouts=READOUTS,
-    )
+    "SAC": off_policy_family("SAC", SAC, health_rules=make_rules, watched=WATCHED, readouts=READOUTS),
 }

@@ -12,58 +12,62 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.actions.discrete import DiscretePolicy, MeanQ
-from algorithm.actions.parts import ActionParts, make_parts
+from algorithm.actions.discrete import DiscretePolicy
+from algorithm.actions.parts import make_parts
+from algorithm.agents.off_policy.variant import SATURATED, Heads
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.temperature import FixedTemperature, LearnedTemperature, Temperature
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import ActionSpec
-from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
-from algorithm.ops.sac import policy_loss
+from algorithm.ops.sac import policy_loss, temperature_loss
 from algorithm.ops.shapes import masked_mean
 
-SATURATED = 0.99
-"""Size of a component of u from which it counts as saturated: the gradient of tanh is below 0.02."""
+
+class Temperature(Protocol):
+    """α of one action part."""
+
+    @property
+    def alpha(self) -> Tensor:
+        """exp(log α), a scalar without gradient."""
+
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
+        """Return the scalar loss of α; entropy [P] without gradient, target one number or [P], share [P]."""
 
 
-class ContinuousHead(Protocol):
-    """Losses of the continuous part."""
+class FixedTemperature(nn.Module):
+    """A constant α (``use_auto_alpha: false``)."""
 
-    def bonus(self, logp: Tensor) -> Tensor:
-        """Return this part's term of h(s), [P]: −α log π(u|s)."""
-        ...
+    log_alpha: Tensor
 
-    def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return scalar losses ``policy`` and ``alpha``; logp, value, share [P]."""
-        ...
+    def __init__(self, init_log_alpha: float) -> None:
+        super().__init__()
+        self.register_buffer("log_alpha", torch.tensor(init_log_alpha))
 
-    def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Return values to log, scalars or [..., P], without gradient."""
-        ...
+    @property
+    def alpha(self) -> Tensor:
+        """exp(log α), a scalar."""
+        return self.log_alpha.exp()
+
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
+        """Return zero: nothing is learned."""
+        return torch.zeros_like(self.log_alpha)
 
 
-class DiscreteHead(Protocol):
-    """Losses of the discrete part, and the values that follow from a critic's outputs q [..., N]."""
+class LearnedTemperature(nn.Module):
+    """α adjusted so that the policy's entropy reaches its target (arXiv 1812.05905, section 5)."""
 
-    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
-        """Return Q(s, a) [..., P] of flat actions [P, A]."""
-        ...
+    def __init__(self, init_log_alpha: float) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor(init_log_alpha))
 
-    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
-        """Return R(q, π) [..., P]: a state's value under the discrete part of π, without gradient to π."""
-        ...
+    @property
+    def alpha(self) -> Tensor:
+        """exp(log α), a scalar without gradient."""
+        return self.log_alpha.detach().exp()
 
-    def bonus(self, choice: DiscretePolicy) -> Tensor | float:
-        """Return this part's term of h(s), [P]: α mean_b H(π_b) with soft targets, else 0."""
-        ...
-
-    def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return scalar losses ``policy`` and ``alpha``; q [P, N] without gradient, share [P]."""
-        ...
-
-    def metrics(self, choice: DiscretePolicy) -> dict[str, Tensor]:
-        """Return values to log, scalars or [..., P], without gradient."""
-        ...
+    def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
+        """Return ``log α · mean(H − H̄)``."""
+        return temperature_loss(self.log_alpha, entropy, target, share)
 
 
 class TanhNormalHead(nn.Module):
@@ -98,40 +102,7 @@ class TanhNormalHead(nn.Module):
         }
 
 
-class NoContinuousHead(nn.Module):
-    """Losses of an absent continuous part."""
-
-    def bonus(self, logp: Tensor) -> Tensor:
-        """Return zeros: the log-density of an empty u."""
-        return logp
-
-    def losses(self, logp: Tensor, value: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return nothing."""
-        return {}
-
-    def metrics(self, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Return nothing."""
-        return {}
-
-
-class _Branches(nn.Module):
-    """Reductions of a critic's outputs over branches."""
-
-    def __init__(self, action: ActionSpec) -> None:
-        super().__init__()
-        self.branches = action.branches
-        self._width, self._num = action.discrete, len(action.branches)
-
-    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
-        """Return the mean over branches of the chosen outputs."""
-        return ops.reduce_branches(q, action[..., : self._width], self._num)
-
-    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
-        """Return the mean over branches of the expected outputs."""
-        return ops.reduce_branches(q, choice.probs.detach(), self._num)
-
-
-class CategoricalHead(_Branches):
+class CategoricalHead(nn.Module):
     """Losses of categorical branches (arXiv 1910.07207).
 
     target_share: share of the largest possible entropy, the target under a learned temperature
@@ -142,14 +113,15 @@ class CategoricalHead(_Branches):
     def __init__(
         self, action: ActionSpec, temperature: Temperature, target_share: float, *, soft_target: bool
     ) -> None:
-        super().__init__(action)
+        super().__init__()
+        self.branches = action.branches
         self.temperature = temperature
         self.target_share = target_share
         self._soft_target = soft_target
 
     def entropy(self, choice: DiscretePolicy) -> Tensor:
         """Return mean_b H(π_b), [P]."""
-        return ops.mean_entropy(choice.log_probs, choice.probs, self._num)
+        return ops.mean_entropy(choice.log_probs, choice.probs, len(self.branches))
 
     def bonus(self, choice: DiscretePolicy) -> Tensor | float:
         """Return α mean_b H(π_b) with soft targets, else 0."""
@@ -158,7 +130,7 @@ class CategoricalHead(_Branches):
     def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
         """Return :func:`algorithm.ops.discrete.discrete_policy_loss`; target 0 for one allowed action."""
         alpha = self.temperature.alpha
-        loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, self._num)
+        loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, len(self.branches))
         target = self.target_share * ops.largest_entropy(choice.mask, self.branches)
         return {
             "policy": masked_mean(loss, share),
@@ -174,112 +146,45 @@ class CategoricalHead(_Branches):
         }
 
 
-class GreedyHead(_Branches):
-    """Head of ``discrete_dqn_like``: no entropy, nothing to learn."""
+class ActionHeads(Heads):
+    """Both parts of an agent's action; one that is absent, or greedy, has no head."""
 
-    def bonus(self, choice: DiscretePolicy) -> float:
-        """Return 0."""
-        return 0.0
-
-    def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return nothing."""
-        return {}
-
-    def metrics(self, choice: DiscretePolicy) -> dict[str, Tensor]:
-        """Return nothing."""
-        return {}
-
-
-class NoBranchesHead(GreedyHead):
-    """Head of an absent discrete part: the critic's only output is Q."""
-
-    @override
-    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
-        """Return the only output."""
-        return q.squeeze(-1)
+    def __init__(self, action: ActionSpec, config: SacConfig) -> None:
+        super().__init__(action, make_parts(action, greedy_branches=config.discrete_dqn_like))
+        kind = LearnedTemperature if config.use_auto_alpha else FixedTemperature
+        self.discrete: CategoricalHead | None = None
+        self.continuous: TanhNormalHead | None = None
+        if action.branches and not config.discrete_dqn_like:
+            soft, share = config.discrete_soft_target, config.target_d_alpha
+            self.discrete = CategoricalHead(action, kind(config.init_log_alpha), share, soft_target=soft)
+        if action.continuous:
+            target = -config.target_c_alpha * action.continuous
+            self.continuous = TanhNormalHead(kind(config.init_log_alpha), target)
+        self.learns = self.discrete is not None or self.continuous is not None
+        self.learning_rate = config.alpha_learning_rate
+        self.words = ["learned α" if config.use_auto_alpha else "fixed α"]
+        if config.discrete_dqn_like and action.branches:
+            self.words.append(f"greedy branches, ε {config.discrete_dqn_epsilon:g}")
+        elif config.discrete_dqn_like:
+            self.notices = [f"{RUN_BLOCK}.discrete_dqn_like has no effect: there is no discrete action"]
 
     @override
-    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
-        """Return the only output."""
-        return q.squeeze(-1)
-
-
-class ActionHeads(nn.Module):
-    """Both parts of an agent's action with their heads.
-
-    One u per state is drawn and shared by all terms. Outputs q [..., P, N] come from critics that were given
-    u: discrete outputs are conditioned on the continuous action (arXiv 1912.11077).
-    """
-
-    discrete: DiscreteHead
-    continuous: ContinuousHead
-    learns: bool  # there is a policy to learn
-
-    def __init__(self, parts: ActionParts, discrete: DiscreteHead, continuous: ContinuousHead) -> None:
-        super().__init__()
-        self.parts = parts
-        self.discrete, self.continuous = discrete, continuous
-        self.learns = isinstance(discrete, CategoricalHead) or isinstance(continuous, TanhNormalHead)
-
-    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a fresh continuous action u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
-        return self.parts.continuous.sample(policy, noise)
-
-    def choose(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
-        """Return the discrete part of the policy; ``mean_q`` is called only by parts that choose by value."""
-        return self.parts.discrete.distribution(policy, mask, mean_q)
-
     def entropy_bonus(self, choice: DiscretePolicy, logp: Tensor) -> Tensor:
         """Return h(s) [P] = α_d mean_b H(π_b) − α_c log π_c(u); the first term only with soft targets."""
-        return self.continuous.bonus(logp) + self.discrete.bonus(choice)
+        bonus = self.continuous.bonus(logp) if self.continuous else torch.zeros_like(logp)
+        return bonus + self.discrete.bonus(choice) if self.discrete else bonus
 
-    def q_of_action(self, q: Tensor, action: Tensor) -> Tensor:
-        """Return Q(s, a) [..., P] of flat actions [P, A]."""
-        return self.discrete.q_of_action(q, action)
-
-    def expected(self, q: Tensor, choice: DiscretePolicy) -> Tensor:
-        """Return R(q, π) [..., P], the outputs reduced over the discrete part of the policy."""
-        return self.discrete.expected(q, choice)
-
-    def log_ratio(
-        self, policy: HybridAction, mask: Tensor, action: Tensor, z: Tensor, behaviour_logp: Tensor
-    ) -> Tensor:
-        """Return the joint log π(a|s)/μ(a|s) [...] of stored actions, the sum over the parts."""
-        continuous = self.parts.continuous.log_ratio(policy, z, behaviour_logp)
-        return continuous + self.parts.discrete.log_ratio(policy, mask, action, behaviour_logp)
-
+    @override
     def losses(self, choice: DiscretePolicy, logp: Tensor, q: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return policy and temperature loss by name, each the sum over the parts; empty without either.
+        """Return policy and temperature loss by name, each the sum over the parts; empty without either."""
+        continuous = self.continuous.losses(logp, self.expected(q, choice), share) if self.continuous else {}
+        discrete = self.discrete.losses(choice, q.detach(), share) if self.discrete else {}
+        if not (continuous and discrete):
+            return continuous or discrete
+        return {name: continuous[name] + discrete[name] for name in continuous}
 
-        logp [P] is that of the fresh u, with gradient; q [P, N] has gradient to u only. share [P] is each
-        position's part of its window's mean. The two losses share no parameter.
-        """
-        losses = self.continuous.losses(logp, self.expected(q, choice), share)
-        for name, loss in self.discrete.losses(choice, q.detach(), share).items():
-            losses[name] = losses[name] + loss if name in losses else loss
-        return losses
-
+    @override
     def metrics(self, choice: DiscretePolicy, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
         """Return entropies, temperatures and saturation: scalars or [..., P], without gradient."""
-        return {**self.discrete.metrics(choice), **self.continuous.metrics(u, logp)}
-
-
-def make_heads(action: ActionSpec, config: SacConfig) -> ActionHeads:
-    """Return the heads of an action space, a temperature for each that has one."""
-
-    def temperature() -> Temperature:
-        kind = LearnedTemperature if config.use_auto_alpha else FixedTemperature
-        return kind(config.init_log_alpha)
-
-    discrete: DiscreteHead = NoBranchesHead(action)
-    if action.branches and config.discrete_dqn_like:
-        discrete = GreedyHead(action)
-    elif action.branches:
-        discrete = CategoricalHead(
-            action, temperature(), config.target_d_alpha, soft_target=config.discrete_soft_target
-        )
-    continuous: ContinuousHead = NoContinuousHead()
-    if action.continuous:
-        continuous = TanhNormalHead(temperature(), -config.target_c_alpha * action.continuous)
-    parts = make_parts(action, greedy_branches=config.discrete_dqn_like)
-    return ActionHeads(parts, discrete, continuous)
+        discrete = self.discrete.metrics(choice) if self.discrete else {}
+        return discrete | (self.continuous.metrics(u, logp) if self.continuous else {})

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
-from algorithm.app.check.check_printer import CheckVerdict, open_printer
-from algorithm.app.check.check_process import CheckRequest, CheckStarted, check_in_process
-from algorithm.app.check.check_unity import check_player
 from algorithm.app.check.commands import command
+from algorithm.app.check.printer import CheckPrinter
+from algorithm.app.check.process import CheckRequest, check_in_process
+from algorithm.app.check.unity import check_player
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.console.output import open_console
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.errors import visible
-from algorithm.env.base import Observation, StepResult
-from algorithm.env.checks.context import CheckLimits
-from algorithm.env.checks.finding import CheckResult, Level
+from algorithm.core.wording import counted
+from algorithm.env.base import Observation
+from algorithm.env.checks.context import CheckConfig, CheckLimits
+from algorithm.env.checks.finding import CheckResult, Finding, Level
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.failure_dump import FailureDump
@@ -28,65 +28,52 @@ from algorithm.experience.failure_dump import FailureDump
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
     began = time.monotonic()
-    code = 0
-    counts: Counter[Level] = Counter()
-    messages: Generator[CheckStarted | CheckResult, None, None]
-    if loaded.config.base_config.kind.player:
-        messages = check_player(loaded, limits or CheckLimits())
-    else:
-        request = request_of(loaded, limits or CheckLimits())
-        messages = check_in_process(request)
-    with open_printer(quiet=options.quiet) as printer, closing(messages):
-        printer.begin(visible(f"{loaded.config.base_config.env_name}, {_source(loaded)}"))
-        for message in messages:
-            if isinstance(message, CheckStarted):
-                printer.at_work(message.group, message.title)
-                continue
-            for finding in message.findings:
-                counts[finding.level] += 1
-                if finding.level is Level.ERROR:
-                    code = code or finding.code
-            printer.show(message)
-        printer.end(
-            CheckVerdict(
-                errors=counts[Level.ERROR],
-                warnings=counts[Level.WARNING],
-                notes=counts[Level.NOTE],
-                seconds=time.monotonic() - began,
-                dry_run=command(options, "--dry_run"),
-                train=command(options),
-            )
-        )
-    return code
+    limits = limits or CheckLimits()
+    base, found = loaded.config.base_config, list[Finding]()
+    checks = check_player if base.kind.player else check_single
+    source = loaded.source if loaded.file is None else f"{loaded.env_label}/{loaded.source}"
+    with CheckPrinter(quiet=options.quiet) as printer, closing(checks(loaded, limits)) as results:
+        printer.begin(f"{base.env_name}, {source}")
+        for checked in results:
+            printer.show(checked)
+            found += checked.findings
+    counts = [(sum(one.level is level for one in found), level.word) for level in list(Level)[:0:-1]]
+    numbers = ", ".join(counted(count, word) if count else f"no {word}s" for count, word in counts)
+    rows = [("found", f"{numbers}, in {time.monotonic() - began:.1f} s")]
+    commands = [("what a training costs", command(options, "--dry_run")), ("train", command(options))]
+    codes = [one.code for one in found if one.level is Level.ERROR]
+    if codes:
+        rows.append(("to do", "fix the errors and check again"))
+    doubtful = any(one.level >= Level.WARNING for one in found)
+    with open_console(quiet=options.quiet) as console:
+        console.finish(rows, [] if codes else commands, doubtful=doubtful)
+    return codes[0] if codes else 0
 
 
-def request_of(loaded: LoadedConfig, limits: CheckLimits) -> CheckRequest:
-    """Return the request to check what a training with this configuration would run."""
-    base = loaded.config.base_config
-    return CheckRequest(
-        env_type=base.env_type,
-        recipe=find_recipe(
-            base.env_type,
-            base.env_name,
-            folder=loaded.env_dir,
-            env_args=base.env_args,
-            options=loaded.config.reset_config,
-            wrappers=base.wrappers,
-        ),
+def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckResult, None, None]:
+    """Yield what is found in an environment with one agent, made as for a training."""
+    base, run = loaded.config.base_config, loaded.config.run
+    recipe = find_recipe(
+        base.env_type,
+        base.env_name,
+        folder=loaded.env_dir,
+        env_args=base.env_args,
+        options=loaded.config.reset_config,
+        wrappers=base.wrappers,
+    )
+    config = CheckConfig(
         seed=loaded.seed,
+        options=recipe.options,
         n_envs=base.n_envs,
         workers=base.workers,
         length_limit=base.max_step_each_iter,
-        normalised=loaded.config.run.use_normalization,
-        rewards_scaled=loaded.config.run.reward_scaling,
+        normalised=run.use_normalization,
+        rewards_scaled=run.reward_scaling,
         reward_scale=base.reward_scale,
         timeout=base.env_timeout,
-        limits=limits,
     )
-
-
-def _source(loaded: LoadedConfig) -> str:
-    return loaded.source if loaded.file is None else f"{loaded.env_label}/{loaded.source}"
+    gym = base.kind.registered
+    return check_in_process(CheckRequest(recipe=recipe, config=config, limits=limits, has_vector_classes=gym))
 
 
 def check_failure(path: Path) -> int:
@@ -95,20 +82,17 @@ def check_failure(path: Path) -> int:
     Raises StorageError for a file that is no dump, EnvError if the environment cannot be made or fails.
     """
     dump = FailureDump.read(path)
-    _say(f"{dump.env_name}, seed {dump.seed}, {len(dump.actions)} steps")
-    _say(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
-    if replay_failure(dump, _say):
-        print("the same number again")
-        return 0
-    print(
-        "the number did not occur again: the environment is not determined by its seed and its actions, "
-        "or it has been changed"
-    )
-    return 1
-
-
-def _say(text: str) -> None:
-    print(visible(text))
+    with open_console() as console:
+        console.message(f"{dump.env_name}, seed {dump.seed}, {len(dump.actions)} steps")
+        console.message(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
+        again = replay_failure(dump, console.message)
+        console.message(
+            "the same number again"
+            if again
+            else "the number did not occur again: the environment is not determined by its seed and its "
+            "actions, or it has been changed"
+        )
+    return 0 if again else 1
 
 
 def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
@@ -122,35 +106,30 @@ def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
         wrappers=dump.wrappers,
         pool=PoolOptions(timeout=-1, restarts=0),
     )
-    try:
+    with closing(env):
         behaviour = next(iter(env.specs))
-        found = {0: _non_finite(env.reset(episode=0)[behaviour])}
-        for step, flat in enumerate(dump.actions, start=1):
+        found = [_non_finite(env.reset(episode=0)[behaviour])]
+        for flat in dump.actions:
             result = env.step({behaviour: np.array([flat], np.float32)})[behaviour]
-            found[step] = _non_finite_of_step(result)
-            if result.terminated[0] or result.truncated[0]:
+            ended = bool(result.terminated[0] or result.truncated[0])
+            numbers = _non_finite(result.final if ended and result.final else result)
+            if not np.isfinite(result.reward[0]):
+                numbers["reward"] = str(float(result.reward[0]))
+            found.append(numbers)
+            if ended:
                 break
-    finally:
-        env.close()
-    for step, numbers in found.items():
+    for step, numbers in enumerate(found):
+        action = dump.env_actions[step - 1] if step else "none"
         for what, value in numbers.items():
-            action = dump.env_actions[step - 1] if step else "none"
             say(f"step {step}, after action {action}: {what} is {value}")
-    return found.get(dump.episode_step, {}).get(dump.what) == dump.value
-
-
-def _non_finite_of_step(result: StepResult) -> dict[str, str]:
-    ended = result.final is not None and (result.terminated[0] or result.truncated[0])
-    numbers = _non_finite(result.final if ended and result.final else result)
-    return ({} if np.isfinite(result.reward[0]) else {"reward": str(float(result.reward[0]))}) | numbers
+    return dump.episode_step < len(found) and found[dump.episode_step].get(dump.what) == dump.value
 
 
 def _non_finite(seen: Observation) -> dict[str, str]:
     """``observation 'name'[2]`` -> ``nan``, for every number that is not finite."""
-    found = {}
-    for name, value in seen.obs.items():
-        if value.dtype.kind != "f":
-            continue
-        for place in np.argwhere(~np.isfinite(value[0])).tolist():
-            found[f"observation {name!r}{place or ''}"] = str(float(value[0][tuple(place)]))
-    return found
+    return {
+        f"observation {name!r}{place or ''}": str(float(value[0][tuple(place)]))
+        for name, value in seen.obs.items()
+        if value.dtype.kind == "f"
+        for place in np.argwhere(~np.isfinite(value[0])).tolist()
+    }

@@ -6,52 +6,39 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import psutil
 
+from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
-from algorithm.agents.roles import Agent
 from algorithm.app.check.commands import command
-from algorithm.app.check.cost import Plan, Sizes, Speed, measure
+from algorithm.app.check.cost import Sizes, Speed, disk, measure, planned_steps
 from algorithm.app.cli.train import TrainOptions, notices
-from algorithm.app.console.live import clock_time
 from algorithm.app.console.output import open_console
 from algorithm.app.summaries import start_screen
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.system.memory import free_memory
-from algorithm.core.wording import Rows
+from algorithm.core.wording import clock_time, format_bytes
 from algorithm.env.base import VecEnv
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
-from algorithm.replay.budget import format_bytes
 from algorithm.runs.files import json_text
-from algorithm.runs.names import MODELS, expand_name
+from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly, check_eval_spaces, decided, set_up
 from algorithm.train.checkpointer import kept_replays
-from algorithm.train.randomness import seed_globally
 from algorithm.train.runtime import EnvInfo, local_collector
-from algorithm.train.state import TrainState
+from algorithm.train.state import TrainState, seed_globally
 
-SECONDS = 1.0
-"""Time for measuring each part."""
-
-_TENSOR, _FILES = (
-    100,
-    4000,
-)  # bytes of a checkpoint besides its numbers: a tensor's name, indices and manifest
+_TENSOR, _FILES = 100, 4000  # bytes of a checkpoint besides its numbers: a tensor's name; indices, manifest
 
 
-def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SECONDS) -> int:
-    """Show the cost of a training; return 0. Raises what a training would raise before its first step.
-
-    seconds: see :func:`~algorithm.app.check.cost.measure`
-    """
+def dry_run(options: TrainOptions, loaded: LoadedConfig) -> int:
+    """Show the cost of a training; return 0. Raises what a training would raise before its first step."""
     config = loaded.config
     base = config.base_config
     if base.in_editor:
@@ -83,19 +70,17 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, seconds: float = SEC
             *(text for agent in agents.values() for text in agent.notices),
         ):
             console.warn(notice)
-        console.message(f"measuring steps, updates and an evaluation, about {seconds:g} s each")
-        speed = measure(env, eval_env, agents, config, seconds)
+        console.message("measuring 200 steps and 20 updates")
+        speed = measure(env, agents, config)
+        steps = planned_steps(config, speed.length or env.time_limit)
         sizes = _sizes(env, agents, config, faults)
-        plan = Plan.of(config, speed, env.time_limit)
-        rows = cost_rows(
-            speed,
-            plan,
-            sizes,
-            config,
-            models=options.directory,
-            repeat=options.repeat,
-            warn=console.warn,
-        )
+        rows = [
+            ("speed", speed_text(speed, compiled=config.run.compile != "off")),
+            ("time", time_text(speed, steps, options.repeat)),
+            ("memory", memory_text(sizes, steps, console.warn)),
+        ]
+        if steps is not None:
+            rows.append(("disk", disk_text(config, sizes, steps, options.directory, console.warn)))
         console.finish(rows, [("check", command(options, "--check")), ("train", command(options))])
     return 0
 
@@ -131,100 +116,56 @@ def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Fau
     )
 
 
-def cost_rows(
-    speed: Speed,
-    plan: Plan | None,
-    sizes: Sizes,
-    config: Config,
-    *,
-    models: Path = MODELS,
-    repeat: int,
-    warn: Callable[[str], None],
-) -> Rows:
-    """Format time, memory and disk of a training; warn where memory or disk may not suffice.
-
-    models: folder of all runs
-    """
-    compiled = config.run.compile != "off"
-    rows = [("speed", _speed_text(speed) + ", uncompiled; compiled it takes less" * compiled)]
-    if plan is None:
-        rows.append(("time", "no limit is set (max_step, max_iter): it goes on until it is stopped"))
-    else:
-        rows += time_rows(plan, speed, config.eval_config.episodes)
-        if repeat > 1:
-            rows.append(("", f"and {repeat} times that with --repeat {repeat}"))
-    rows.append(("memory", _memory_text(plan, sizes, warn)))
-    if plan is not None:
-        rows.append(("disk", _disk_text(plan, config, sizes, models, warn)))
-    return rows
-
-
-def time_rows(plan: Plan, speed: Speed, episodes: int, now: datetime | None = None) -> Rows:
-    """Format the duration, its parts, and the end of a training that starts ``now``.
-
-    episodes: of each evaluation
-    """
-    acting, updating, (low, high) = plan.seconds(speed)
-    parts = [
-        f"{plan.steps:,} steps {clock_time(acting)}",
-        f"{plan.updates:,} updates {clock_time(updating)}",
-        f"{plan.evaluations:,} evaluations of {episodes} episodes {_span(low, high)}",
-    ]
-    total = acting + updating + high
-    end = (now or datetime.now()) + timedelta(seconds=total)
-    day = "%H:%M" if total < 12 * 3600 else "%a %d %b, %H:%M"
-    return [
-        ("time", f"{_span(acting + updating + low, total)}: {', '.join(parts)}; saving not counted"),
-        ("finished", f"about {end:{day}} if it starts now"),
-    ]
-
-
-def _speed_text(speed: Speed) -> str:
-    parts = [f"{1 / speed.step:,.0f} steps/s"]
+def speed_text(speed: Speed, *, compiled: bool) -> str:
+    """Format steps and updates a second."""
+    text = f"{1 / speed.step:,.0f} steps/s"
     if not math.isnan(speed.update):
-        parts.append(f"{1 / speed.update:,.{0 if speed.update < 0.1 else 1}f} updates/s")
-    return ", ".join([*parts, f"{1 / speed.evaluation_step:,.0f} steps/s in evaluations"])
+        text += f", {1 / speed.update:,.{0 if speed.update < 0.1 else 1}f} updates/s"
+    return f"{text}, uncompiled; compiled it takes less" if compiled else text
 
 
-def _memory_text(plan: Plan | None, sizes: Sizes, warn: Callable[[str], None]) -> str:
-    rows = sizes.capacity if plan is None else min(plan.rows, sizes.capacity)
+def time_text(speed: Speed, steps: int | None, repeat: int) -> str:
+    """Format the time of a training and its parts."""
+    if steps is None:
+        return "no limit is set (max_step, max_iter): it goes on until it is stopped"
+    updates = int(speed.updates_per_step * max(0, steps - speed.warm_up))
+    acting, learning = steps * speed.step, updates * speed.update if updates else 0.0
+    parts = f"{steps:,} steps {clock_time(acting)}, {updates:,} updates {clock_time(learning)}"
+    again = f"; {repeat} times that with --repeat {repeat}" if repeat > 1 else ""
+    return f"{clock_time(acting + learning)}: {parts}; evaluations and saving not counted{again}"
+
+
+def memory_text(sizes: Sizes, steps: int | None, warn: Callable[[str], None]) -> str:
+    """Format the memory that a training takes at most; warn where it may not suffice."""
+    rows = sizes.capacity if steps is None else min(steps, sizes.capacity)
     replay = round(max(0, rows - sizes.held) / max(1, sizes.capacity) * sizes.replay)
     saving = 2 * sizes.checkpoint  # a copy of the tensors, and the file made of them
     free = free_memory()
     if replay + saving > free:
         warn(f"memory may not suffice: {format_bytes(replay + saving)} more are needed")
-    peak = sizes.process + replay + saving
+    now, more, peak = map(format_bytes, (sizes.process, replay, sizes.process + replay + saving))
     return (
-        f"at most {_bytes(peak)}: {_bytes(sizes.process)} now, {_bytes(replay)} more for {rows:,} rows of "
-        f"replay, {_bytes(saving)} while saving; {_bytes(free)} free"
+        f"at most {peak}: {now} now, {more} more for {rows:,} rows of replay, {format_bytes(saving)} while "
+        f"saving; {format_bytes(free)} free"
     )
 
 
-def _disk_text(plan: Plan, config: Config, sizes: Sizes, models: Path, warn: Callable[[str], None]) -> str:
-    number, checkpoints, replay = plan.disk(config, sizes)
-    free = shutil.disk_usage(_existing(models.absolute())).free
+def disk_text(config: Config, sizes: Sizes, steps: int, models: Path, warn: Callable[[str], None]) -> str:
+    """Format what a training leaves on the disk, at most; warn where it may not suffice.
+
+    models: folder of all runs
+    """
+    number, checkpoints, replay = disk(config, sizes, steps)
+    folder = models.absolute()
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
     if checkpoints + replay > free:
         warn(
             "the disk may not suffice: keep fewer checkpoints, or set checkpoint_config.replay to last or "
             f"never ({format_bytes(checkpoints + replay)} of {format_bytes(free)})"
         )
     return (
-        f"at most {_bytes(checkpoints + replay)}: {number} checkpoints of {_bytes(sizes.checkpoint)}, "
-        f"replay {_bytes(replay)}; logs not counted; {_bytes(free)} free"
+        f"at most {format_bytes(checkpoints + replay)}: {number} checkpoints of "
+        f"{format_bytes(sizes.checkpoint)}, replay {format_bytes(replay)}; logs not counted; "
+        f"{format_bytes(free)} free"
     )
-
-
-def _span(low: float, high: float) -> str:
-    """Format ``4:10``, or ``4:10 to 5:30`` where they differ by more than a twentieth."""
-    return clock_time(low) if high <= 1.05 * low else f"{clock_time(low)} to {clock_time(high)}"
-
-
-def _bytes(n: int) -> str:
-    if n >= 10 * 2**20:
-        return format_bytes(n)
-    return f"{n / 2**20:.1f} MB" if n >= 2**20 else f"{n / 2**10:.0f} KB"
-
-
-def _existing(folder: Path) -> Path:
-    """Return the innermost existing folder of a path."""
-    return next(parent for parent in (folder, *folder.parents) if parent.exists())

@@ -10,28 +10,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, NoReturn, Protocol, Union, get_args, get_origin
+from typing import Any, NoReturn
 
 from typing_extensions import override
 
-from algorithm.config import shipped_sections
-from algorithm.config.locate import CONFIG_FILE, WHOLE_FILE, find_env, known_tasks, read_sections
+from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
 from algorithm.config.schema import field_at, fields
+from algorithm.config.sections import read_sections, shipped
+from algorithm.config.validation import schema_of
 
 _SHELLS = ("bash", "zsh", "fish")
 _COMMANDS = ("asac", "asac-ds")
-
-
-class NamesOfRuns(Protocol):
-    """Function that lists names in the folder of a task's runs."""
-
-    def __call__(self, env: str, *, models: Path) -> list[str]:
-        """Return the names. env: label of the task; models: folder of all runs."""
-
-
-_Words = Iterable[str]  # a mapping has descriptions as its values
-_Completer = Callable[[str, argparse.Namespace], _Words]
 
 
 class _PrintCode(argparse.Action):
@@ -41,8 +30,7 @@ class _PrintCode(argparse.Action):
     ) -> NoReturn:
         from argcomplete.shell_integration import shellcode  # not needed in a run
 
-        # Without further options bash offers no files where no word fits.
-        print(shellcode(_COMMANDS, shell=values, complete_arguments=["-o", "nospace"]))
+        print(shellcode(_COMMANDS, shell=values))
         raise SystemExit(0)
 
 
@@ -57,78 +45,50 @@ def add_completion(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def complete(make_parser: Callable[[], argparse.ArgumentParser], runs: Mapping[str, NamesOfRuns]) -> None:
+def complete(
+    make_parser: Callable[[], argparse.ArgumentParser], runs: Mapping[str, Callable[..., list[str]]]
+) -> None:
     """Answer a shell that asks how a command line may go on, and end the process; else do nothing.
 
-    runs: dest of an action -> names that it completes
+    runs: dest of an action -> function of the label of a task, with ``models``, the folder of all runs; it
+          returns the names that the action completes
     """
     if "_ARGCOMPLETE" not in os.environ:
         return
-    with suppress(Exception):
+    with suppress(Exception):  # whatever is wrong, there is nothing to offer
         from argcomplete import autocomplete
-        from argcomplete.completers import SuppressCompleter
 
         parser = make_parser()
-        completers = _completers() | {dest: _of_runs(names) for dest, names in runs.items()}
+        completers = _COMPLETERS | {dest: _of_runs(names) for dest, names in runs.items()}
         for action in parser._actions:
             if action.dest in completers:
-                vars(action)["completer"] = _as_argcomplete(completers[action.dest])
-        autocomplete(parser, always_complete_options=False, default_completer=SuppressCompleter())
+                vars(action)["completer"] = completers[action.dest]
+        autocomplete(parser, always_complete_options=False)
     os._exit(1)
 
 
-def _completers() -> dict[str, _Completer]:
-    """Return dest of an action -> its completer."""
-    return {
-        "env": lambda word, _: _environments(word),
-        "role": lambda *_: ("learner", "actor", "cluster", "evolver"),
-        "config": _sections,
-        "override": lambda word, _: _overrides(word),
-        "preset": lambda *_: (name for name in _choices("base_config.preset") if name != "null"),
-        "nn": lambda _, given: (file.stem for file in find_env(given.env).path.glob("*.py")),
-        "ckpt": lambda *_: ("latest", "best"),
-        "device": lambda *_: ("auto", "cpu", "cuda"),
-        "directory": lambda word, _: _folders(word),
-        "networks": lambda word, _: _folders(word),
-        "record": lambda word, _: _files(word, "npz"),
-        "failure": lambda word, _: _files(word),
-    }
+def _of_runs(names: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    return lambda parsed_args, **_: names(find_env(parsed_args.env).label, models=parsed_args.directory)
 
 
-def _as_argcomplete(completer: _Completer) -> Callable[..., _Words]:
-    """Return a completer as argcomplete calls it. Whatever is wrong, there is nothing to offer."""
-
-    def words(prefix: str, parsed_args: argparse.Namespace, **_: object) -> _Words:
-        with suppress(Exception):
-            found = completer(prefix, parsed_args)
-            return found if isinstance(found, Mapping) else list(found)
-        return ()
-
-    return words
-
-
-def _of_runs(names: NamesOfRuns) -> _Completer:
-    return lambda _, given: names(find_env(given.env).label, models=given.directory)
-
-
-def _environments(word: str) -> Iterator[str]:
+def _environments(prefix: str, **_: object) -> Iterator[str]:
     """Yield tasks, folders, files and ids of Gymnasium, which takes a while to load."""
-    found = [name for name in known_tasks() if name.startswith(word)]
-    if word:
-        found += [*_folders(word), *(f"{file}:" for file in _files(word, "py") if not file.endswith("/"))]
+    found = [name for name in known_tasks() if name.startswith(prefix)]
+    if prefix:
+        found += [file if file.endswith("/") else f"{file}:" for file in _files(prefix, "py")]
     else:
         found += [f"{file.parent}/" for file in Path().glob(f"*/{CONFIG_FILE}")]
     yield from found
-    if word[:1].isupper() or not found:
+    if prefix[:1].isupper() or not found:
         import gymnasium as gym
 
         yield from gym.registry
 
 
-def _sections(word: str, given: argparse.Namespace) -> list[str]:
+def _sections(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Return the task's own sections and files; where none of them fits, the sections of every task."""
-    folder = find_env(given.env)
-    name, colon, _ = word.rpartition(":")
+    folder = find_env(parsed_args.env)
+    name, colon, _section = prefix.rpartition(":")
     if colon:
         beside = (folder.path / name, folder.path / f"{name}.yaml")
         return [f"{name}:{section}" for file in beside if file.is_file() for section in _sections_of(file)]
@@ -136,18 +96,18 @@ def _sections(word: str, given: argparse.Namespace) -> list[str]:
         own = _sections_of(folder.path / CONFIG_FILE)
         own += [file.stem for file in folder.path.glob("*.yaml") if file.name != CONFIG_FILE]
     else:
-        own = _files(word, "yaml") if word else []
-    return [name for name in own if name.startswith(word)] or list(shipped_sections.sections().children)
+        own = _files(prefix, "yaml") if prefix else []
+    return [name for name in own if name.startswith(prefix)] or list(shipped().children)
 
 
 def _sections_of(file: Path) -> list[str]:
     read = read_sections(file, [])
-    return [name for name in read.children if name != WHOLE_FILE] if read else []
+    return list(read.children) if read else []
 
 
-def _overrides(word: str) -> _Words:
+def _overrides(prefix: str, **_: object) -> Iterable[str]:
     """Return every key with ``=`` and what it says, or behind a ``=`` the values of a key that has few."""
-    key, equals, _ = word.partition("=")
+    key, equals, _value = prefix.partition("=")
     if equals:
         return [f"{key}={value}" for value in _choices(key)]
     return {
@@ -158,33 +118,30 @@ def _overrides(word: str) -> _Words:
 
 def _choices(key: str) -> list[str]:
     """Return the values of a key that are words, as YAML has them."""
-    field = field_at(tuple(key.split(".")))
-    return list(_words_of(field.annotation)) if field else []
+    path = tuple(key.split("."))
+    schema = schema_of(path) if field_at(path) else {}
+    words = {"boolean": ["true", "false"], "null": ["null"]}
+    found: list[str] = []
+    for part in schema.get("anyOf", [schema]):
+        found += words.get(part.get("type"), part.get("enum", [part["const"]] if "const" in part else []))
+    return found
 
 
-def _words_of(kind: object) -> Iterator[str]:
-    """Yield the words that a type allows: those of a Literal, ``true``, ``false``, ``null``."""
-    if kind is bool:
-        yield from ("true", "false")
-    elif kind is type(None):
-        yield "null"
-    elif get_origin(kind) is Literal:
-        yield from (str(value) for value in get_args(kind))
-    elif get_origin(kind) is Annotated:
-        yield from _words_of(get_args(kind)[0])
-    elif get_origin(kind) in (Union, UnionType):
-        for part in get_args(kind):
-            yield from _words_of(part)
-
-
-def _folders(word: str) -> list[str]:
-    from argcomplete.completers import DirectoriesCompleter
-
-    return list(DirectoriesCompleter()(prefix=word))
-
-
-def _files(word: str, ending: str = "") -> list[str]:
-    """Return files of that ending, or all, and the folders that may hold them."""
+def _files(prefix: str, ending: str) -> list[str]:
+    """Return files of that ending, and the folders that may hold them."""
     from argcomplete.completers import FilesCompleter
 
-    return FilesCompleter((ending,) if ending else ())(prefix=word)
+    return FilesCompleter((ending,))(prefix=prefix)
+
+
+_COMPLETERS: dict[str, Callable[..., Iterable[str]]] = {
+    "env": _environments,
+    "role": lambda **_: ("learner", "actor", "cluster", "evolver"),
+    "config": _sections,
+    "overrides": _overrides,
+    "preset": lambda **_: [name for name in _choices("base_config.preset") if name != "null"],
+    "nn": lambda parsed_args, **_: [file.stem for file in find_env(parsed_args.env).path.glob("*.py")],
+    "ckpt": lambda **_: ("latest", "best"),
+    "device": lambda **_: ("auto", "cpu", "cuda"),
+}
+"""Dest of an action -> its completer; all others complete files, as argcomplete does by default."""

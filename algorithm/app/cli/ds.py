@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
 
 from algorithm.app.cli.flag_types import natural, positive
-from algorithm.app.cli.flags import (
-    Parser,
-    add_acting,
-    add_common,
-    add_model,
-    add_talk,
-    add_training,
-    cannot,
-    leave,
-    make_parser,
-)
-from algorithm.app.cli.train import ENV_HELP, TrainOptions, config_flags, refuse_mixed
+from algorithm.app.cli.flags import EVERY_ROLE, Parser, Role, cannot, flag, flags_of, leave
+from algorithm.app.cli.parsing import ENV_HELP, add_said, refuse_mixed
+from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.core.program import as_typed
-from algorithm.runs.names import MODELS
 
 _EXAMPLES = """\
 examples:
@@ -38,7 +28,6 @@ examples:
   python main_ds.py gym/pendulum evolver --num_learners 4
 """
 
-Role = Literal["learner", "actor", "cluster", "evolver"]
 _ROLES: Mapping[str, Role] = {
     "learner": "learner",
     "l": "learner",
@@ -56,28 +45,6 @@ _NAMES: Mapping[Role, str] = {
     "cluster": "the role cluster",
     "evolver": "the role evolver",
 }
-_ROLES_OF: Mapping[str, tuple[Role, ...]] = {
-    "name": ("learner", "cluster", "evolver"),
-    "resume": ("learner", "cluster", "evolver"),
-    "max_iter": ("learner", "cluster", "evolver"),
-    "max_step": ("learner", "cluster", "evolver"),
-    "seed": ("learner", "cluster", "evolver"),
-    "evaluations": ("learner",),
-    "networks": ("learner",),
-    "profile": ("learner",),
-    "learner_host": ("learner", "actor"),
-    "run": ("learner",),
-    "render": ("learner",),
-    "ckpt": ("learner",),
-    "num_learners": ("evolver",),
-    "num_actors": ("cluster", "evolver"),
-    "ray": ("cluster", "evolver"),
-    "scale": ("cluster",),
-    "learner_cpus": ("cluster", "evolver"),
-    "actor_cpus": ("cluster", "evolver"),
-}
-"""Flag -> roles that accept it; a flag that is not listed is accepted by all."""
-
 _OTHERS_WORK: Mapping[Role, str] = {
     "learner": "Ray places and counts",
     "actor": "an actor does what the learner says",
@@ -87,18 +54,58 @@ _OTHERS_WORK: Mapping[Role, str] = {
 """Role -> reason for refusing the flags of other roles."""
 
 
+_meet = partial(flag, group="where they meet")
+_ray = partial(flag, group="roles cluster and evolver")
+_ON_RAY: tuple[Role, ...] = ("cluster", "evolver")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """Placement of learners and actors by Ray; None for a flag that was not given."""
+
+    num_learners: int | None = _ray(
+        "--num_learners", roles=("evolver",), type=positive, metavar="N", help="members of the population"
+    )
+    num_actors: int | None = _ray(
+        "--num_actors", roles=_ON_RAY, type=natural, metavar="M", help="actors to place, of each learner"
+    )
+    ray: str | None = _ray(
+        "--ray", roles=_ON_RAY, metavar="ADDRESS", help="of a Ray cluster; default: start Ray on this machine"
+    )
+    scale: int | None = _ray(
+        "--scale",
+        roles=("cluster",),
+        type=natural,
+        metavar="N",
+        help="give the running cluster -n NAME N actors",
+    )
+    learner_cpus: float = _ray(
+        "--learner_cpus", roles=_ON_RAY, default=1.0, type=float, help="CPUs that Ray keeps for a learner"
+    )
+    actor_cpus: float = _ray(
+        "--actor_cpus", roles=_ON_RAY, default=1.0, type=float, help="and for each actor; may be a fraction"
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class DistributedOptions:
     """Options of ``main_ds.py``. None and false: the flag was not given.
 
     train: what it has in common with ``main.py``
+    cluster: of a role that Ray places, else None
     """
 
     role: Role
     train: TrainOptions
-    learner_host: str | None = None
-    learner_port: int | None = None
-    insecure: bool = False
+    learner_host: str | None = _meet(
+        "--learner_host", roles=("learner", "actor"), help="address the learner listens on and actors call"
+    )
+    learner_port: int | None = _meet(
+        "--learner_port", roles=EVERY_ROLE, type=natural, help="port of the learner; 0: a free one"
+    )
+    insecure: bool = _meet(
+        "--insecure", roles=EVERY_ROLE, default=False, help="plain text beyond this machine"
+    )
     cluster: ClusterOptions | None = None
 
     @property
@@ -112,49 +119,49 @@ class DistributedOptions:
         return config_flags(self.train) | {path: value for path, value in keys.items() if value is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterOptions:
-    """Placement of learners and actors by Ray.
-
-    num_learners: how many learners a population has; None for the role cluster
-    num_actors: how many actors, of each learner; None where a running cluster is only scaled
-    ray:        address of a Ray cluster; None starts one on this machine
-    scale:      the number of actors that a running cluster shall have from now on
-    learner_cpus, actor_cpus: of which Ray keeps so many for each
-    """
-
-    num_learners: int | None = None
-    num_actors: int | None = None
-    ray: str | None = None
-    scale: int | None = None
-    learner_cpus: float = 1.0
-    actor_cpus: float = 1.0
+_KINDS = (TrainOptions, DistributedOptions, ClusterOptions)
 
 
 def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
     """Read the command line of ``main_ds.py``; None is that of this process. Leaves as :func:`parse_args`."""
-    given = distributed_parser().read(argv)
-    role = _ROLES[given.pop("role")]
-    _refuse_for_role(given, role)
-    own = {key: given.pop(key) for key in ("learner_host", "learner_port", "insecure")}
-    cluster = ClusterOptions(**{key: given.pop(key) for key in ClusterOptions.__dataclass_fields__})
-    overrides = tuple(given.pop("override") or ())
-    train = TrainOptions(**given, overrides=overrides)
-    options = DistributedOptions(
-        role=role, train=train, **own, cluster=cluster if role in ("cluster", "evolver") else None
-    )
-    refuse_mixed(train)
-    return options
-
-
-def _refuse_for_role(given: Mapping[str, object], role: Role) -> None:
-    """Refuse flags of another role. given: all flags, those that were not given at their defaults."""
     parser = distributed_parser()
-    problems = [
-        cannot(f"--{flag} is for {_listed(_NAMES[r] for r in roles)}", _OTHERS_WORK[role], "leave it out")
-        for flag, roles in _ROLES_OF.items()
-        if role not in roles and given[flag] != parser.get_default(flag)
-    ]
+    given = parser.read(argv)
+    role = _ROLES[given.pop("role")]
+    _refuse_for_role(parser, given, role)
+    own, cluster = ({field.name: given.pop(field.name) for field, _ in flags_of(kind)} for kind in _KINDS[1:])
+    train = TrainOptions(**given)
+    refuse_mixed(train)
+    placed = ClusterOptions(**cluster) if role in _ON_RAY else None
+    return DistributedOptions(role=role, train=train, **own, cluster=placed)
+
+
+def distributed_parser() -> Parser:
+    """Return the parser of ``main_ds.py``."""
+    text = (
+        "Train one agent with a learner and any number of actors, each a process of its own, or a\n"
+        "population of agents.\n"
+        "[ROLE, ROLE] behind a flag: only these roles take it.\n"
+        "--agents has no effect on a learner that trains."
+    )
+    parser = Parser("main_ds.py", text, _EXAMPLES)
+    parser.add_argument("env", help=ENV_HELP)
+    parser.add_argument("role", choices=tuple(_ROLES), help="the part that this process plays")
+    for kind in _KINDS:
+        parser.add_flags(kind, with_roles=True)
+    add_said(parser)
+    return parser
+
+
+def _refuse_for_role(parser: Parser, given: Mapping[str, object], role: Role) -> None:
+    """Refuse flags of another role. given: all flags, those that were not given at their defaults."""
+    problems = []
+    for kind in _KINDS:
+        for field, declared in flags_of(kind):
+            is_given = declared.roles and given[field.name] != field.default
+            if is_given and role not in declared.roles:
+                who = " and ".join(_NAMES[other] for other in declared.roles)
+                what = f"{declared.names[0]} is for {who}"
+                problems.append(cannot(what, _OTHERS_WORK[role], "leave it out"))
     if problems:
         leave(*problems)
     if role == "evolver" and given["num_learners"] in (None, 1):
@@ -173,47 +180,3 @@ def _refuse_for_role(given: Mapping[str, object], role: Role) -> None:
                 "add --num_actors N",
             )
         )
-
-
-def _listed(words: Iterable[str]) -> str:
-    return " and ".join(words)
-
-
-def distributed_parser() -> Parser:
-    """Return the parser of ``main_ds.py``."""
-    text = (
-        "Train one agent with a learner and any number of actors, each a process of its own, or a\n"
-        "population of agents.\n"
-        "[ROLE, ROLE] behind a flag: only these roles take it."
-    )
-    parser = make_parser("main_ds.py", text, _EXAMPLES)
-    parser.add_argument("env", help=ENV_HELP)
-    parser.add_argument("role", choices=tuple(_ROLES), help="the part that this process plays")
-    what = parser.add_argument_group("what to run")
-    add_common(what, MODELS)
-    add_training(what)
-    net = parser.add_argument_group("where they meet")
-    net.add_argument("--learner_host", help="address the learner listens on and actors call")
-    net.add_argument("--learner_port", type=natural, help="port of the learner; 0: a free one")
-    net.add_argument("--insecure", action="store_true", help="plain text beyond this machine")
-    add_acting(parser.add_argument_group("how to run"), port="--unity_port")
-    add_model(parser.add_argument_group("which networks"))
-    add_talk(parser.add_argument_group("what to say"))
-    ray = parser.add_argument_group("roles cluster and evolver")
-    ray.add_argument("--num_learners", type=positive, metavar="N", help="members of the population")
-    ray.add_argument("--num_actors", type=natural, metavar="M", help="actors to place, of each learner")
-    ray.add_argument("--ray", metavar="ADDRESS", help="of a Ray cluster; default: start Ray on this machine")
-    ray.add_argument("--scale", type=natural, metavar="N", help="give the running cluster -n NAME N actors")
-    ray.add_argument("--learner_cpus", type=float, default=1.0, help="CPUs that Ray keeps for a learner")
-    ray.add_argument("--actor_cpus", type=float, default=1.0, help="and for each actor; may be a fraction")
-    _note_roles(parser)
-    return parser
-
-
-def _note_roles(parser: Parser) -> None:
-    """Add to the help which roles take a flag, where not all do."""
-    for action in parser._actions:
-        if action.dest in _ROLES_OF:
-            action.help = f"{action.help} [{', '.join(_ROLES_OF[action.dest])}]"
-        if action.dest == "agents":
-            action.help = f"{action.help}; no effect on a learner that trains"

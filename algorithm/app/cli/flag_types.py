@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +21,23 @@ def is_export(name: str) -> bool:
     return name.endswith(".zip") or name.startswith(HUB)
 
 
-def whole(text: str, lowest: int) -> int:
-    """Return a whole number ≥ ``lowest``, also from ``1e6``."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value.is_integer() or value < lowest:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number ≥ {lowest}")
-    return int(value)
+def whole(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
+    """Return the type of a whole number in these bounds, also from ``1e6``."""
+
+    def parse(text: str) -> int:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (value.is_integer() and lowest <= value <= highest):
+            bounds = f"≥ {lowest}" if highest == math.inf else f"from {lowest} to {highest}"
+            raise argparse.ArgumentTypeError(f"{text} is not a whole number {bounds}")
+        return int(value)
+
+    return parse
 
 
-def positive(text: str) -> int:
-    """Return a whole number ≥ 1."""
-    return whole(text, 1)
-
-
-def natural(text: str) -> int:
-    """Return a whole number ≥ 0."""
-    return whole(text, 0)
-
-
-def port_number(text: str) -> int:
-    """Return a port, from 1 to 65535."""
-    value = positive(text)
-    if value > 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port: those are 1 to 65535")
-    return value
+positive, natural, port_number = whole(1), whole(0), whole(1, 65535)
 
 
 def checkpoint(text: str) -> Ckpt:
@@ -63,7 +54,7 @@ def checkpoint(text: str) -> Ckpt:
 
 def limit(text: str) -> int:
     """Return a whole number ≥ 1, or −1 for none."""
-    return -1 if text == "-1" else whole(text, 1)
+    return -1 if text == "-1" else positive(text)
 
 
 def device(text: str) -> str:
@@ -83,12 +74,10 @@ def folder(text: str) -> Path:
 
 def mapping(text: str) -> dict[str, Any]:
     """Parse ``k=v,k=v``, each value as in YAML, or one YAML mapping."""
-    pairs = re.split(r",(?=\s*\w+\s*=)", text)
+    pairs = [pair.partition("=") for pair in re.split(r",(?=\s*\w+\s*=)", text)]
     try:
-        if all(re.match(r"\s*\w+\s*=", pair) for pair in pairs):
-            return {
-                key.strip(): parse_value(value) for key, _, value in (pair.partition("=") for pair in pairs)
-            }
+        if all(re.fullmatch(r"\s*\w+\s*", key) and equals for key, equals, _ in pairs):
+            return {key.strip(): parse_value(value) for key, _, value in pairs}
         value = parse_value(f"{{{text}}}" if ":" in text and text.lstrip()[0] not in "{[" else text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"cannot read {text!r}: {error}") from error

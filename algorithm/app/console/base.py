@@ -1,7 +1,8 @@
-"""Consoles of plain lines, and several consoles as one."""
+"""Console of plain lines, and several consoles as one."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -42,6 +43,7 @@ class LineConsole(Console):
 
     emit:  shows a line
     alert: shows a warning
+    quiet: show warnings and the end, nothing else
     """
 
     def __init__(
@@ -49,43 +51,42 @@ class LineConsole(Console):
         emit: Callable[[str], None],
         alert: Callable[[str], None],
         *,
+        quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._emit = emit
         self._alert = alert
+        self._quiet = quiet
         self._clock = clock
-        self._next = -float("inf")
+        self._next = -math.inf
         self._step = 0  # of the last line
         self._warnings = Warnings()
 
     @override
     def start(self, sections: Sections) -> None:
-        width = max((len(name) for _, rows in sections for name, _ in rows), default=0)
-        self._warnings.scroll()
-        for title, rows in sections:
-            self._emit(title)
-            self._table(rows, width)
+        for line in _tables(sections):
+            self.message(line)
 
     @override
     def due(self) -> bool:
-        return self._clock() >= self._next
+        return not self._quiet and self._clock() >= self._next
 
     @override
     def progress(self, progress: Progress) -> None:
         if self.due() and progress.step != self._step:
-            self._next, self._step = self._clock() + LINE_INTERVAL_S, progress.step
-            self._warnings.scroll()
-            self._emit(progress_line(progress))
+            self._next = self._clock() + LINE_INTERVAL_S
+            self._step = progress.step
+            self.message(progress_line(progress))
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        self._warnings.scroll()
-        self._emit(evaluation_line(evaluation, best=best))
+        self.message(evaluation_line(evaluation, best=best))
 
     @override
     def message(self, text: str) -> None:
-        self._warnings.scroll()
-        self._emit(text)
+        if not self._quiet:
+            self._warnings.scroll()
+            self._emit(text)
 
     @override
     def command(self, purpose: str, command: str) -> None:
@@ -98,49 +99,14 @@ class LineConsole(Console):
 
     @override
     def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
-        self._repeat_warnings()
-        width = max((len(name) for name, _ in (*summary, *commands)), default=0)
-        self._emit("result")
-        self._table(summary, width)
-        if commands:
-            self._emit("next")
-            self._table(commands, width)
+        self.close()
+        for line in _tables([("result", summary), *([("next", commands)] if commands else [])]):
+            self._emit(line)
 
     @override
     def close(self) -> None:
-        self._repeat_warnings()
-
-    def _table(self, rows: Rows, width: int) -> None:
-        for name, value in rows:
-            self._emit(f"  {name:<{width}}  {value}")
-
-    def _repeat_warnings(self) -> None:
         for text in self._warnings.drain():
             self._alert(f"again: {text}")
-
-
-class QuietConsole(LineConsole):
-    """Warnings and the end, nothing else."""
-
-    @override
-    def start(self, sections: Sections) -> None:
-        pass
-
-    @override
-    def due(self) -> bool:
-        return False
-
-    @override
-    def progress(self, progress: Progress) -> None:
-        pass
-
-    @override
-    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        pass
-
-    @override
-    def message(self, text: str) -> None:
-        pass
 
 
 class Tee(Console):
@@ -152,8 +118,7 @@ class Tee(Console):
     @override
     def start(self, sections: Sections) -> None:
         shown = [(visible(title), _visible(rows)) for title, rows in sections]
-        for console in self._consoles:
-            console.start(shown)
+        self._each(lambda console: console.start(shown))
 
     @override
     def due(self) -> bool:
@@ -163,39 +128,47 @@ class Tee(Console):
     def progress(self, progress: Progress) -> None:
         metrics = {visible(name): value for name, value in progress.metrics.items()}
         shown = replace(progress, rows=_visible(progress.rows), metrics=metrics)
-        for console in self._consoles:
-            console.progress(shown)
+        self._each(lambda console: console.progress(shown))
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
         shown = replace(evaluation, behaviour=visible(evaluation.behaviour))
-        for console in self._consoles:
-            console.evaluation(shown, best=best)
+        self._each(lambda console: console.evaluation(shown, best=best))
 
     @override
     def message(self, text: str) -> None:
-        for console in self._consoles:
-            console.message(visible(text))
+        self._each(lambda console: console.message(visible(text)))
 
     @override
     def command(self, purpose: str, command: str) -> None:
-        for console in self._consoles:
-            console.command(visible(purpose), visible(command))
+        self._each(lambda console: console.command(visible(purpose), visible(command)))
 
     @override
     def warn(self, text: str) -> None:
-        for console in self._consoles:
-            console.warn(visible(text))
+        self._each(lambda console: console.warn(visible(text)))
 
     @override
     def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
-        for console in self._consoles:
-            console.finish(_visible(summary), _visible(commands), doubtful=doubtful)
+        shown, following = _visible(summary), _visible(commands)
+        self._each(lambda console: console.finish(shown, following, doubtful=doubtful))
 
     @override
     def close(self) -> None:
+        self._each(lambda console: console.close())
+
+    def _each(self, call: Callable[[Console], None]) -> None:
         for console in self._consoles:
-            console.close()
+            call(console)
+
+
+def _tables(sections: Sections) -> list[str]:
+    """Return a line for each title and each row, with the texts below each other."""
+    width = max((len(name) for _, rows in sections for name, _ in rows), default=0)
+    return [
+        line
+        for title, rows in sections
+        for line in (title, *(f"  {name:<{width}}  {value}" for name, value in rows))
+    ]
 
 
 def _visible(rows: Rows) -> Rows:

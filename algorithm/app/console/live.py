@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from algorithm.app.console.base import Warnings
 from algorithm.core.console import Console, Evaluation, Progress, Sections
-from algorithm.core.wording import Rows
+from algorithm.core.wording import Rows, clock_time, counted
 
 REDRAW_INTERVAL_S = 0.25
 _MAX_WIDTH = 100
@@ -51,7 +51,7 @@ class LiveConsole(Console):
         self._terminal = Terminal(file=stream, width=width, highlight=False, soft_wrap=False)
         self._glyphs = UNICODE if self._terminal.encoding.startswith("utf") else ASCII
         self._clock = clock
-        self._next = -float("inf")
+        self._next = -math.inf
         self._title = ""
         self._evaluations: dict[int, list[float]] = {}  # step -> mean returns of the behaviours
         self._warnings = Warnings()
@@ -61,10 +61,7 @@ class LiveConsole(Console):
     def start(self, sections: Sections) -> None:
         if sections and sections[0][1]:
             self._title = sections[0][1][0][1]  # the name of the run
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="bold cyan", no_wrap=True)
-        table.add_column(style="dim", no_wrap=True)
-        table.add_column(overflow="fold")
+        table = _grid("bold cyan", "dim")
         for title, rows in sections:
             for index, (name, value) in enumerate(rows):
                 table.add_row(Text("" if index else title), Text(name), Text(value))
@@ -90,7 +87,7 @@ class LiveConsole(Console):
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
         self._evaluations.setdefault(evaluation.step, []).append(evaluation.mean)
-        self._next = -float("inf")  # the next progress shows it
+        self._next = -math.inf  # the next progress shows it
 
     @override
     def message(self, text: str) -> None:
@@ -100,7 +97,7 @@ class LiveConsole(Console):
     @override
     def command(self, purpose: str, command: str) -> None:
         self._warnings.scroll()
-        print_commands(self._terminal, [(purpose, command)])
+        self._print_commands([(purpose, command)])
 
     @override
     def warn(self, text: str) -> None:
@@ -110,16 +107,11 @@ class LiveConsole(Console):
     @override
     def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
         self.close()
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="dim", no_wrap=True)
-        table.add_column(overflow="fold")
+        table = _grid("dim")
         for name, value in summary:
             table.add_row(Text(name), Text(value))
-        colour = "yellow" if doubtful else "green"
-        self._terminal.print(
-            Panel(table, title="result", title_align="left", border_style=colour, width=self._width)
-        )
-        print_commands(self._terminal, commands)
+        self._terminal.print(self._frame(table, "result", "yellow" if doubtful else "green"))
+        self._print_commands(commands)
 
     @override
     def close(self) -> None:
@@ -133,62 +125,64 @@ class LiveConsole(Console):
     def _width(self) -> int:
         return min(self._terminal.width - _ECHO, _MAX_WIDTH)
 
+    @property
+    def _room(self) -> int:
+        """Width of a line behind its label."""
+        return self._width - 4 - _LABEL_WIDTH
+
     def _print_warning(self, text: str) -> None:
         self._terminal.print(Text.assemble(("warning  ", "bold yellow"), text))
 
-    def _panel(self, progress: Progress) -> RenderableType:
-        inner = self._width - 4
+    def _frame(self, body: RenderableType, title: str, colour: str) -> Panel:
+        return Panel(body, title=Text(title), title_align="left", border_style=colour, width=self._width)
+
+    def _panel(self, progress: Progress) -> Panel:
         rows = Table.grid(padding=(0, 0))
         rows.add_column(style="dim", width=_LABEL_WIDTH)
-        rows.add_column(width=inner - _LABEL_WIDTH, no_wrap=True, overflow="ellipsis")
+        rows.add_column(width=self._room, no_wrap=True, overflow="ellipsis")
         for label, line in self._lines(progress):
             rows.add_row(label, line)
-        body = Group(self._bar(progress, inner), rows)
-        return Panel(
-            body, title=Text(self._title), title_align="left", border_style="cyan", width=self._width
-        )
+        return self._frame(Group(self._bar(progress), rows), self._title, "cyan")
 
-    def _bar(self, progress: Progress, width: int) -> RenderableType:
+    def _bar(self, progress: Progress) -> RenderableType:
         left = f"{progress.step:,}" + (f" / {progress.max_step:,}" if progress.max_step else "") + " steps"
         if progress.fraction is None:
             return Text(f"{left}   {clock_time(progress.seconds)}")
         right = f"{progress.fraction:4.0%}   {clock_time(progress.seconds)}"
         if progress.eta_s is not None and math.isfinite(progress.eta_s):
             right += f"   {clock_time(progress.eta_s)} left"
-        line = Table.grid(padding=(0, 2))
+        line = Table.grid(padding=(0, 2), expand=True)
         line.add_column(no_wrap=True)
         line.add_column(ratio=1)
         line.add_column(no_wrap=True)
-        bar = ProgressBar(
-            total=1.0, completed=progress.fraction, complete_style="cyan", finished_style="green"
-        )
+        bar = ProgressBar(1.0, progress.fraction, complete_style="cyan", finished_style="green")
         line.add_row(left, bar, right)
-        line.expand = True
-        line.width = width
+        line.width = self._room + _LABEL_WIDTH
         return line
 
     def _lines(self, progress: Progress) -> list[tuple[str, Text]]:
-        return [
-            (
-                "rates",
-                self._fields(
-                    ("", progress.env_steps_per_s, " steps/s"),
-                    ("", progress.updates_per_s, " updates/s"),
-                    ("", progress.updates, " updates"),
-                    ("", progress.episodes, " episodes"),
-                ),
-            ),
+        rates = self._fields(
+            ("", progress.env_steps_per_s, " steps/s"),
+            ("", progress.updates_per_s, " updates/s"),
+            ("", progress.updates, " updates"),
+            ("", progress.episodes, " episodes"),
+        )
+        lines = [
+            ("rates", rates),
             ("return", self._returns(progress)),
             ("eval", self._evaluation(progress)),
             *self._readouts(progress),
             *((name, Text(text)) for name, text in progress.rows),
-            *self._faults(progress),
         ]
+        if progress.env_restarts:
+            restarts = f"{counted(progress.env_restarts, 'restart')} of environments"
+            lines.append(("faults", Text(restarts, style="yellow")))
+        return lines
 
     def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
         """Return the lines with a value; before the first summary the first two, empty."""
-        metrics, lines = progress.metrics, progress.readouts
-        shown = [one for one in lines if any(name in metrics for name in one.fields)] or lines[:2]
+        metrics, known = progress.metrics, progress.readouts
+        shown = [one for one in known if any(name in metrics for name in one.fields)] or known[:2]
         return [
             (
                 one.title,
@@ -197,16 +191,9 @@ class LiveConsole(Console):
             for one in shown
         ]
 
-    def _faults(self, progress: Progress) -> list[tuple[str, Text]]:
-        """Return a line only after a failure."""
-        count = progress.env_restarts
-        if not count:
-            return []
-        return [("faults", Text(f"{count:,} restart{'s' * (count > 1)} of environments", style="yellow"))]
-
     def _fields(self, *fields: tuple[str, float | None, str]) -> Text:
         """Return (before, value, after) in columns of fixed width, so that changing numbers stay in place."""
-        cell = (self._width - 4 - _LABEL_WIDTH) // 4
+        cell = self._room // 4
         line = Text()
         for before, value, after in fields:
             shown = f"{value:,}" if isinstance(value, int) else number(value, self._glyphs.unknown)
@@ -240,25 +227,30 @@ class LiveConsole(Console):
 
     def _with_spark(self, text: Text, values: list[float], style: str) -> Text:
         """Append a small curve of the last values, flush right."""
-        room = self._width - 4 - _LABEL_WIDTH - len(text) - 2
+        room = self._room - len(text) - 2
         curve = spark(values[-min(room, 20) :], self._glyphs.levels) if room > 0 else ""
-        text.pad_right(max(self._width - 4 - _LABEL_WIDTH - len(text) - len(curve), 0))
+        text.pad_right(max(room + 2 - len(curve), 0))
         return text.append(curve, style=style)
 
+    def _print_commands(self, commands: Rows) -> None:
+        """Print (purpose, command), each command on one line, so that it can be copied.
 
-def print_commands(terminal: Terminal, commands: Rows) -> None:
-    """Print (purpose, command), each command on one line, so that it can be copied.
+        Where they do not fit side by side, all purposes stand above their commands, as comments of a shell.
+        """
+        width = max((len(purpose) for purpose, _ in commands), default=0)
+        beside = all(2 + width + 2 + len(command) <= self._terminal.width for _, command in commands)
+        for purpose, command in commands:
+            head = f"  {purpose:<{width}}  " if beside else f"# {purpose}\n"
+            self._terminal.print(Text.assemble((head, "dim"), command), soft_wrap=True)
 
-    Where they do not fit side by side, all purposes stand above their commands, as comments of a shell.
-    """
-    width = max((len(purpose) for purpose, _ in commands), default=0)
-    beside = all(2 + width + 2 + len(command) <= terminal.width for _, command in commands)
-    for purpose, command in commands:
-        if beside:
-            line = Text.assemble((f"  {purpose:<{width}}  ", "dim"), command)
-        else:
-            line = Text.assemble((f"# {purpose}\n", "dim"), command)
-        terminal.print(line, soft_wrap=True)
+
+def _grid(*styles: str) -> Table:
+    """Return a table of narrow columns in these styles, and a last one that is folded."""
+    table = Table.grid(padding=(0, 2))
+    for style in styles:
+        table.add_column(style=style, no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
 
 
 def spark(values: list[float], levels: str) -> str:
@@ -281,10 +273,3 @@ def number(value: float | None, unknown: str = "nan") -> str:
     if size >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 1 else f"{value:.4f}"
-
-
-def clock_time(seconds: float) -> str:
-    """Return m:ss, from an hour on h:mm:ss."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TextIO, cast
 
-from algorithm.app.console.base import LineConsole, QuietConsole, Tee
+from algorithm.app.console.base import LineConsole, Tee
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
 from algorithm.core.streams import Lasting
@@ -27,14 +27,13 @@ def open_console(
     in_notebook = type(stream).__module__.startswith("ipykernel.")
     stream = cast(TextIO, Lasting(stream))
     screen: Console
-    if quiet:
-        screen = QuietConsole(*_printers(stream))
-    elif in_notebook or (stream.isatty() and os.environ.get("TERM") != "dumb"):
+    if not quiet and (in_notebook or (stream.isatty() and os.environ.get("TERM") != "dumb")):
         from algorithm.app.console.live import LiveConsole  # rich takes a tenth of a second
 
         screen = LiveConsole(stream)
     else:
-        screen = LineConsole(*_printers(stream))
+        emit = partial(print, file=stream, flush=True)
+        screen = LineConsole(emit, lambda line: emit(f"warning: {line}"), quiet=quiet)
     return Tee(screen) if logger is None else logged(screen, logger)
 
 
@@ -75,10 +74,3 @@ def close_logging() -> None:
 def _run_logs() -> list[RunLog]:
     """Return our own handlers: libraries may have added others."""
     return [handler for handler in logging.getLogger().handlers if isinstance(handler, RunLog)]
-
-
-def _printers(stream: TextIO) -> tuple[Callable[[str], None], Callable[[str], None]]:
-    def emit(line: str) -> None:
-        print(line, file=stream, flush=True)
-
-    return emit, lambda line: emit(f"warning: {line}")

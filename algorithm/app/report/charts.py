@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from algorithm.core.wording import short, steps_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _WIDE, _NARROW, _SMALL = (960, 380), (360, 260), (320, 180)  # pixels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
@@ -53,11 +54,6 @@ class Line:
     tone: int = 0
     band: tuple[Double, Double] | None = None
     dots: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """True without a single value."""
-        return not np.isfinite(self.y).any()
 
     @property
     def colour(self) -> str:
@@ -106,6 +102,7 @@ class Drawing:
     points: Sequence[Point]
 
 
+@dataclass(frozen=True)
 class Chart:
     """Curves over environment steps or generations, as a page shows them; lines without values are left out.
 
@@ -115,54 +112,58 @@ class Chart:
     marks: x of vertical lines
     """
 
-    def __init__(
-        self,
-        title: str,
-        lines: Sequence[Line],
-        *,
-        large: bool = False,
-        log: bool = False,
-        along: str = "step",
-        marks: Sequence[float] = (),
-    ) -> None:
-        self.title = title
-        self.lines = [line for line in lines if not line.is_empty]
-        self._shapes = {"wide": _WIDE, "narrow": _NARROW} if large else {"small": _SMALL}
-        self._log, self._along, self._marks = log, along, marks
+    title: str
+    lines: Sequence[Line]
+    _: KW_ONLY
+    large: bool = False
+    log: bool = False
+    along: str = "step"
+    marks: Sequence[float] = ()
 
     @property
     def named(self) -> list[Line]:
         """Lines with a name."""
-        return [line for line in self.lines if line.label]
+        return [line for line in self._known if line.label]
 
     @property
     def label(self) -> str:
         """The chart in words, for those who do not see it."""
         return f"{self.title}: {'; '.join(map(str, self.named)) or 'nothing was measured'}"
 
-    @cached_property
+    @property
     def drawings(self) -> list[Drawing]:
         """The chart in each of its shapes."""
-        return [self._drawing(name, size) for name, size in self._shapes.items()]
+        shapes = {"wide": _WIDE, "narrow": _NARROW} if self.large else {"small": _SMALL}
+        return [self._drawing(name, *size) for name, size in shapes.items()]
 
-    def _drawing(self, name: str, size: tuple[int, int]) -> Drawing:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
+    @property
+    def _known(self) -> list[Line]:
+        return [line for line in self.lines if np.isfinite(line.y).any()]
 
-        width, height = size
-        with mpl.rc_context(MATPLOTLIB):
-            figure = Figure(figsize=(width / 72, height / 72), dpi=72)  # a point of the SVG is a pixel
-            inside = (width - _LEFT - _RIGHT) / width, (height - _TOP - _BOTTOM) / height
+    def _drawing(self, name: str, width: int, height: int) -> Drawing:
+        # A point of the SVG is a pixel.
+        inside = (width - _LEFT - _RIGHT) / width, (height - _TOP - _BOTTOM) / height
+        with _figure(figsize=(width / 72, height / 72), dpi=72) as figure:
             axes = figure.add_axes((_LEFT / width, _BOTTOM / height, *inside))
             figure.patch.set_visible(False)
             axes.patch.set_visible(False)
-            _draw(axes, self.lines, log=self._log, ticks=(max(4, width // 96), max(6, height // 55)))
-            for mark in self._marks:
+            ticks = max(4, width // 96), max(6, height // 55)
+            _draw(axes, self._known, log=self.log, ticks=ticks)
+            for mark in self.marks:
                 axes.axvline(mark, color=LIGHT["faint"], linewidth=0.8, dashes=(1, 3), zorder=0)
             buffer = io.StringIO()
             figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
-            points = _points(axes, self.lines, height, self._along)
+            points = _points(axes, self.named, height, self.along)
             return Drawing(name, width, height, _inner(buffer.getvalue()), points)
+
+
+@contextlib.contextmanager
+def _figure(**options: Any) -> Iterator[Figure]:  # noqa: ANN401 - of matplotlib
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(MATPLOTLIB):
+        yield Figure(**options)
 
 
 def suits_logarithm(values: Double) -> bool:
@@ -176,11 +177,7 @@ def _clipped(values: Double) -> Double:
 
 def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
     """Write a PNG; the same data give the same bytes. Raises StorageError where it cannot be written."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(MATPLOTLIB):
-        figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
+    with _figure(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
         axes = figure.add_subplot()
         _draw(axes, lines, marker="o", ticks=(8, 6))
         axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
@@ -217,7 +214,7 @@ def _inner(svg: str) -> str:
 
 def _points(axes: Axes, lines: Sequence[Line], height: int, along: str) -> list[Point]:
     """Return the points of short lines, those of the first line on top; y of a page grows downwards."""
-    named = [line for line in lines if line.label and line.style != "aim"]
+    named = [line for line in lines if line.style != "aim"]
     points = []
     for line in reversed(named):
         steps, values = line.known

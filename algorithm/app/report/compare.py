@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from urllib.parse import quote
 
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.report.charts import Chart, write_picture
@@ -20,7 +19,7 @@ from algorithm.app.report.experiments import (
     mean_over,
 )
 from algorithm.app.report.facts import Facts, Score
-from algorithm.app.report.page import render
+from algorithm.app.report.page import Section, code, link, page
 from algorithm.app.report.population import is_population, write_population
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import differences
@@ -34,6 +33,12 @@ from algorithm.runs.rundir import RunDir, no_run_matches
 
 _WILD = frozenset("*?[")
 _LONGEST_NAME = 80
+_CURVES = "Thick: the mean over seeds, with Student's 95 % interval. Thin: the runs. Evaluations only."
+_OUTCOMES = (
+    "Means over runs with the same interval. The best evaluation of a run is chosen after the fact and "
+    "flatters it. The mean return is the area under the curve where all runs were evaluated."
+)
+_ALIKE = "All runs have the same configuration, but for their seeds."
 
 
 def report(options: TrainOptions, folder: EnvFolder) -> int:
@@ -111,15 +116,23 @@ def comparison(experiments: Sequence[Experiment]) -> str:
     runs = [facts for experiment in experiments for facts in experiment.runs]
     first, names = runs[0].run, [experiment.name for experiment in experiments]
     again = first.command("--report", *(facts.run.name for facts in runs))
-    return render(
-        "comparison.html",
-        title=f"{first.env}: {' against '.join(names)}",
-        subtitle=f"{counted(len(experiments), 'experiment')}, {counted(len(runs), 'run')}",
+    sections = [one for name in behaviours_of(experiments) for one in _behaviour(experiments, name)]
+    settings = _settings(experiments)
+    sections.append(
+        Section(
+            title="Configuration",
+            text=["Where they differ." if settings else _ALIKE],
+            head=["key", *names, "default value"],
+            rows=settings,
+        )
+    )
+    head = ["run", "seed", "state", "steps", "last evaluation"]
+    sections.append(Section(title="Runs", head=head, rows=[_run(facts) for facts in runs]))
+    return page(
+        f"{first.env}: {' against '.join(names)}",
+        f"{counted(len(experiments), 'experiment')}, {counted(len(runs), 'run')}",
+        sections,
         problems=[f"{facts.run.name}: {problem}" for facts in runs for problem in facts.problems],
-        names=names,
-        behaviours=[_behaviour(experiments, name) for name in behaviours_of(experiments)],
-        settings=_settings(experiments),
-        runs=[_run(facts) for facts in runs],
         commands=[("Write this page anew", again)],
     )
 
@@ -128,15 +141,17 @@ def _series(experiments: Sequence[Experiment], behaviour: str) -> dict[str, list
     return {experiment.name: experiment.series(behaviour) for experiment in experiments}
 
 
-def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> dict[str, object]:
-    """Return curves and outcomes of one behaviour."""
+def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Section]:
+    """Yield curves and outcomes of one behaviour."""
     groups = _series(experiments, behaviour)
     suffix = "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}"
     if not any(groups.values()):
-        return {"suffix": suffix, "curves": None}
+        yield Section(title=f"Learning curves{suffix}", text=["None of these runs was evaluated yet."])
+        return
     curves = Chart("Return over environment steps", group_lines(groups), large=True)
-    head, outcomes = _outcomes(experiments, groups, behaviour)
-    return {"suffix": suffix, "curves": curves, "head": head, "outcomes": outcomes}
+    yield Section(title=f"Learning curves{suffix}", chart=curves, notes=[_CURVES])
+    head, rows = _outcomes(experiments, groups, behaviour)
+    yield Section(title=f"Outcomes{suffix}", head=head, rows=rows, notes=[_OUTCOMES])
 
 
 def _outcomes(
@@ -191,15 +206,15 @@ def _settings(experiments: Sequence[Experiment]) -> list[list[str]]:
         if len(set(values)) > 1:
             of_runs = iter(values)
             cells = [listed([next(of_runs) for _ in one.runs]) for one in experiments]
-            rows.append([difference.key, *cells, default])
+            rows.append([code(difference.key), *cells, default])
     return rows
 
 
-def _run(facts: Facts) -> dict[str, object]:
+def _run(facts: Facts) -> list[str]:
     """Return a row of the table of runs, with a link to the report of the run if there is one."""
     name, report = facts.run.name, facts.run.report
     score = facts.last_evaluation(facts.behaviours[0])
     shown = "none" if score is None else plus_minus(score.mean, score.half_width)
     steps = "none" if facts.steps is None else f"{facts.steps:,}"
-    href = f"{quote(name)}/{report.name}" if report.exists() else ""
-    return {"name": name, "href": href, "cells": [facts.seed, facts.state, steps, shown]}
+    title = link(name, f"{name}/{report.name}") if report.exists() else name
+    return [title, facts.seed, facts.state, steps, shown]

@@ -233,11 +233,7 @@ def _by_behaviour(columns: Columns) -> dict[str, Columns]:
     """Return the columns of each behaviour under the plain names of the metrics, less unknown metrics."""
     found: dict[str, dict[str, Sequence[float]]] = {}
     for column, values in columns.items():
-        if any(column.startswith(part) or f"/{part}" in column for part in RECORDED):
-            continue
-        for name in METRICS:
-            if column == name or column.endswith(f"/{name}"):
-                behaviour = column[: -len(name) - 1] or DEFAULT_BEHAVIOUR
-                found.setdefault(behaviour, {"step": columns["step"]})[name] = values
-                break
+        behaviour, metric = "/".join(column.split("/")[:-2]), "/".join(column.split("/")[-2:])
+        if metric in METRICS and not any(f"/{part}" in f"/{column}" for part in RECORDED):
+            found.setdefault(behaviour or DEFAULT_BEHAVIOUR, {"step": columns["step"]})[metric] = values
     return dict(found) if columns.get("step") else {}

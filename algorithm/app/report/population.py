@@ -1,15 +1,14 @@
-"""``report.html`` of a population: returns, scores, drift of its genes, a family tree. Loads no torch."""
+"""``report.html`` of a population: returns, scores, drift of its genes. Loads no torch."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -21,12 +20,11 @@ from algorithm.app.report.lineage import (
     GIVEN_UP,
     MemberOutcome,
     by_generation,
-    family_tree,
     gene_text,
     read_lineage,
 )
-from algorithm.app.report.page import render
-from algorithm.app.report.report import PURPOSES, Tile
+from algorithm.app.report.page import Section, Tile, link, page, written_now
+from algorithm.app.report.report import PURPOSES
 from algorithm.app.report.theme import TONES
 from algorithm.core.data import Double
 from algorithm.core.reading import read_json
@@ -115,21 +113,21 @@ def write_population(folder: RunDir) -> Path:
     """
     facts = PopulationFacts.gather(folder)
     runs = Experiment(folder.name, tuple(facts.members.values()))
-    page = render(
-        "population.html",
-        title=f"{folder.env}, {folder.name}",
-        subtitle=_subtitle(facts),
+    text = page(
+        f"{folder.env}, {folder.name}",
+        _subtitle(facts),
+        [
+            *(_curves(facts, runs, name) for name in behaviours_of([runs])),
+            _scores(facts.outcomes),
+            *_drifts(facts.outcomes),
+            *_last(facts),
+            Section(title="Where it comes from", facts=[("folder", str(folder.path)), written_now()]),
+        ],
         problems=_shortened(facts.problems),
-        tiles=_tiles(facts),
-        behaviours=[_curves(facts, runs, name) for name in behaviours_of([runs])],
-        scores=_scores(facts.outcomes),
-        drifts=list(_drifts(facts.outcomes)),
-        tree=family_tree(facts.outcomes) if facts.outcomes else None,
-        last=_last(facts),
-        origin=_origin(facts),
         commands=_commands(facts),
+        tiles=_tiles(facts),
     )
-    write_text(folder.report, page)
+    write_text(folder.report, text)
     return folder.report
 
 
@@ -175,41 +173,42 @@ def _tiles(facts: PopulationFacts) -> list[Tile]:
     ]
 
 
-def _curves(facts: PopulationFacts, runs: Experiment, behaviour: str) -> dict[str, object]:
+def _curves(facts: PopulationFacts, runs: Experiment, behaviour: str) -> Section:
     """Return the chart of the members' evaluations in one behaviour."""
     series = runs.series(behaviour)
+    heading = "Learning curves" + ("" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}")
+    if not series:
+        return Section(title=heading, text=["No member was evaluated yet."])
     lines = experiment_lines(series, f"mean of {counted(len(series), 'member')}, {INTERVAL} interval")
-    best = facts.best
-    if best is not None and best.member in facts.members and len(series) > 1:
-        own = Experiment("", (facts.members[best.member],)).series(behaviour)
-        name = f"{best.name}, the best of the last generation"
-        lines += [Line(label=name, x=one.eval_step, y=one.eval_return, tone=1) for one in own]
-    steps = [_boundary(members) for members in by_generation(facts.outcomes).values()]
-    every = math.ceil(len(steps) / _MOST_MARKS) or 1
-    marks = [step for step in steps[every - 1 :: every] if step > 0]
-    title = "Return over environment steps of a member"
-    return {
-        "suffix": "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}",
-        "several": len(series) > 1,
-        "chart": Chart(title, lines, large=True, marks=marks) if lines else None,
-        "marks": ("each generation" if every == 1 else f"every {every} generations") if marks else "",
-    }
+    notes = ["Evaluations only."]
+    if len(series) > 1:
+        notes.insert(0, "Thin: the members. Thick: their mean with Student's 95 % interval.")
+        best = facts.best
+        own = [facts.members[best.member]] if best is not None and best.member in facts.members else []
+        name = f"{best.name}, the best of the last generation" if best else ""
+        for one in Experiment("", tuple(own)).series(behaviour):
+            lines.append(Line(label=name, x=one.eval_step, y=one.eval_return, tone=1))
+    # Most members ended a generation at the median of their steps.
+    ends = [float(np.median([one.step for one in each])) for each in by_generation(facts.outcomes).values()]
+    every = math.ceil(len(ends) / _MOST_MARKS) or 1
+    marks = [step for step in ends[every - 1 :: every] if step > 0]
+    if marks:
+        notes.append(
+            f"Dotted: the end of {'each generation' if every == 1 else f'every {every} generations'}."
+        )
+    chart = Chart("Return over environment steps of a member", lines, large=True, marks=marks)
+    return Section(title=heading, chart=chart, notes=[" ".join(notes)])
 
 
-def _boundary(members: Sequence[MemberOutcome]) -> float:
-    """Return the step at which most members ended a generation."""
-    return float(np.median([float(one.step) for one in members]))
-
-
-def _scores(outcomes: Sequence[MemberOutcome]) -> Chart | None:
-    """Return the chart of best, mean and worst score; None if nobody has one."""
+def _scores(outcomes: Sequence[MemberOutcome]) -> Section:
+    """Return the chart of best, mean and worst score."""
     known = {
         generation: scores
         for generation, members in by_generation(outcomes).items()
         if (scores := [one.score for one in members if one.score is not None])
     }
     if not known:
-        return None
+        return Section(title="Generations", text=["No generation has a score yet."])
     x = np.array(list(known), np.float64)
     best, worst = (np.array([pick(scores) for scores in known.values()]) for pick in (max, min))
     lines = [
@@ -217,11 +216,14 @@ def _scores(outcomes: Sequence[MemberOutcome]) -> Chart | None:
         mean_line(f"mean, {INTERVAL} interval", x, list(known.values()), dots=True),
         Line(label="worst", x=x, y=worst, tone=2, dots=True),
     ]
-    return Chart("Score by generation", lines, large=True, along="generation")
+    chart = Chart("Score by generation", lines, large=True, along="generation")
+    note = "The score of a member is the mean of its evaluations in a generation."
+    return Section(title="Generations", chart=chart, notes=[note])
 
 
-def _drifts(outcomes: Sequence[MemberOutcome]) -> Iterator[Chart]:
-    """Yield a chart for each gene, in the order of the lineage."""
+def _drifts(outcomes: Sequence[MemberOutcome]) -> Iterator[Section]:
+    """Yield the charts of the genes, in the order of the lineage; nothing without genes."""
+    charts = []
     for path in dict.fromkeys(path for one in outcomes for path in one.genes):
         values = {
             generation: found
@@ -229,83 +231,67 @@ def _drifts(outcomes: Sequence[MemberOutcome]) -> Iterator[Chart]:
             if (found := [one.genes[path] for one in members if path in one.genes])
         }
         every = [value for found in values.values() for value in found]
+        is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in every)
         x = np.array(list(values), np.float64)
-        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in every)
-        lines = _moments(list(values.values())) if numbers else _shares(list(values.values()))
-        drawn = [
-            Line(label=label, x=x, y=y, style=style, tone=tone, band=band, dots=style == "line")
-            for tone, (label, y, style, band) in enumerate(lines)
-        ]
-        yield Chart(path, drawn, log=numbers, along="generation")
+        lines = (_moments if is_number else _shares)(x, list(values.values()))
+        charts.append(Chart(path, lines, log=is_number, along="generation"))
+    note = (
+        "Over the members of each generation. On a logarithmic scale mean and standard deviation are those "
+        "of the logarithms."
+    )
+    if charts:
+        yield Section(title="Drift of the genes", charts=charts, notes=[note])
 
 
-_Curve = tuple[str, Double, str, tuple[Double, Double] | None]
-"""Label, values [P], style and band of a line."""
-
-
-def _moments(values: Sequence[Sequence[float]]) -> list[_Curve]:
+def _moments(x: Double, values: Sequence[Sequence[float]]) -> list[Line]:
     """Return mean ± standard deviation of a number over members, and its ends.
 
     On a logarithmic scale they are those of the logarithms: a plain mean would show the largest value alone.
     """
     arrays = [np.array(found, np.float64) for found in values]
-    logarithmic = suits_logarithm(np.concatenate(arrays))
-    seen = [np.log(array) for array in arrays] if logarithmic else arrays
+    is_log = suits_logarithm(np.concatenate(arrays))
+    seen = [np.log(array) for array in arrays] if is_log else arrays
     mean, std = np.array([one.mean() for one in seen]), np.array([one.std() for one in seen])
-    middle, band = mean, (mean - std, mean + std)
-    if logarithmic:
-        middle, band = np.exp(mean), (np.exp(mean - std), np.exp(mean + std))
+    curves = np.stack([mean, mean - std, mean + std])
+    middle, low, high = np.exp(curves) if is_log else curves
+    ends = [np.array([pick(array) for array in arrays]) for pick in (np.min, np.max)]
+    label = "geometric mean ± std" if is_log else "mean ± std"
     return [
-        ("geometric mean ± std" if logarithmic else "mean ± std", middle, "line", band),
-        ("lowest and highest", np.array([array.min() for array in arrays]), "faint", None),
-        ("", np.array([array.max() for array in arrays]), "faint", None),
+        Line(label=label, x=x, y=middle, band=(low, high), dots=True),
+        Line(label="lowest and highest", x=x, y=ends[0], style="faint"),
+        Line(label="", x=x, y=ends[1], style="faint"),
     ]
 
 
-def _shares(values: Sequence[Sequence[Any]]) -> list[_Curve]:
+def _shares(x: Double, values: Sequence[Sequence[Any]]) -> list[Line]:
     """Return the share of members that have each choice; rare ones together where there are many."""
     texts = [[gene_text(value) for value in found] for found in values]
-    counts: dict[str, int] = {}
-    for text in itertools.chain.from_iterable(texts):
-        counts[text] = counts.get(text, 0) + 1
-    common = sorted(counts, key=lambda text: -counts[text])
+    common = [text for text, _ in Counter(itertools.chain.from_iterable(texts)).most_common()]
     names = sorted(common if len(common) <= TONES else common[: TONES - 1])
-    shares: list[_Curve] = [
-        (name, np.array([100 * found.count(name) / len(found) for found in texts]), "line", None)
-        for name in names
-    ]
+    shares = {name: np.array([100 * found.count(name) / len(found) for found in texts]) for name in names}
     if len(common) > TONES:
-        rest = 100 - np.sum([y for _, y, _, _ in shares], axis=0)
-        shares.append((f"{len(common) - len(names)} others", rest, "line", None))
-    return [(f"{name}, % of members", y, style, band) for name, y, style, band in shares]
+        shares[f"{len(common) - len(names)} others"] = 100 - np.sum(list(shares.values()), axis=0)
+    return [
+        Line(label=f"{name}, % of members", x=x, y=y, tone=tone, dots=True)
+        for tone, (name, y) in enumerate(shares.items())
+    ]
 
 
-def _last(facts: PopulationFacts) -> dict[str, object] | None:
-    """Return the table of the last generation; None before one has ended."""
+def _last(facts: PopulationFacts) -> Iterator[Section]:
+    """Yield the table of the last generation; nothing before one has ended."""
     if not facts.outcomes:
-        return None
+        return
     genes = list(dict.fromkeys(path for one in facts.last for path in one.genes))
     rows = []
     for one in facts.last:
-        name = _name(facts.folder, one)
-        page = _sibling(facts.folder, name).report
+        name, rank = _name(facts.folder, one), f"{one.rank}{', elite' if one.elite else ''}"
+        report = _sibling(facts.folder, name).report
+        title = link(name, f"../{name}/{report.name}") if report.exists() else name
         values = [gene_text(one.genes[path]) if path in one.genes else "" for path in genes]
-        origin, parents = one.origin, listed(one.parents) or "none"
-        rows.append(
-            {
-                "rank": f"{one.rank}{', elite' if one.elite else ''}",
-                "name": name,
-                "href": f"../{quote(name)}/{page.name}" if page.exists() else "",
-                "cells": [one.score_text, *values, origin, parents, one.end_text],
-            }
-        )
+        parents = listed(one.parents) or "none"
+        rows.append([title, rank, one.score_text, *values, one.origin, parents, one.end_text])
     head = ["member", "rank", "score", *genes, "origin", "parents", "end"]
-    return {"generation": facts.last[0].generation, "head": head, "rows": rows}
-
-
-def _origin(facts: PopulationFacts) -> list[tuple[str, str]]:
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return [("folder", str(facts.folder.path)), ("this page", f"written {now}")]
+    yield Section(title=f"Generation {facts.last[0].generation}", head=head, rows=rows)
 
 
 def _commands(facts: PopulationFacts) -> list[tuple[str, str]]:

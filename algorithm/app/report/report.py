@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 from algorithm.agents.registry import misplaced
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number
-from algorithm.app.report.page import render
+from algorithm.app.report.page import Section, Tile, bold, code, link, page, written_now
 from algorithm.app.report.panels import diagnostics, learning_curve
 from algorithm.app.report.settings import differences, options_of, preset_of
 from algorithm.config.yaml_io import inline
@@ -41,15 +38,6 @@ LARGEST_VIDEO = 8 * 2**20
 """Bytes of a video that is put into the page; a larger one is linked."""
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A number at the top of the page."""
-
-    label: str
-    value: str
-    note: str = ""
-
-
 def write_report(run: RunDir) -> Path:
     """Write the page about ``run`` into its folder; returns its path.
 
@@ -57,19 +45,17 @@ def write_report(run: RunDir) -> Path:
     Raises StorageError where the page cannot be written.
     """
     facts = Facts.gather(run)
-    page = render(
-        "report.html",
-        title=f"{run.env}, {run.name}",
-        subtitle=_subtitle(facts),
+    sections = [section for name in facts.behaviours for section in _behaviour(facts, name)]
+    sections += [*_videos(run), *_settings(facts), Section(title="Where it comes from", facts=_origin(facts))]
+    text = page(
+        f"{run.env}, {run.name}",
+        _subtitle(facts),
+        sections,
         problems=facts.problems,
-        tiles=_tiles(facts),
-        behaviours=[_behaviour(facts, name) for name in facts.behaviours],
-        settings=_settings(facts),
-        origin=_origin(facts),
         commands=command_list(facts),
-        **_videos(run),
+        tiles=_tiles(facts),
     )
-    write_text(run.report, page)
+    write_text(run.report, text)
     return run.report
 
 
@@ -112,50 +98,47 @@ def _score(label: str, score: Score | None) -> Tile:
     return Tile(label, mean, ", ".join(filter(None, notes)))
 
 
-def _behaviour(facts: Facts, behaviour: str) -> dict[str, object]:
-    """Return the charts of one behaviour; its name is shown only where there are several."""
-    columns = facts.metrics.get(behaviour)
-    ratio = None
+def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
+    """Yield the charts of one behaviour; its name is shown only where there are several."""
+    suffix = "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}"
+    columns, ratio = facts.metrics.get(behaviour), None
+    if columns is None:
+        yield Section(title=f"Learning curve{suffix}", text=["Nothing was measured yet."])
+        return
     if facts.config is not None:
         config = facts.config.for_behaviour(behaviour)
         sac, owes = config.sac_config, misplaced(config.algorithm, RUN_BLOCK, "replay_ratio") is None
         ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
-    return {
-        "suffix": "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}",
-        "measured": columns is not None,
-        "evaluated": bool(facts.evaluations(behaviour)),
-        "curve": learning_curve(columns) if columns else None,
-        "diagnostics": diagnostics(columns, replay_ratio=ratio) if columns else [],
-    }
+    text = [] if facts.evaluations(behaviour) else ["The run was not evaluated yet."]
+    yield Section(title=f"Learning curve{suffix}", text=text, chart=learning_curve(columns))
+    if charts := diagnostics(columns, replay_ratio=ratio):
+        yield Section(title=f"Diagnostics{suffix}", charts=charts)
 
 
-def _videos(run: RunDir) -> dict[str, object]:
-    """Return the videos, the newest first, and the content of the newest if it is small enough."""
+def _videos(run: RunDir) -> Iterator[Section]:
+    """Yield the videos, the newest first, and in the page if it is small enough; nothing without any."""
     files = [file for file in run.videos.glob("**/*.mp4") if file.is_file() and not file.is_symlink()]
     files.sort(key=lambda file: (file.stat().st_mtime_ns, file.name), reverse=True)
-    data = ""
-    if files and files[0].stat().st_size <= LARGEST_VIDEO:
-        data = base64.b64encode(files[0].read_bytes()).decode("ascii")
-    paths = [file.relative_to(run.path).as_posix() for file in files]
-    shown = [
-        {"name": file.name, "path": path, "href": quote(path)}
-        for file, path in zip(files, paths, strict=True)
+    films = [
+        (file.name, base64.b64encode(file.read_bytes()).decode("ascii"))
+        for file in files[:1]
+        if file.stat().st_size <= LARGEST_VIDEO
     ]
-    return {"videos": shown, "video_data": data}
+    paths = [file.relative_to(run.path).as_posix() for file in files[len(films) :]]
+    if files:
+        yield Section(title="Video", films=films, links=[link(path, path) for path in paths])
 
 
-def _settings(facts: Facts) -> dict[str, object] | None:
-    """Return the keys that are not at their defaults; None without a configuration."""
+def _settings(facts: Facts) -> Iterator[Section]:
+    """Yield the keys that are not at their defaults; nothing without a configuration."""
     if facts.config is None:
-        return None
+        return
     preset = preset_of(options_of(facts.manifest.get("arguments")), facts.config.seed)
     rows = []
     for one in differences([facts.config, preset]):
-        value, of_preset, default = one.values
-        changed = preset is not None and value != of_preset
-        rows.append(
-            {"key": one.key, "value": value, "changed": changed, "preset": of_preset, "default": default}
-        )
+        value, *others = one.values
+        is_changed = preset is not None and value != others[0]
+        rows.append([code(one.key), bold(value) if is_changed else value, *others])
     text = "Every key is at its default."
     if rows:
         text = "Every key that is not at its default. " + (
@@ -163,15 +146,20 @@ def _settings(facts: Facts) -> dict[str, object] | None:
             if preset
             else "The task's own files cannot be compared from here."
         )
-    drawn = [f"{path} = {inline(value)}" for path, value in facts.config.drawn.items()]
-    return {"text": text, "rows": rows, "drawn": drawn}
+    drawn = ", ".join(f"{path} = {inline(value)}" for path, value in facts.config.drawn.items())
+    yield Section(
+        title="Configuration",
+        text=[text],
+        head=["key", "this run", "task", "default"],
+        rows=rows,
+        notes=[f"drawn at the start: {drawn}"] if drawn else [],
+    )
 
 
 def _origin(facts: Facts) -> list[tuple[str, str]]:
     """Return program, machine and time of the run."""
     manifest = facts.manifest
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    rows = [("folder", str(facts.run.path)), ("this page", f"written {now}")]
+    rows = [("folder", str(facts.run.path)), written_now()]
     if isinstance(host := manifest.get("host"), Mapping):
         parts = (host.get("name"), host.get("system"), f"{host.get('cpus')} processors")
         rows.append(("machine", ", ".join(str(part) for part in parts if part is not None)))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from algorithm.agents.registry import misplaced
-from algorithm.app.cli.train import TrainOptions, parse_args
+from algorithm.app.cli.parsing import parse_args
+from algorithm.app.cli.train import TrainOptions
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
@@ -94,20 +97,8 @@ def _flat(loaded: LoadedConfig) -> dict[str, object]:
 
 
 def _flat_config(config: Config) -> dict[str, object]:
-    values: dict[str, object] = {}
-    for path, _ in fields():
-        value: object = config
-        for name in path:
-            value = getattr(value, name)
-        values[".".join(path)] = _plain(value)
-    return values
-
-
-def _plain(value: object) -> object:
-    """Return tuples as lists, so that YAML shows both alike."""
-    if isinstance(value, Mapping):
-        return {key: _plain(child) for key, child in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    plain = config.model_dump(mode="json")
+    return {".".join(path): reduce(operator.getitem, path, plain) for path, _ in fields()}
 
 
 def _common_key(key: str) -> str:

@@ -33,6 +33,7 @@ from algorithm.config.schema import BaseConfig, Config, NetConfig
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.program import program
 from algorithm.core.reading import read_bytes, read_json
+from algorithm.core.wording import format_bytes
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import Entry, read_listed, read_manifest
 from algorithm.runs.config import WandbConfig
@@ -44,11 +45,15 @@ from algorithm.train.user_code import nn_file
 
 @dataclass(frozen=True)
 class Built:
-    """An export in memory: its members, all of them as a zip, and what its card tells."""
+    """An export in memory: its members, all of them as a zip, and the content of its card."""
 
     files: Mapping[str, bytes]
     data: bytes
     shared: Shared
+
+    def upload(self, repository: str, *, private: bool) -> str:
+        """Put it on the hub, its members beside it; return the address."""
+        return push(repository, {**self.files, FILE: self.data}, private=private)
 
 
 def share(options: TrainOptions, folder: EnvFolder) -> int:
@@ -61,51 +66,41 @@ def share(options: TrainOptions, folder: EnvFolder) -> int:
         hub_api(options.push)  # without its library nothing is begun
     target = Path(options.export) if options.export else None
     if target:
-        check_target(target, replace=options.replace)
+        _check_target(target, replace=options.replace)
+    played = f"{HUB}{options.push}" if options.push else str(target)
     with open_console(quiet=options.quiet) as console:
-        source = f"{HUB}{options.push}" if options.push else target.name if target else FILE
+        source = played if options.push or not target else target.name
         built = build(run, options.ckpt or "best", source=source, warn=console.warn)
         rows = [("checkpoint", f"step {built.shared.step:,}")]
         if target:
             write_bytes(target, built.data)
-            rows.append(("file", f"{target}, {len(built.data) / 2**20:.1f} MiB"))
+            rows.append(("file", f"{target}, {format_bytes(len(built.data))}"))
         if options.push:
-            rows.append(("hub", upload(built, options.push, private=options.private)))
-        played = f"{HUB}{options.push}" if options.push else str(target)
-        trust = ["--trust"] * built.shared.needs_trust
+            rows.append(("hub", built.upload(options.push, private=options.private)))
+        trust = ["--trust"] if built.shared.trusted else []
         command = shlex.join([*program(), run.argument, "-n", played, *trust, "--eval=10"])
         console.finish(rows, [("play", command)])
     return 0
 
 
-def check_target(target: Path, *, replace: bool) -> None:
-    """Raise UsageError if a file of that name must not be written."""
-    if target.suffix != ".zip":
-        raise UsageError(
-            "an export is a zip", where=target, why="its name is how it is known", fix=f"name it {target}.zip"
-        )
-    if target.is_dir():
-        raise UsageError(
-            "the export cannot be written", where=target, why="it is a folder", fix="name a file"
-        )
-    if target.exists() and not replace:
-        raise UsageError(
-            "there is a file of that name already",
-            where=target,
-            why="an export replaces no file unless it is told to",
-            fix="give another name, or add --replace",
-        )
-
-
 def write(run: RunDir, which: Ckpt, target: Path, *, replace: bool, warn: Callable[[str], None]) -> None:
     """Write an export. Raises UsageError and StorageError; a file that was there is untouched then."""
-    check_target(target, replace=replace)
+    _check_target(target, replace=replace)
     write_bytes(target, build(run, which, source=target.name, warn=warn).data)
 
 
-def upload(built: Built, repository: str, *, private: bool) -> str:
-    """Put an export on the hub, its members beside it; return the address."""
-    return push(repository, {**built.files, FILE: built.data}, private=private)
+def _check_target(target: Path, *, replace: bool) -> None:
+    """Raise UsageError if a file of that name must not be written."""
+    what, fix = "the export cannot be written", "give another name, or add --replace"
+    if target.suffix != ".zip":
+        what, why, fix = "an export is a zip", "its name is how it is known", f"name it {target}.zip"
+    elif target.is_dir():
+        why, fix = "it is a folder", "name a file"
+    elif target.exists() and not replace:
+        why = "there is a file of that name already, and an export replaces none unless it is told to"
+    else:
+        return
+    raise UsageError(what, where=target, why=why, fix=fix)
 
 
 def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None]) -> Built:
@@ -118,19 +113,16 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
     files that cannot be read.
     """
     own = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
-    loaded = _without_own(own)
+    loaded, facts = _without_own(own), Facts.gather(run)
     saved = find_checkpoint(run.checkpoints, which, warn=warn)
-    files = _networks(saved.path)
-    code = _code(loaded, run)
+    networks, code = _networks(saved.path), _code(loaded, run)
     plots = {f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))}
-    files |= {**code, **plots, CONFIG: dump_config(loaded).encode()}
+    files = {**networks, **code, **plots, CONFIG: dump_config(loaded).encode()}
     if run.result.exists():
         result = {key: value for key, value in run.read_result().items() if key != "paths"}
         files[RESULT] = json_text(result).encode()
-    later = _later(run, saved.step)
-    if later:
+    if later := _later(run, saved.step):
         files[EVALUATION] = json_text(later).encode()
-    facts = Facts.gather(run)
     for problem in facts.problems:
         if not problem.endswith("is missing"):
             warn(f"{problem} · the card is without it")
@@ -139,7 +131,7 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
         loaded=loaded,
         step=saved.step,
         later=later,
-        weights={n: Entry.of(data) for n, data in files.items() if PurePosixPath(n).name == WEIGHTS},
+        weights={name: Entry.of(data) for name, data in networks.items()},
         code=sorted(code),
         picture=next(iter(plots), ""),
         source=source,
@@ -204,7 +196,5 @@ def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
 def _later(run: RunDir, step: int) -> dict[str, object]:
     """Return the last ``--eval`` if it was a deterministic one of this checkpoint, else empty."""
     file = run.path / EVALUATION
-    if not file.exists():
-        return {}
-    content = read_json(file)
+    content = read_json(file) if file.exists() else {}
     return content if content.get("step") == step and content.get("acting") == "deterministic" else {}

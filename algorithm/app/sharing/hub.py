@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithm.app.cli.flag_types import HUB
-from algorithm.core.errors import StorageError, UsageError, UserError, described
+from algorithm.core.errors import StorageError, UsageError, described
 from algorithm.env.install_hints import install_command
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ FILE = "run.zip"
 """Name of the export within its repository; its members lie beside it to be looked at."""
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_FIXES = {
+    401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
+    403: "use a token that may write there, or a name of your own: --push OWNER/NAME",
+    404: "look whether the name is right, the repository has an export, and your token may read it",
+}
+"""Status of an answer → what to do."""
 
 
 def push(repository: str, files: Mapping[str, bytes], *, private: bool = False) -> str:
@@ -29,12 +36,10 @@ def push(repository: str, files: Mapping[str, bytes], *, private: bool = False) 
     api = hub_api(repository)
     from huggingface_hub import CommitOperationAdd
 
-    operations = [CommitOperationAdd(name, files[name]) for name in sorted(files)]
-    try:
+    operations = [CommitOperationAdd(name, data) for name, data in sorted(files.items())]
+    with _explained("the export cannot be uploaded", repository):
         address = api.create_repo(repository, private=private or None, exist_ok=True)
         api.create_commit(repository, operations, commit_message="Share a run")
-    except Exception as error:  # of the library, and of those that it uses
-        raise _told(error, "the export cannot be uploaded", repository) from error
     return str(address)
 
 
@@ -42,10 +47,8 @@ def fetch(source: str) -> Path:
     """Return the file of an export on the hub, in the library's cache. Raises UsageError, StorageError."""
     repository, _, revision = source.removeprefix(HUB).partition("@")
     api = hub_api(repository)
-    try:
+    with _explained("the export cannot be downloaded", repository):
         return Path(api.hf_hub_download(repository, FILE, revision=revision or None))
-    except Exception as error:
-        raise _told(error, "the export cannot be downloaded", repository) from error
 
 
 def hub_api(repository: str) -> HfApi:
@@ -67,16 +70,14 @@ def hub_api(repository: str) -> HfApi:
     return HfApi()
 
 
-def _told(error: Exception, what: str, repository: str) -> UserError:
-    """Return an error of the library for a person, with what to do."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    why = " ".join(described(error).split())[:400]
-    fixes = {
-        401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
-        403: "use a token that may write there, or a name of your own: --push OWNER/NAME",
-        404: "look whether the name is right, the repository has an export, and your token may read it",
-    }
-    if status in fixes:
-        return UsageError(what, where=repository, why=why, fix=fixes[status])
-    fix = "look at the connection and the page of the hub's state, then try again; nothing is lost"
-    return StorageError(what, where=repository, why=why, fix=fix)
+@contextmanager
+def _explained(what: str, repository: str) -> Iterator[None]:
+    """Turn errors of the library, and of those that it uses, into errors for a person."""
+    try:
+        yield
+    except Exception as error:
+        why = " ".join(described(error).split())[:400]
+        if fix := _FIXES.get(getattr(getattr(error, "response", None), "status_code", 0)):
+            raise UsageError(what, where=repository, why=why, fix=fix) from error
+        fix = "look at the connection and the page of the hub's state, then try again; nothing is lost"
+        raise StorageError(what, where=repository, why=why, fix=fix) from error

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from algorithm.app.cli.flag_types import HUB, is_export
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.resume import find_run
-from algorithm.app.sharing.archive import CARD, CONFIG, WEIGHTS, ExportManifest, refused, unpack
+from algorithm.app.sharing.archive import CONFIG, WEIGHTS, ExportManifest, refused, unpack
 from algorithm.app.sharing.card import task_of
 from algorithm.app.sharing.hub import fetch
 from algorithm.app.sharing.trust import refuse_code
@@ -29,7 +29,7 @@ from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest
 from algorithm.runs.files import json_text
-from algorithm.runs.names import Ckpt, env_folder, is_name
+from algorithm.runs.names import Ckpt, env_folder
 from algorithm.runs.rundir import RunDir
 
 
@@ -43,37 +43,20 @@ class Export:
     """
 
     def __init__(self, source: str, manifest: ExportManifest, folder: Path, *, trusted: bool) -> None:
-        self.source, self.trusted = source, trusted
+        self.source = source
+        self.trusted = trusted
         self.manifest = manifest
         self.run = RunDir(manifest.env, source, folder, manifest.env)
         self.loaded = _configuration(source, manifest, folder)
         if self.loaded.drawn:  # whoever reads it again would not get what was looked at
-            raise refused(
-                source, f"its {CONFIG} draws {', '.join(self.loaded.drawn)}; --export writes values"
-            )
+            why = f"its {CONFIG} draws {', '.join(self.loaded.drawn)}; --export writes values"
+            raise refused(source, why)
         self.close = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
-    @contextmanager
-    def fitting(self, specs: Mapping[str, AgentSpec]) -> Iterator[None]:
-        """Build agents for ``specs`` and load the networks. Raises UsageError if they do not fit these."""
-        found = {name: spec_as_json(spec) for name, spec in specs.items()}
-        written = f"it was written by version {self.manifest.version}, this is version {VERSION}"
-        if self.manifest.spaces and found != self.manifest.spaces:
-            raise UsageError(
-                "the environment has other observations or actions than the export was trained with",
-                where=self.source,
-                why=f"there {_text(self.manifest.spaces)}\nhere {_text(found)}",
-                fix=f"use the environment that it was trained with, in its version; {written}",
-            )
-        try:
-            yield
-        except StorageError as error:
-            raise StorageError(
-                "the networks of the export do not fit",
-                where=self.source,
-                why=f"{error.why}; {written}",
-                fix="use the version that wrote it, and the environment that it was trained with",
-            ) from error
+    @property
+    def versions(self) -> str:
+        """The versions that wrote and read it, for errors."""
+        return f"it was written by version {self.manifest.version}, this is version {VERSION}"
 
 
 def open_export(source: str, *, trust: bool = False) -> Export:
@@ -86,15 +69,13 @@ def open_export(source: str, *, trust: bool = False) -> Export:
     """
     file = fetch(source) if source.startswith(HUB) else Path(source)
     manifest, files = unpack(file, source)
-    if not all(map(is_name, manifest.env.split("/"))):
-        raise refused(source, f"{manifest.env!r} cannot be the name of a task")
     folder = Path(tempfile.mkdtemp(prefix="asac-"))
     try:
         (folder / CONFIG).write_bytes(files[CONFIG])
         export = Export(source, manifest, folder, trusted=trust)
         if not trust:
             refuse_code(source, export.loaded, files)
-        _write(folder, manifest, files)
+        _write(folder, manifest.step, files)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if not isinstance(error, OSError):
@@ -117,12 +98,28 @@ class Found:
 
     @contextmanager
     def fitting(self, specs: Mapping[str, AgentSpec]) -> Iterator[None]:
-        """See :meth:`Export.fitting`; nothing for a run of this machine."""
-        if self.export is None:
+        """Build agents for ``specs`` and load networks. Raises UsageError if an export does not fit them."""
+        export = self.export
+        if export is None:
             yield
             return
-        with self.export.fitting(specs):
+        found = {name: spec_as_json(spec) for name, spec in specs.items()}
+        if export.manifest.spaces and found != export.manifest.spaces:
+            raise UsageError(
+                "the environment has other observations or actions than the export was trained with",
+                where=export.source,
+                why=f"there {_text(export.manifest.spaces)}\nhere {_text(found)}",
+                fix=f"use the environment that it was trained with, in its version; {export.versions}",
+            )
+        try:
             yield
+        except StorageError as error:
+            raise StorageError(
+                "the networks of the export do not fit",
+                where=export.source,
+                why=f"{error.why}; {export.versions}",
+                fix="use the version that wrote it, and the environment that it was trained with",
+            ) from error
 
     def task(self, folder: EnvFolder) -> EnvFolder:
         """Return the folder whose modules may be imported: ``folder``, or none's for an untrusted export.
@@ -158,7 +155,7 @@ def found(options: TrainOptions, folder: EnvFolder) -> Iterator[Found]:
         return
     export = open_export(options.name, trust=options.trust)
     try:
-        label, name = export.manifest.env, _file_name(options.name)
+        label = export.manifest.env
         if label.rpartition("/")[2] != folder.label.rpartition("/")[2]:
             raise UsageError(
                 f"the export is one of {label}",
@@ -166,7 +163,7 @@ def found(options: TrainOptions, folder: EnvFolder) -> Iterator[Found]:
                 why=f"the command names {folder.label}",
                 fix=shlex.join([*program(), task_of(export.loaded), "-n", options.name, "--eval=10"]),
             )
-        place = env_folder(label, options.directory) / name
+        place = env_folder(label, options.directory) / _file_name(options.name)
         yield Found(export.run, RunDir(label, options.name, place, options.env), export)
     finally:
         export.close()
@@ -187,19 +184,17 @@ def _configuration(source: str, manifest: ExportManifest, folder: Path) -> Loade
         ) from error
 
 
-def _write(folder: Path, manifest: ExportManifest, files: Mapping[str, bytes]) -> None:
+def _write(folder: Path, step: int, files: Mapping[str, bytes]) -> None:
     """Write the members as a run: the networks as its only checkpoint. Raises OSError."""
-    checkpoint = checkpoint_of(folder / "checkpoints", manifest.step)
     networks = {name: data for name, data in files.items() if PurePosixPath(name).name == WEIGHTS}
-    state = json_text({}).encode()
-    listed = {name: Entry.of(data) for name, data in {**networks, STATE: state}.items()}
-    text = Manifest(step=manifest.step, files=listed, replay=None, segments={}).text
-    written = {checkpoint / name: data for name, data in networks.items()}
-    written |= {checkpoint / STATE: state, checkpoint / MANIFEST: text.encode()}
+    saved = {**networks, STATE: b"{}"}
+    listed = {name: Entry.of(data) for name, data in saved.items()}
+    saved[MANIFEST] = Manifest(step=step, files=listed, replay=None, segments={}).text.encode()
+    checkpoint = checkpoint_of(folder / "checkpoints", step)
+    written = {folder / name: data for name, data in files.items() if name not in networks}
+    written |= {checkpoint / name: data for name, data in saved.items()}
     for pointer in ("best", "latest"):
-        written[checkpoint.parent / f"{pointer}.json"] = json_text({"step": manifest.step}).encode()
-    others = files.keys() - networks.keys() - {CARD}
-    written |= {folder / name: files[name] for name in others}
+        written[checkpoint.parent / f"{pointer}.json"] = json_text({"step": step}).encode()
     for path, data in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

@@ -7,18 +7,18 @@ list: of what is built in and what an installed package has registered. Numbers 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import gymnasium.wrappers
 
+from algorithm.app.cli.flag_types import HUB
 from algorithm.app.sharing.archive import CODE
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config, fields, value_at
 from algorithm.core.errors import UsageError
 from algorithm.core.fields import Naming, facts_of, holds_text
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, Group, installed
-from algorithm.env.kinds import ENVS, KINDS
+from algorithm.env.kinds import ENVS, kind_of
 
 LEFT_OUT = "left out"
 """What an export has in place of the paths of demonstrations."""
@@ -38,58 +38,35 @@ _WORD = re.compile(
 """Texts that arguments may have: sizes and words of environments, choices of our networks, activations."""
 
 
-def unlisted(config: Config, behaviours: Iterable[Config] = ()) -> list[str]:
-    """Return ``key: text`` of all that an export may only hold where it is trusted.
-
-    behaviours: configurations of those that have their own
-    """
-    return list(dict.fromkeys(text for one in (config, *behaviours) for text in _unlisted(one)))
+def unlisted(loaded: LoadedConfig) -> list[str]:
+    """Return ``key: text`` of all that an export may only hold where it is trusted."""
+    configs = (loaded.config, *loaded.behaviours.values())
+    return list(dict.fromkeys(text for config in configs for text in unlisted_keys(config)))
 
 
-def _unlisted(config: Config) -> Iterator[str]:
+def unlisted_keys(config: Config) -> Iterator[str]:
+    """Yield the same of one configuration."""
     for path, key in fields(type(config)):
-        value = value_at(config, path)
-        if value != key.default and holds_text(key.annotation):
-            names = facts_of(key).names
-            for text in _LISTS[names](value) if names else [value]:
-                yield f"{'.'.join(path)}: {text!r}"
+        value, names = value_at(config, path), facts_of(key).names
+        if value == key.default or not holds_text(key.annotation):
+            continue
+        if names is None:
+            found: Iterable[object] = [value]
+        else:
+            found = _arguments(value) if names == "arguments" else _names(value, _LISTED[names])
+        for text in found:
+            yield f"{'.'.join(path)}: {text!r}"
 
 
-def _kind(value: str) -> Iterator[object]:
-    own = KINDS.get(value)
-    if own.player if own else not _is_of(ENVS, value):  # a player is a program
+def _names(value: object, is_listed: Callable[[str], bool]) -> Iterator[object]:
+    """Yield the names that are not listed: a text, or entries of a name and its arguments."""
+    if isinstance(value, list | tuple):
+        for entry in value:
+            for name, arguments in entry.items() if isinstance(entry, Mapping) else [(entry, None)]:
+                yield from _names(name, is_listed)
+                yield from _arguments(arguments)
+    elif not isinstance(value, str) or not is_listed(value):
         yield value
-
-
-def _environment(value: str) -> Iterator[object]:
-    if not (_REGISTERED.fullmatch(value) or _OWN.fullmatch(value)):
-        yield value
-
-
-def _wrappers(value: Sequence[Mapping[str, Any]]) -> Iterator[object]:
-    return _entries(value, lambda name: name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name)))
-
-
-def _extensions(value: Sequence[Mapping[str, Any]]) -> Iterator[object]:
-    return _entries(value, lambda name: _is_of(EXTENSIONS, name))
-
-
-def _networks(value: str) -> Iterator[object]:
-    if not _is_of(NETWORKS, value):
-        yield value
-
-
-def _demos(value: object) -> Iterator[object]:
-    if value != LEFT_OUT:
-        yield value
-
-
-def _entries(value: Sequence[Mapping[str, Any]], is_listed: Callable[[str], bool]) -> Iterator[object]:
-    for entry in value:
-        for name, arguments in entry.items():
-            if not is_listed(name):
-                yield name
-            yield from _arguments(arguments)
 
 
 def _arguments(value: object) -> Iterator[object]:
@@ -100,27 +77,23 @@ def _arguments(value: object) -> Iterator[object]:
     if isinstance(value, list | tuple):
         for item in value:
             yield from _arguments(item)
-    elif isinstance(value, str):
-        if not _WORD.fullmatch(value):
-            yield value
-    elif value is not None and not isinstance(value, int | float):
+    elif value is not None and not isinstance(value, int | float) and not _WORD.fullmatch(str(value)):
         yield value
-
-
-_LISTS: Mapping[Naming, Callable[[Any], Iterator[object]]] = {
-    "kind": _kind,
-    "environment": _environment,
-    "wrappers": _wrappers,
-    "extensions": _extensions,
-    "networks": _networks,
-    "arguments": _arguments,
-    "demos": _demos,
-}
 
 
 def _is_of(group: Group, name: str) -> bool:
     """Return whether it is built in, or registered by an installed package."""
     return name in group.own or name in installed(group)
+
+
+_LISTED: Mapping[Naming, Callable[[str], bool]] = {
+    "kind": lambda name: _is_of(ENVS, name) and not kind_of(name).player,  # a player is a program
+    "environment": lambda name: bool(_REGISTERED.fullmatch(name) or _OWN.fullmatch(name)),
+    "wrappers": lambda name: name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name)),
+    "extensions": lambda name: _is_of(EXTENSIONS, name),
+    "networks": lambda name: _is_of(NETWORKS, name),
+    "demos": lambda name: name == LEFT_OUT,
+}
 
 
 def refuse_code(source: str, loaded: LoadedConfig, files: Iterable[str]) -> None:
@@ -129,21 +102,16 @@ def refuse_code(source: str, loaded: LoadedConfig, files: Iterable[str]) -> None
     loaded: its configuration; files: its members
     """
     brought = sorted(name for name in files if name.endswith(CODE))
-    named = unlisted(loaded.config, loaded.behaviours.values())
-    if not brought and not named:
-        return
     why = [f"{name} in it is code, which would run" for name in brought]
-    why += [f"its config.yaml may name code, a path or a program: {name}" for name in named]
+    why += [f"its config.yaml may name code, a path or a program: {name}" for name in unlisted(loaded)]
+    if not why:
+        return
+    look = f"python -m zipfile -e {source} FOLDER"
+    if source.startswith(HUB):
+        look = f"its page on the hub shows {', '.join([*brought, 'config.yaml'])}"
     raise UsageError(
         "the export would run code, and nothing says that you trust it",
         where=source,
         why="\n".join(why),
-        fix=_advice(source, brought),
+        fix=f"look at it first: {look}\nthen trust it: --trust on the command line, trust=True in Python",
     )
-
-
-def _advice(source: str, brought: Sequence[str]) -> str:
-    look = f"python -m zipfile -e {source} FOLDER"
-    if source.startswith("hf://"):
-        look = f"its page on the hub shows {', '.join([*brought, 'config.yaml'])}"
-    return f"look at it first: {look}\nthen trust it: --trust on the command line, trust=True in Python"

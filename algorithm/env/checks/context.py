@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium as gym
 import numpy as np
 
-from algorithm.core.data import Bool, Float
+from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import UserError, described
-from algorithm.env.adapter import Adapter
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import ActionSpec
 from algorithm.env.checks.finding import Finding, FindingError, error, note, refusal
-from algorithm.env.observations import frame_stack
-from algorithm.env.single import SpaceMismatchError, as_bool
+from algorithm.env.gym import GymEnv
+from algorithm.env.observations import check_shape
+from algorithm.env.single import Remark, SpaceMismatchError, TimeStep
 
 _T = TypeVar("_T")
 
 _TRACE_FRAMES = 8  # of an environment's traceback, the innermost
+_NOT_ITS_OWN = (Path(gym.__file__).parent, Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +51,17 @@ class CheckLimits:
 class CheckConfig:
     """The part of the configuration that checks need.
 
-    seed_of:      episode -> seed of its reset, as in a training
+    seed:         of the run
     options:      passed to every reset
     n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
     normalised:   observations are, ``use_normalization``
     rewards_scaled: ``reward_scaling``
     reward_scale: ``base_config.reward_scale``
+    timeout:      seconds after which a call counts as hanging, -1 never
     vector_class: a training uses the environment's own vector class
     """
 
-    seed_of: Callable[[int], int]
+    seed: int = 0
     options: Mapping[str, Any] | None = None
     n_envs: int = 1
     workers: int = 0
@@ -64,95 +69,108 @@ class CheckConfig:
     normalised: bool = False
     rewards_scaled: bool = False
     reward_scale: float = 1.0
+    timeout: float = -1
     vector_class: bool = False
 
+    def seed_of(self, episode: int) -> int:
+        """Return the seed of an episode's reset, as in a training."""
+        return episode_seeds(self.seed, "train")(0, episode)
 
-class ResetOutput(NamedTuple):
-    """Result of a reset."""
 
-    obs: Any
+class CheckStep(NamedTuple):
+    """Result of a reset or a step; ``number`` counts the steps of the episode, 0 for the reset."""
+
+    number: int
+    obs: Mapping[str, Array]
     mask: Bool  # [ΣN]
+    remarks: Sequence[Remark]
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
 
-
-class StepOutput(NamedTuple):
-    """Result of a step."""
-
-    obs: Any
-    mask: Bool  # [ΣN]
-    reward: Any
-    terminated: bool
-    truncated: bool
+    @property
+    def over(self) -> bool:
+        """The environment itself ended the episode."""
+        return self.terminated or self.truncated
 
 
 class EnvInstance:
     """One instance of the environment. A call that fails raises FindingError with all details.
 
-    seconds, calls: time and number of calls of "make", "reset" and "step"
+    bare: the same without the adapter
+    seconds, calls: time and number of calls of "reset" and "step"
     """
 
-    def __init__(self, env: gym.Env[Any, Any], options: Mapping[str, Any] | None, made_in: float) -> None:
-        self.env = env
-        self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
-        self.time_limit = env.spec.max_episode_steps if env.spec else None
-        self.adapter = Adapter(env.observation_space, env.action_space, self.name, stack=frame_stack(env))
-        self.spec = self.adapter.spec
-        self._all_allowed: Bool = self.spec.action.all_allowed()
-        self._options = dict(options) if options else None
-        self.seconds = {"make": made_in, "reset": 0.0, "step": 0.0}
-        self.calls = {"make": 1, "reset": 0, "step": 0}
+    def __init__(self, env: gym.Env[Any, Any], options: Mapping[str, Any] | None) -> None:
+        self.bare = env
+        self.env = GymEnv(env, options=options)
+        self.spec = self.env.spec
+        self.seconds = {"reset": 0.0, "step": 0.0}
+        self.calls = {"reset": 0, "step": 0}
         self._seed, self._step = 0, 0
 
-    def reset(self, seed: int) -> ResetOutput:
+    def reset(self, seed: int) -> CheckStep:
         """Start the episode of ``seed``."""
         self._seed, self._step = seed, 0
-        obs, info = self._call("reset", lambda: self.env.reset(seed=seed, options=self._options))
-        return ResetOutput(obs, self._mask(obs, info, over=False))
+        return self._call("reset", lambda: self._checked(self.env.reset(seed)))
 
-    def step(self, flat: Float) -> StepOutput:
+    def step(self, flat: Float) -> CheckStep:
         """Take a flat action [A]."""
         self._step += 1
-        action = self.adapter.actions.to_env(flat)
-        taken = self._call("step", lambda: self.env.step(action), flat)
-        obs, reward, terminated, truncated, info = taken
-        try:
-            over, cut = as_bool(terminated, "terminated"), as_bool(truncated, "truncated")
-        except SpaceMismatchError as failure:
-            raise FindingError(not_boolean(str(failure), self.place)) from failure
-        return StepOutput(obs, self._mask(obs, info, over=over), reward, over, cut)
+        return self._call("step", lambda: self._checked(*self.env.step(flat)), flat)
 
     @property
     def place(self) -> str:
         """Current seed and step, for messages."""
         return f"seed {self._seed}, step {self._step}"
 
-    def _call(self, call: str, run: Callable[[], Any], action: Float | None = None) -> Any:  # noqa: ANN401
+    def _checked(self, seen: TimeStep, *outcome: Any) -> CheckStep:  # noqa: ANN401 - of a step: reward and ends
+        for name, shape, _ in self.spec.obs.items():
+            check_shape(name, np.shape(seen.obs[name]), shape)
+        mask = self.spec.action.all_allowed() if seen.action_mask is None else seen.action_mask
+        return CheckStep(self._step, seen.obs, mask, seen.remarks, *outcome)
+
+    def _call(self, call: str, run: Callable[[], CheckStep], action: Float | None = None) -> CheckStep:
         began = time.perf_counter()
+        where = self.place + ("" if action is None else f", action {format_values(action)}")
         try:
             result = run()
+        except SpaceMismatchError as failure:
+            raise FindingError(not_fitting(where, failure)) from failure
         except Exception as failure:
-            raise FindingError(call_failed(call, self._where(action), failure)) from failure
+            raise FindingError(call_failed(call, where, failure)) from failure
         self.seconds[call] += time.perf_counter() - began
         self.calls[call] += 1
-        if not isinstance(result, tuple) or len(result) != (2 if call == "reset" else 5):
-            raise FindingError(wrong_result(call, result))
         return result
 
-    def _mask(self, obs: Any, info: Any, *, over: bool) -> Bool:  # noqa: ANN401 - a space may hold anything
-        try:
-            mask = self.adapter.masks.read(obs, info, over=over)
-        except (SpaceMismatchError, AttributeError) as failure:
-            raise FindingError(
-                error(
-                    "the action mask does not fit" if isinstance(info, dict) else "the info is no dict",
-                    where=self.place,
-                    why=str(failure),
-                    fix="a mask has an entry for each choice, and allows one in each branch",
-                )
-            ) from failure
-        return self._all_allowed if mask is None else mask
 
-    def _where(self, action: Float | None) -> str:
-        return self.place + ("" if action is None else f", action {format_values(action)}")
+Choose = Callable[[ActionSpec, np.random.Generator, Bool], Float]
+"""(spec, random numbers, mask [1, ΣN]) -> flat action [A]."""
+
+
+def random_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
+    """Act randomly, as in the warm-up."""
+    action, _, _ = spec.random(rng, mask)
+    flat: Float = action[0]
+    return flat
+
+
+def play(
+    instance: EnvInstance,
+    config: CheckConfig,
+    choose: Choose = random_policy,
+    *,
+    episode: int = 0,
+    limit: int = -1,
+) -> Iterator[CheckStep]:
+    """Play episodes without an end, from number ``episode`` on, each of at most ``limit`` steps."""
+    rng = np.random.default_rng(episode)
+    for number in count(episode):
+        now = instance.reset(config.seed_of(number))
+        yield now
+        while not now.over and now.number != limit:
+            now = instance.step(choose(instance.spec.action, rng, now.mask[None]))
+            yield now
 
 
 class CheckContext:
@@ -165,12 +183,15 @@ class CheckContext:
     def __init__(
         self,
         make: Callable[[], gym.Env[Any, Any]],
-        setting: CheckConfig,
+        config: CheckConfig,
         limits: CheckLimits,
         *,
         on_call: Callable[[], None] = lambda: None,
     ) -> None:
-        self._make, self.config, self.limits, self._on_call = make, setting, limits, on_call
+        self.make = make
+        self.config = config
+        self.limits = limits
+        self._on_call = on_call
         self._end = time.monotonic() + limits.total
         self._cache: dict[Callable[[CheckContext], Any], Any] = {}
 
@@ -182,11 +203,11 @@ class CheckContext:
             yield instance
         except BaseException:
             with suppress(Exception):  # the first failure is raised
-                instance.env.close()
+                instance.bare.close()
             raise
         self._on_call()
         try:
-            instance.env.close()
+            instance.bare.close()
         except Exception as failure:
             raise FindingError(call_failed("close", instance.place, failure)) from failure
 
@@ -196,10 +217,13 @@ class CheckContext:
         end = time.monotonic() + share * self.limits.seconds
         return lambda: time.monotonic() >= end
 
-    def enough(self, share: float = 1.0) -> Callable[[int], bool]:
-        """Return a function: whether ``share`` of the compared steps, or of their time, is over."""
-        late, steps = self.deadline(0.25 * share), share * self.limits.compared
-        return lambda done: done > steps or late()
+    def limited(self, items: Iterable[_T], share: float = 1.0) -> Iterator[_T]:
+        """Yield items until ``share`` of the compared steps, or of their time, is over."""
+        late = self.deadline(0.25 * share)
+        for done, item in enumerate(items):
+            yield item
+            if done >= share * self.limits.compared or late():
+                return
 
     def cached(self, measure: Callable[[CheckContext], _T]) -> _T:
         """Return ``measure(self)``, computed once."""
@@ -212,15 +236,14 @@ class CheckContext:
         if time.monotonic() > self._end:
             raise FindingError(note(f"not checked: {self.limits.total:g} s are over", why="it is slow"))
         self._on_call()
-        began = time.perf_counter()
         try:
-            env = self._make()
+            env = self.make()
         except UserError as refused:
             raise FindingError(refusal(refused, format_trace(refused.__cause__))) from refused
         except Exception as failure:
             raise FindingError(call_failed("make", type(failure).__name__, failure)) from failure
         try:
-            return EnvInstance(env, self.config.options, time.perf_counter() - began)
+            return EnvInstance(env, self.config.options)
         except UserError as refused:
             env.close()
             raise FindingError(refusal(refused)) from refused
@@ -237,30 +260,13 @@ def call_failed(call: str, where: str, failure: BaseException) -> Finding:
     )
 
 
-def not_boolean(why: str, place: str = "") -> Finding:
-    """Return the finding for an end that is neither true nor false."""
+def not_fitting(where: str, failure: SpaceMismatchError) -> Finding:
+    """Return the finding of an output that the adapter refuses."""
     return error(
-        "whether the episode ended is neither true nor false",
-        where=place,
-        why=f"{why}: a training ends here, for any text would count as true",
-        fix="return bool(terminated) and bool(truncated)",
-    )
-
-
-def wrong_result(call: str, result: object) -> Finding:
-    """Return the finding of a call with another result than a Gymnasium environment's."""
-    wanted = (
-        "(observation, info)" if call == "reset" else "(observation, reward, terminated, truncated, info)"
-    )
-    count = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
-    return error(
-        f"{call} returns {count} instead of {wanted}",
-        where=call,
-        why="that is the interface of the old gym package, or a mistake"
-        if call == "step"
-        else "without the tuple the observation itself would be unpacked",
-        fix="return what gymnasium.Env documents; done becomes terminated (the task ended) and truncated "
-        "(a limit cut it off)",
+        "the environment returns what does not fit its spaces",
+        where=where,
+        why=f"{failure}: a training ends here",
+        fix="correct observation_space and action_space, or what reset and step return",
     )
 
 
@@ -269,14 +275,9 @@ def format_trace(failure: BaseException | None) -> str:
     if failure is None:
         return ""
     stack = traceback.TracebackException.from_exception(failure).stack
-    frames = [frame for frame in stack if frame.filename != __file__ and not _is_gymnasium(frame)]
+    frames = [frame for frame in stack if not set(_NOT_ITS_OWN) & set(Path(frame.filename).parents)]
     text = [f"{at.filename}:{at.lineno} in {at.name}\n    {at.line}" for at in frames or stack]
     return "\n".join(text[-_TRACE_FRAMES:])
-
-
-def _is_gymnasium(frame: traceback.FrameSummary) -> bool:
-    """Return whether the frame is in one of Gymnasium's own wrappers."""
-    return Path(gym.__file__).parent in Path(frame.filename).parents
 
 
 def format_values(values: Any, most: int = 6) -> str:  # noqa: ANN401 - anything array-like

@@ -3,66 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
-from algorithm.core.data import Bool, Float
-from algorithm.core.spec import ActionSpec
-from algorithm.env.checks.context import CheckContext, EnvInstance, ResetOutput, StepOutput
+from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, CheckStep, call_failed, play
 from algorithm.env.checks.episode_stats import collect_stats
-from algorithm.env.checks.finding import Finding, note, ok, warning
+from algorithm.env.checks.finding import Finding, FindingError, error, note, ok, warning
+from algorithm.env.pool.worker import ignore_stop_signals
 
 _STARTS = 5
+_OTHER = 7  # number of the episode that is played in between, or beside
 
 Digests = list[bytes]
 """A digest of all output of the reset and of each step."""
 
-Choose = Callable[[ActionSpec, np.random.Generator, Bool], Float]
-"""(spec, random numbers, mask [1, ΣN]) -> flat action [A]."""
 
-
-def random_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
-    """Act randomly, as in the warm-up."""
-    action, _, _ = spec.random(rng, mask)
-    flat: Float = action[0]
-    return flat
-
-
-def idle_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
-    """Take the middle of every continuous action, and the first allowed choice of each branch."""
-    action = np.zeros(spec.size, np.float32)
-    for where in spec.branch_slices:
-        action[where.start + int(mask[0, where].argmax())] = 1.0
-    return action
-
-
-def play(
-    instance: EnvInstance,
-    seed_of: Callable[[int], int],
-    choose: Choose,
-    over: Callable[[int], bool],
-    *,
-    episode: int = 0,
-) -> Digests:
-    """Play episodes from number ``episode`` on, until ``over(steps)``, steps and resets together."""
-    rng = np.random.default_rng(episode)
-    found: Digests = []
-    while True:
-        now: ResetOutput | StepOutput = instance.reset(seed_of(episode))
-        found.append(_digest(instance, now))
-        ended = False
-        while not ended:
-            if over(len(found)):
-                return found
-            now = instance.step(choose(instance.spec.action, rng, now.mask[None]))
-            found.append(_digest(instance, now))
-            ended = now.terminated or now.truncated
-        episode += 1
+def digests(steps: Iterable[CheckStep]) -> Digests:
+    """Digest everything an agent observes."""
+    return [_digest(now) for now in steps]
 
 
 def first_difference(one: Digests, other: Digests) -> int | None:
@@ -72,39 +40,38 @@ def first_difference(one: Digests, other: Digests) -> int | None:
 
 @dataclass(frozen=True)
 class Repeatability:
-    """First places where repeated episodes differ, in the same instance and in new ones; None for none."""
+    """Comparison of the same episodes, played several times.
 
-    digests: Digests
-    steps: int  # compared, including resets
-    same_instance: int | None
-    new_instance: int | None
-    later: int | None  # in a new instance, after another episode
+    first:  of the first time
+    steps:  number of steps and resets that were compared
+    places: where it was played again -> first place that differs, if any
+    """
 
-    @property
-    def exact(self) -> bool:
-        """True if all are equal bit for bit."""
-        return self.same_instance is None and self.new_instance is None and self.later is None
+    first: Digests
+    steps: int
+    places: Mapping[str, int]
 
 
 def measure_repeatability(context: CheckContext) -> Repeatability:
     """Play the same episodes four times with the same seeds and actions. Raises FindingError."""
-    seeds = context.config.seed_of
+    config, played = context.config, dict[str, Digests]()
     with context.instance() as instance:
-        first = play(instance, seeds, random_policy, context.enough())
-        again = play(instance, seeds, random_policy, context.enough())
+        first = digests(context.limited(play(instance, config)))
+        played["in the same instance"] = digests(context.limited(play(instance, config)))
     with context.instance() as instance:
-        fresh = play(instance, seeds, random_policy, context.enough())
+        played["in a new instance"] = digests(context.limited(play(instance, config)))
     with context.instance() as instance:
-        play(instance, seeds, random_policy, context.enough(0.1), episode=7)
-        later = play(instance, seeds, random_policy, context.enough())
-    steps = min(len(first), len(again), len(fresh), len(later))
-    return Repeatability(first, steps, *(first_difference(first, other) for other in (again, fresh, later)))
+        digests(context.limited(play(instance, config, episode=_OTHER), 0.1))
+        played["in an instance after another episode"] = digests(context.limited(play(instance, config)))
+    differences = {place: first_difference(first, again) for place, again in played.items()}
+    steps = min(map(len, (first, *played.values())))
+    return Repeatability(first, steps, {place: at for place, at in differences.items() if at is not None})
 
 
 def check_repeatable(context: CheckContext) -> Iterator[Finding]:
     """Check that episodes repeat, which an exact resume needs."""
     found = context.cached(measure_repeatability)
-    if found.exact:
+    if not found.places:
         yield ok(
             f"bit for bit over {found.steps} steps and resets, in new instances too: a resumed run is exact"
         )
@@ -112,26 +79,70 @@ def check_repeatable(context: CheckContext) -> Iterator[Finding]:
     if context.cached(collect_stats).wrappers:
         yield note("not checked: the statistics of a wrapper, as above, make every episode another one")
         return
-    places = {
-        "in the same instance": found.same_instance,
-        "in a new instance": found.new_instance,
-        "in an instance after another episode": found.later,
-    }
-    differences = [f"{place} at {_moment(at)}" for place, at in places.items() if at is not None]
     yield warning(
         "the same seed and actions bring another episode: a resumed run is not exact",
-        where="; ".join(differences),
+        where="; ".join(f"{place} at {_moment(at)}" for place, at in found.places.items()),
         why="a run cannot be repeated from its seed; when it is resumed, open episodes end as truncated",
         fix="draw every random number from self.np_random after super().reset(seed=seed), and set all state "
         "in reset",
     )
 
 
+def check_copies(context: CheckContext) -> Iterator[Finding]:
+    """Check that two instances, stepped in turn, do not influence each other."""
+    alone = context.cached(measure_repeatability)
+    if alone.places:
+        yield ok("not compared: episodes do not repeat")
+        return
+    with context.instance() as one, context.instance() as other:
+        in_turn = zip(play(one, context.config), play(other, context.config, episode=_OTHER), strict=False)
+        beside = digests(now for now, _ in context.limited(in_turn))
+    at = first_difference(alone.first, beside)
+    if at is not None:
+        yield error(
+            "two instances in one process influence each other",
+            where=f"an episode differs at {_moment(at)}, where another instance is stepped in turn",
+            why="each repeats its episodes while it is alone; the environment of evaluations is beside it in "
+            "any training",
+            fix="look for what all instances share, such as attributes of the class, modules and global "
+            "random numbers; until then set base_config.workers to n_envs: a process for each",
+        )
+    yield ok(f"two instances in turn return what one does alone, over {len(beside)} steps and resets")
+
+
+def check_new_process(context: CheckContext) -> Iterator[Finding]:
+    """Check that an episode is the same in another process, as that of a worker or of a resumed run.
+
+    The context's ``make`` is pickled.
+    """
+    alone = context.cached(measure_repeatability)
+    if alone.places:
+        yield ok("not compared: episodes do not repeat")
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, initializer=ignore_stop_signals) as pool:
+        arguments = (context.make, context.config, context.limits, len(alone.first))
+        try:
+            found = pool.submit(_played, *arguments).result()
+        except BrokenProcessPool as failure:
+            raise FindingError(call_failed("another process", "", failure)) from failure
+    at = first_difference(alone.first, found)
+    if at is not None:
+        yield warning(
+            "another process brings another episode: a resumed run is not exact",
+            where=f"at {_moment(at)}",
+            why="the same seed and actions bring the same episode only within one process",
+            fix="look for what differs between processes: the order of a set of texts, hash(), time, the "
+            "process's number",
+        )
+    yield ok(f"the same in another process, over {len(found)} steps and resets")
+
+
 def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
     """Check that seeds have an effect."""
     seeds = [context.config.seed_of(episode) for episode in range(_STARTS)]
     with context.instance() as instance:
-        starts = {_digest(instance, instance.reset(seed)) for seed in seeds}
+        starts = {_digest(instance.reset(seed)) for seed in seeds}
     if len(starts) == 1:
         yield note(
             f"{_STARTS} seeds bring the same first observation",
@@ -145,7 +156,7 @@ def check_generator(context: CheckContext) -> Iterator[Finding]:
     """Check that an episode leaves the random state of the process unchanged."""
     with context.instance() as instance:
         before = _global_states()
-        play(instance, context.config.seed_of, random_policy, context.enough())
+        digests(context.limited(play(instance, context.config)))
         changed = [name for name, state in _global_states().items() if before.get(name, state) != state]
     if changed:
         yield warning(
@@ -153,36 +164,35 @@ def check_generator(context: CheckContext) -> Iterator[Finding]:
             why="environments in one process change each other's episodes, and no seed repeats one",
             fix="draw from self.np_random; until then set base_config.workers to n_envs: a process for each",
         )
-    yield ok("the random state of the process stays as it is")
+
+
+def _played(
+    make: Callable[[], gym.Env[Any, Any]], config: CheckConfig, limits: CheckLimits, count: int
+) -> Digests:
+    """Play the first steps in a process of its own."""
+    with CheckContext(make, config, limits).instance() as instance:
+        return digests(islice(play(instance, config), count))
 
 
 def _moment(at: int) -> str:
     return f"step {at}, counted from the first reset" if at else "the first reset"
 
 
-def _digest(instance: EnvInstance, now: ResetOutput | StepOutput) -> bytes:
-    """Digest everything an agent observes; another check reports what does not fit the space."""
+def _digest(now: CheckStep) -> bytes:
     state = hashlib.blake2b(digest_size=16)
-    for name, value in instance.adapter.observations.read(now.obs).items():
+    for name, value in now.obs.items():
         state.update(name.encode())
         state.update(np.ascontiguousarray(value).tobytes())
     state.update(now.mask.tobytes())
-    if isinstance(now, StepOutput):
-        state.update(np.asarray(now.reward, np.float64).tobytes())
-        state.update(bytes((now.terminated, now.truncated)))
+    state.update(np.float64(now.reward).tobytes())
+    state.update(bytes((now.terminated, now.truncated)))
     return state.digest()
 
 
-def _global_states() -> dict[str, bytes]:
-    """Digest every generator of the process; torch's where the environment imported it."""
-    states: dict[str, Any] = {"random": random.getstate(), "numpy.random": np.random.get_state(legacy=False)}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        states["torch"] = torch.random.get_rng_state().tolist()
-    return {name: repr(_plain(state)).encode() for name, state in states.items()}
-
-
-def _plain(state: Any) -> Any:  # noqa: ANN401 - what a generator's state is made of
-    if isinstance(state, dict):
-        return {key: _plain(value) for key, value in state.items()}
-    return state.tolist() if isinstance(state, np.ndarray) else state
+def _global_states() -> dict[str, str]:
+    """Return the state of every generator of the process; torch's where the environment imported it."""
+    numpy_state = [np.asarray(part).tolist() for part in np.random.get_state()]
+    states = {"random": repr(random.getstate()), "numpy.random": repr(numpy_state)}
+    if torch := sys.modules.get("torch"):
+        states["torch"] = repr(torch.random.get_rng_state().tolist())
+    return states

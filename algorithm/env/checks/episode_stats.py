@@ -3,22 +3,75 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
-from algorithm.core.data import Bool, Float
-from algorithm.core.errors import described
-from algorithm.core.spec import AgentSpec
-from algorithm.env.checks.context import CheckContext, EnvInstance, ResetOutput, StepOutput
-from algorithm.env.checks.finding import Finding, FindingError, error
-from algorithm.env.checks.running_stats import ObsStats, RunningMoments
-from algorithm.env.observations import check_shape
-from algorithm.env.single import Remark, SpaceMismatchError, as_number
+from algorithm.core.data import Array, Bool, Double
+from algorithm.env.checks.context import CheckContext, CheckStep, EnvInstance, play
+from algorithm.env.checks.finding import Finding, FindingError
+from algorithm.env.single import Remark
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.env.wrappers import running_statistics
 
-_REUSE_STEPS = 200  # steps in which an observation is compared again after the next one
+_IMAGE_SIDE = 8  # pixels; a smaller array is not an image (algorithm.nn.layers.images)
+
+
+class RunningMoments:
+    """Count, mean, variance, smallest and largest of arrays of one shape, element by element.
+
+    Welford, Technometrics 4 (1962): numerically stable in one pass.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.count = 0
+        self.mean = np.zeros(shape)
+        self.low = np.full(shape, np.inf)
+        self.high = np.full(shape, -np.inf)
+        self._m2 = np.zeros(shape)
+
+    def add(self, value: Double) -> None:
+        """Add an array."""
+        self.count += 1
+        off = value - self.mean
+        self.mean += off / self.count
+        self._m2 += off * (value - self.mean)
+        np.minimum(self.low, value, out=self.low)
+        np.maximum(self.high, value, out=self.high)
+
+    @property
+    def std(self) -> Double:
+        """Standard deviation of the population."""
+        deviation: Double = np.sqrt(self._m2 / max(1, self.count))
+        return deviation
+
+
+class ObsStats:
+    """Statistics of one leaf of the observation space.
+
+    moments:    of the observations that are finite
+    not_finite: the first NaN or infinity, and where
+    """
+
+    def __init__(self, name: str, leaf: Leaf) -> None:
+        self.name = name
+        self.space = leaf.space
+        self.is_box = isinstance(leaf.space, gym.spaces.Box)
+        self.is_image = self.is_box and _is_image(leaf.space.shape or (), str(leaf.space.dtype))
+        self.moments = RunningMoments(leaf.space.shape or ())
+        self.not_finite = ""
+
+    def add(self, value: Array, place: str) -> None:
+        """Add an observation; ``place`` is where it was seen."""
+        numbers = np.asarray(value, np.float64)
+        with np.errstate(over="ignore"):
+            bad: Bool = ~np.isfinite(numbers.astype(np.float32))  # as it is stored
+        if not bad.any():
+            self.moments.add(numbers)
+        elif not self.not_finite:
+            at = np.argwhere(bad)[0].tolist()
+            self.not_finite = f"{self.name}{at or ''} is {numbers[bad][0]}, {place}"
 
 
 class EpisodeEnd(NamedTuple):
@@ -33,141 +86,68 @@ class EpisodeEnd(NamedTuple):
 class EpisodeStats:
     """Statistics of random episodes.
 
-    broken:  first observation outside the announced space, and where; ``num_broken`` counts them
-    reused:  names of observations whose arrays changed with the next step
-    wrappers: what there is to say of the wrappers
-    open:    steps of the episode that was not over at the end
-    reward_at: first reward that is not finite; ``reward_kind`` first that is not a plain number
-    flaw:    the finding that ended the episodes early
+    instance: that was stepped, closed since
+    wrappers: remarks on wrappers that keep statistics
+    outside:  remarks on observations outside their bounds, and where
+    not_finite: the first reward that is not finite, and where
+    flaw:     the finding that ended the episodes early
     """
 
-    name: str = ""
-    spec: AgentSpec | None = None
-    time_limit: int | None = None
-    actions: list[Leaf] = field(default_factory=list)
-    render_modes: list[str] = field(default_factory=list)
-    wrappers: tuple[Remark, ...] = ()
-    records: dict[str, ObsStats] = field(default_factory=dict)
+    instance: EnvInstance
+    actions: list[Leaf]
+    records: dict[str, ObsStats]
+    wrappers: tuple[Remark, ...]
+    outside: list[tuple[Remark, str]] = field(default_factory=list)
     rewards: RunningMoments = field(default_factory=lambda: RunningMoments(()))
     nonzero: int = 0
-    reward_at: str = ""
-    reward_kind: str = ""
-    broken: str = ""
-    num_broken: int = 0
-    reused: set[str] = field(default_factory=set)
+    not_finite: str = ""
     episodes: list[EpisodeEnd] = field(default_factory=list)
     steps: int = 0
-    open: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
     flaw: Finding | None = None
+
+    def add(self, now: CheckStep, limit: int) -> None:
+        """Add the result of a reset or a step. limit: steps after which an episode is cut off."""
+        place = self.instance.place
+        for name, record in self.records.items():
+            record.add(now.obs[name], place)
+        self.outside += [(remark, place) for remark in now.remarks if remark not in self.wrappers]
+        if now.number:
+            self._add_reward(now.reward, place)
+        if now.over or now.number == limit:
+            self.episodes.append(EpisodeEnd(now.number, now.terminated, now.truncated))
+
+    def _add_reward(self, reward: float, place: str) -> None:
+        self.steps += 1
+        if np.isfinite(np.float32(reward)):
+            self.nonzero += reward != 0
+            self.rewards.add(np.asarray(reward))
+        elif not self.not_finite:
+            self.not_finite = f"it is {reward}, {place}"
 
 
 def collect_stats(context: CheckContext) -> EpisodeStats:
-    """Play random episodes until a limit is reached or the environment fails."""
-    found = EpisodeStats()
-    try:
-        with context.instance() as instance:
-            found.name, found.spec, found.time_limit = instance.name, instance.spec, instance.time_limit
-            found.actions = leaves(instance.env.action_space, "action", instance.name)
-            found.render_modes = list(instance.env.metadata.get("render_modes") or [])
-            found.wrappers = running_statistics(instance.env)
-            found.seconds, found.calls = instance.seconds, instance.calls
-            _StatsCollector(context, instance, found).run()
-    except FindingError as flaw:
-        found.flaw = flaw.finding
+    """Play random episodes until a limit is reached or the environment fails. Raises FindingError."""
+    with context.instance() as instance:
+        env = instance.bare
+        # The names of the spec leave out an action mask among the observations.
+        known = {leaf.name or "obs": leaf for leaf in leaves(env.observation_space, "observation", "")}
+        records = {name: ObsStats(name, known[name]) for name in instance.spec.obs.names}
+        actions = leaves(env.action_space, "action", instance.env.name)
+        found = EpisodeStats(instance, actions, records, running_statistics(env))
+        over, limit = context.deadline(1.0), context.config.length_limit
+        try:
+            for now in play(instance, context.config, limit=limit):
+                found.add(now, limit)
+                if found.steps >= context.limits.steps or over():
+                    break
+        except FindingError as flaw:
+            found.flaw = flaw.finding
     return found
 
 
-def random_action(instance: EnvInstance, rng: np.random.Generator, mask: Bool) -> Float:
-    """Return a flat action [A] as in the warm-up."""
-    action, _, _ = instance.spec.action.random(rng, mask[None])
-    flat: Float = action[0]
-    return flat
-
-
-class _StatsCollector:
-    def __init__(self, context: CheckContext, instance: EnvInstance, found: EpisodeStats) -> None:
-        self._context, self._instance, self._found = context, instance, found
-        # The adapter's names exclude an action mask among the observations.
-        known = {
-            leaf.name or "obs": leaf for leaf in leaves(instance.env.observation_space, "observation", "")
-        }
-        found.records = {name: ObsStats(name, known[name]) for name in instance.spec.obs.names}
-        self._last: dict[str, tuple[Any, Any]] = {}  # name -> returned array, and a copy of it
-
-    def run(self) -> None:
-        context, instance, found = self._context, self._instance, self._found
-        rng, over = np.random.default_rng(0), context.deadline(1.0)
-        while found.steps < context.limits.steps and not over():
-            now: ResetOutput | StepOutput = instance.reset(context.config.seed_of(len(found.episodes)))
-            self._last = {}
-            self._add_obs(now.obs)
-            found.open = 0
-            while found.steps < context.limits.steps and not over():
-                now = instance.step(random_action(instance, rng, now.mask))
-                found.steps += 1
-                found.open += 1
-                self._add_obs(now.obs)
-                self._add_reward(now.reward)
-                if self._add_end(now):
-                    break
-
-    def _add_end(self, now: StepOutput) -> bool:
-        if not (now.terminated or now.truncated or self._found.open == self._context.config.length_limit):
-            return False
-        self._found.episodes.append(EpisodeEnd(self._found.open, now.terminated, now.truncated))
-        self._found.open = 0
-        return True
-
-    def _add_obs(self, obs: Any) -> None:  # noqa: ANN401 - a space may hold anything
-        found, place = self._found, self._instance.place
-        try:
-            values = self._instance.adapter.observations.read(obs)
-            for name, shape, _ in self._instance.spec.obs.items():
-                check_shape(name, np.shape(values[name]), shape)
-                record = found.records[name]
-                record.add(_pick(obs, record.path), values[name], place)
-        except (SpaceMismatchError, ValueError, TypeError) as failure:
-            found.num_broken += 1
-            found.broken = found.broken or f"{failure}, {place}"
-            return
-        if found.steps <= _REUSE_STEPS:
-            self._check_reuse(obs)
-
-    def _check_reuse(self, obs: Any) -> None:  # noqa: ANN401 - a space may hold anything
-        """Record arrays of the last step that have changed since."""
-        for name, (handed, then) in self._last.items():
-            if not np.array_equal(handed, then, equal_nan=then.dtype.kind == "f"):
-                self._found.reused.add(name)
-        handed_out = {name: _pick(obs, record.path) for name, record in self._found.records.items()}
-        self._last = {
-            name: (value, value.copy()) for name, value in handed_out.items() if isinstance(value, np.ndarray)
-        }
-
-    def _add_reward(self, reward: Any) -> None:  # noqa: ANN401 - what the environment returned
-        found, place = self._found, self._instance.place
-        if np.ndim(reward) or not isinstance(reward, int | float | np.generic):
-            found.reward_kind = found.reward_kind or f"{type(reward).__name__} {reward!r:.40}, {place}"
-        try:
-            value = as_number(reward, "the reward")
-        except SpaceMismatchError as failure:
-            raise FindingError(
-                error(
-                    "a reward is not a number",
-                    where=place,
-                    why=described(failure),
-                    fix="return one number, such as float(reward)",
-                )
-            ) from failure
-        if not np.isfinite(np.float32(value)):
-            found.reward_at = found.reward_at or f"it is {value}, {place}"
-            return
-        found.nonzero += value != 0
-        found.rewards.add(np.asarray(value))
-
-
-def _pick(obs: Any, path: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a space may hold anything
-    for key in path:
-        obs = obs[key]
-    return obs
+def _is_image(shape: tuple[int, ...], dtype: str) -> bool:
+    """Return whether shape and dtype are those of an image, as ``nn.layers.images`` does by torch."""
+    if not (dtype == "uint8" or dtype.startswith("float")):
+        return False
+    wide = sum(side >= _IMAGE_SIDE for side in shape)
+    return wide >= 2 and len(shape) in ((2, 3, 4) if dtype == "uint8" else (3, 4))

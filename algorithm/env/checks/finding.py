@@ -45,11 +45,11 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """All findings of one check."""
+    """All findings of one check; none where it has only begun."""
 
     group: str
     title: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def level(self) -> Level:
@@ -61,13 +61,8 @@ class FindingError(Exception):
     """The environment cannot continue; carries the finding."""
 
     def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.what)
+        super().__init__(finding)  # so that it can be pickled
         self.finding = finding
-
-
-def plural(n: int, noun: str) -> str:
-    """Format ``1 step``, ``2,000 steps``."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def ok(what: str) -> Finding:
@@ -85,18 +80,17 @@ def warning(what: str, *, where: str = "", why: str, fix: str) -> Finding:
     return Finding(level=Level.WARNING, what=what, where=where, why=why, fix=fix)
 
 
-def error(
-    what: str, *, where: str = "", why: str, fix: str, trace: str = "", code: int = EnvError.exit_code
-) -> Finding:
+def error(what: str, *, where: str = "", why: str, fix: str, trace: str = "") -> Finding:
     """Report that training would end, or learn something else."""
-    return Finding(level=Level.ERROR, what=what, where=where, why=why, fix=fix, trace=trace, code=code)
+    return Finding(level=Level.ERROR, what=what, where=where, why=why, fix=fix, trace=trace)
 
 
 def refusal(refused: UserError, trace: str = "") -> Finding:
     """Report the error that a training would raise itself."""
-    return error(
-        refused.what,
-        where=refused.where,
+    return Finding(
+        level=Level.ERROR,
+        what=refused.what,
+        where=str(refused.where),
         why=refused.why,
         fix=refused.fix,
         trace=trace,

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -44,15 +45,12 @@ from algorithm.runs.checkpoints.manifest import (
 )
 from algorithm.runs.checkpoints.segments import (
     PATTERN,
-    SegmentWriter,
     WrittenReplay,
     read_replay,
     try_to_remove,
+    write_replay,
 )
-from algorithm.runs.files import json_text, make_folder, remove_unfinished, write_durably
-
-GIVEN_UP = "replay.given_up.json"
-"""File name of the index after the checkpoint's replay was removed."""
+from algorithm.runs.files import json_text, make_folder, remove_unfinished, write_bytes, write_durably
 
 _DRAFT = ".draft_"
 _DAMAGED = ".damaged"
@@ -94,46 +92,49 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class SavedCheckpoint:
-    """Place and size of a checkpoint that was written."""
+class SaveCost:
+    """Cost and place of a checkpoint. replay_bytes: the part of ``bytes_written`` that went into segments."""
 
-    path: Path
+    seconds: float
     bytes_written: int
     replay_bytes: int
+    path: Path = Path()
 
 
-def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SavedCheckpoint:
+def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SaveCost:
     """Write a checkpoint; one of the same step is there until the new one is.
 
     root, replays: folders of the checkpoints and of the replays' segments
     Raises StorageError, with nothing changed; ValueError or TypeError for what cannot be written.
     """
-    files = {STATE: _state_text(snapshot.state).encode()}
+    started = time.perf_counter()
+    _check_keys(snapshot.state, "state")
+    files = {STATE: json_text(snapshot.state).encode()}
     files |= {
         f"{stem}{TENSORS}": save(_plain(stem, named), _header(snapshot.trained.get(stem)))
         for stem, named in snapshot.tensors.items()
     }
     target = _free_name(root, snapshot.step)
     draft = root / f"{_DRAFT}{target.name}"
-    segments = SegmentWriter(snapshot.step)
     try:
         make_folder(root)
         written = {
-            level: segments.write(replays.absolute() / level, replay)
+            level: write_replay(replays.absolute() / level, snapshot.step, replay)
             for level, replay in snapshot.replays.items()
         }
         nbytes = _write_draft(draft, snapshot.step, files, written)
         _publish(draft, target)
     except Exception as error:
         shutil.rmtree(draft, ignore_errors=True)
-        segments.take_back()
+        with contextlib.suppress(StorageError, OSError):  # else they are litter, for a later call
+            remove_segments(root, replays)
         if not isinstance(error, OSError):
             raise
         raise StorageError.of(error, what="the checkpoint cannot be written", where=target) from error
     for level, replay in snapshot.replays.items():
         replay.mark_saved(written[level].parts)
     of_replays = sum(replay.bytes_written for replay in written.values())
-    return SavedCheckpoint(target, nbytes + of_replays, of_replays)
+    return SaveCost(time.perf_counter() - started, nbytes + of_replays, of_replays, target)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -155,8 +156,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def check_replay(path: Path, replays: Path) -> None:
     """Raise StorageError unless every file of the replays of the checkpoint ``path`` is as it was written."""
     manifest = read_manifest(path)
-    if (entry := _kept_index(path, manifest)) is not None:
-        read_listed(path, INDEX, entry)
+    if manifest.replay is not None:
+        read_listed(path, INDEX, manifest.replay)
         for name, segment in manifest.segments.items():
             check_listed(replays, name, segment)
 
@@ -170,10 +171,9 @@ def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> 
     ValueError for a replay that does not fit (see :meth:`ReplayBuffer.load_state`).
     """
     manifest = read_manifest(path)
-    entry = _kept_index(path, manifest)
-    if entry is None:
+    if manifest.replay is None:
         return False
-    index = parsed(path / INDEX, read_listed(path, INDEX, entry))
+    index = parsed(path / INDEX, read_listed(path, INDEX, manifest.replay))
     if not isinstance(index, dict):
         raise damaged(path / INDEX, "it does not hold an object")
     if level not in index:
@@ -187,36 +187,38 @@ def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> 
 
 def give_up_replay(path: Path) -> None:
     """Let a checkpoint keep its replay no longer; it stays valid without. Raises StorageError."""
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            rename(path / INDEX, path / GIVEN_UP)
-            sync_folder(path)
-    except OSError as error:
-        raise StorageError.of(error, what="a replay cannot be given up", where=path) from error
+    manifest = read_manifest(path)
+    if manifest.replay is not None:
+        write_bytes(path / MANIFEST, replace(manifest, replay=None, segments={}).text.encode())
+    try_to_remove(path / INDEX)
 
 
 def remove_checkpoint(path: Path) -> None:
     """Remove a checkpoint; a kill on the way leaves a hidden folder. Raises StorageError."""
     aside = path.with_name(f"{_DRAFT}old_{path.name}")
     shutil.rmtree(aside, ignore_errors=True)
-    try:
+    with _explained("an old checkpoint cannot be removed", path):
         rename(path, aside)
         sync_folder(path.parent)
         shutil.rmtree(aside)
-    except OSError as error:
-        raise StorageError.of(error, what="an old checkpoint cannot be removed", where=path) from error
 
 
 def set_aside(path: Path) -> Path:
     """Rename a damaged checkpoint so that no reader takes it, and return the name. Raises StorageError."""
     names = (path.with_name(f"{path.name}{_DAMAGED}{n or ''}") for n in range(10**6))
     aside = next(name for name in names if not name.exists())
-    try:
+    with _explained("a checkpoint cannot be renamed", path):
         rename(path, aside)
         sync_folder(path.parent)
-    except OSError as error:
-        raise StorageError.of(error, what="a checkpoint cannot be renamed", where=path) from error
     return aside
+
+
+@contextlib.contextmanager
+def _explained(what: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError.of(error, what=what, where=path) from error
 
 
 def checkpoint_of(root: Path, step: int) -> Path:
@@ -241,7 +243,8 @@ def remove_drafts(root: Path) -> None:
     """Remove what a killed process left half-written. Only for the one process that writes here."""
     for draft in root.glob(f"{_DRAFT}*"):
         shutil.rmtree(draft, ignore_errors=True)
-    remove_unfinished(root)
+    for folder in (root, *root.glob("step_*")):
+        remove_unfinished(folder)
 
 
 def remove_segments(root: Path, replays: Path) -> list[Path]:
@@ -259,8 +262,7 @@ def remove_segments(root: Path, replays: Path) -> list[Path]:
                 if is_damage(error):
                     continue
                 raise
-            if _kept_index(path, manifest) is not None:
-                needed |= {replays / name for name in manifest.segments}
+            needed |= {replays / name for name in manifest.segments}
     return [file for file in replays.rglob(PATTERN) if file not in needed and not try_to_remove(file)]
 
 
@@ -298,11 +300,6 @@ def _plain(stem: str, named: Mapping[str, Tensor | Array]) -> dict[str, Tensor]:
 
 def _header(trained: Collection[str] | None) -> dict[str, str] | None:
     return None if trained is None else {TRAINED: json.dumps(sorted(trained))}
-
-
-def _state_text(state: Mapping[str, object]) -> str:
-    _check_keys(state, "state")
-    return json_text(state)
 
 
 def _check_keys(value: object, where: str) -> None:
@@ -350,9 +347,3 @@ def _publish(draft: Path, target: Path) -> None:
         with contextlib.suppress(OSError):
             rename(target, draft)
         raise
-
-
-def _kept_index(path: Path, manifest: Manifest) -> Entry | None:
-    """Return the listed index, or None if replays were not saved or have been given up since."""
-    given_up = (path / GIVEN_UP).exists() and not (path / INDEX).exists()
-    return None if given_up else manifest.replay

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +12,7 @@ from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_json
 from algorithm.runs.checkpoints.checkpoint import (
     Checkpoint,
+    SaveCost,
     Snapshot,
     check_replay,
     checkpoint_of,
@@ -32,15 +32,6 @@ from algorithm.runs.names import Ckpt
 
 Replays = Literal["always", "last", "never"]
 """Checkpoints that keep the replay: all, only the newest, or none."""
-
-
-@dataclass(frozen=True)
-class SaveCost:
-    """Cost of a checkpoint. replay_bytes: the part of ``bytes_written`` that went into segments."""
-
-    seconds: float
-    bytes_written: int
-    replay_bytes: int
 
 
 class CheckpointManager:
@@ -69,8 +60,12 @@ class CheckpointManager:
         replay: Replays = "always",
         warn: Callable[[str], None],
     ) -> None:
-        self._root, self._replays, self._keep, self._warn = root, replays, keep, warn
-        self._milestones, self._replay = milestones, replay
+        self._root = root
+        self._replays = replays
+        self._keep = keep
+        self._warn = warn
+        self._milestones = milestones
+        self._replay = replay
         self._best_score = -math.inf if best else math.inf  # nothing beats infinity
         self._best_step: int | None = None
         self._saved_step: int | None = None
@@ -89,8 +84,8 @@ class CheckpointManager:
 
         Raises StorageError; everything is then as it was, and the next attempt writes what this one did not.
         """
-        started = time.perf_counter()
-        saved = save_checkpoint(self._root, self._replays, self._chosen(snapshot))
+        chosen = replace(snapshot, replays={}) if self._replay == "never" else snapshot
+        cost = save_checkpoint(self._root, self._replays, chosen)
         self._saved_step = snapshot.step
         try:
             _point_to(self._root, "latest", snapshot.step)
@@ -98,7 +93,7 @@ class CheckpointManager:
             self._warn(error.line)
         else:
             self._tidy()
-        return SaveCost(time.perf_counter() - started, saved.bytes_written, saved.replay_bytes)
+        return cost
 
     def is_best(self, score: float) -> bool:
         """Return whether this is better than all before: never for NaN or where no best one is kept."""
@@ -108,7 +103,8 @@ class CheckpointManager:
         """Mark the checkpoint saved last as the best one. Raises StorageError."""
         assert self._saved_step is not None
         _point_to(self._root, "best", self._saved_step, mean=score)
-        self._best_step, self._best_score = self._saved_step, score
+        self._best_step = self._saved_step
+        self._best_score = score
         self._tidy()
 
     def resume(self, step: int) -> None:
@@ -126,9 +122,6 @@ class CheckpointManager:
             _point_to(self._root, "latest", step)
         self._leave_behind([known for known in steps if known > step])
         self._remove_segments()
-
-    def _chosen(self, snapshot: Snapshot) -> Snapshot:
-        return replace(snapshot, replays={}) if self._replay == "never" else snapshot
 
     def _tidy(self) -> None:
         """Remove what need not stay."""
@@ -207,8 +200,7 @@ def find_checkpoint(root: Path, which: Ckpt | None = None, *, warn: Callable[[st
     """
     if which is None:
         return next(intact_checkpoints(root, warn=warn))
-    path = _of_step(root, which) if isinstance(which, int) else _named_by(root / f"{which}.json")
-    return load_checkpoint(path)
+    return load_checkpoint(_folder_of(root, which))
 
 
 def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[Checkpoint]:
@@ -245,24 +237,21 @@ def _point_to(root: Path, pointer: str, step: int, **more: float) -> None:
     write_json(root / f"{pointer}.json", {"step": step, "folder": checkpoint_of(root, step).name, **more})
 
 
-def _of_step(root: Path, step: int) -> Path:
+def _folder_of(root: Path, which: Ckpt) -> Path:
+    """Return the folder of a step's checkpoint, or of the one that ``latest.json`` or ``best.json`` names."""
     steps = checkpoint_steps(root)
+    if isinstance(which, int):
+        step, where, lacks = which, root, f"there is no checkpoint of step {which}"
+    else:
+        where = root / f"{which}.json"
+        if not where.exists():
+            raise _missing(f"no checkpoint is known as the {which} one", where, steps)
+        named = read_json(where).get("step")
+        if type(named) is not int:
+            raise StorageError("a JSON file is damaged", where=where, why="it does not name a step")
+        step, lacks = named, f"it names the checkpoint of step {named}, which is not there"
     if step not in steps:
-        raise _missing(f"there is no checkpoint of step {step}", root, steps)
-    return checkpoint_of(root, step)
-
-
-def _named_by(pointer: Path) -> Path:
-    """Return the checkpoint that ``latest.json`` or ``best.json`` names."""
-    root = pointer.parent
-    steps = checkpoint_steps(root)
-    if not pointer.exists():
-        raise _missing(f"no checkpoint is known as the {pointer.stem} one", pointer, steps)
-    step = read_json(pointer).get("step")
-    if type(step) is not int:
-        raise StorageError("a JSON file is damaged", where=pointer, why="it does not name a step")
-    if step not in steps:
-        raise _missing(f"it names the checkpoint of step {step}, which is not there", pointer, steps)
+        raise _missing(lacks, where, steps)
     return checkpoint_of(root, step)
 
 

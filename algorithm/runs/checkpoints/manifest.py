@@ -7,12 +7,13 @@ The size is compared before anything is read; nothing that is read is ever execu
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
 from algorithm.core.errors import StorageError, described
 from algorithm.core.reading import open_plain, parse_json, read_bytes
@@ -102,10 +103,8 @@ def read_manifest(path: Path) -> Manifest:
         raise damaged(path, "it is a symbolic link")
     try:
         data = read_bytes(file)
-    except OSError as error:
-        raise damaged(file, error.strerror or str(error)) from error
-    except ValueError as error:
-        raise damaged(file, str(error)) from error
+    except (OSError, ValueError) as error:
+        raise damaged(file, getattr(error, "strerror", None) or str(error)) from error
     content = parsed(file, data)
     try:
         if content["schema"] != SCHEMA:
@@ -138,51 +137,43 @@ def parsed(file: Path, data: bytes) -> Any:  # noqa: ANN401 -- JSON
         raise damaged(file, f"it is no JSON ({error})") from error
 
 
-def open_listed(folder: Path, name: str, nbytes: int) -> BinaryIO:
-    """Open the file ``name``, from a manifest, below ``folder``: a plain file of that size, behind no link.
+def listed_blocks(
+    folder: Path, name: str, entry: Entry, sizes: Iterable[int] = itertools.repeat(_BLOCK)
+) -> Iterator[bytes]:
+    """Yield the content of the file ``name``, from a manifest, below ``folder``, in blocks of those sizes.
 
-    Raises StorageError.
+    It is used up to its end: the last step raises StorageError if the SHA-256 is another one, the first one
+    unless it is a plain file of that size, behind no link.
     """
-    path, parts = folder / name, PurePosixPath(name).parts
+    path, parts, digest = folder / name, PurePosixPath(name).parts, hashlib.sha256()
     try:
-        for depth in range(1, len(parts) + 1):
-            if folder.joinpath(*parts[:depth]).is_symlink():
-                raise damaged(folder.joinpath(*parts[:depth]), "it is a symbolic link")
-        file = open_plain(path, LARGEST)
-        found = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise damaged(path, error.strerror or str(error)) from error
-    except ValueError as error:
-        raise damaged(path, str(error)) from error
-    if found != nbytes:
-        file.close()
-        raise damaged(path, f"it has {found} bytes, {nbytes} were written")
-    return file
+        for place in (folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)):
+            if place.is_symlink():
+                raise damaged(place, "it is a symbolic link")
+        with open_plain(path, LARGEST) as file:
+            found = os.fstat(file.fileno()).st_size
+            if found != entry.nbytes:
+                raise ValueError(f"it has {found} bytes, {entry.nbytes} were written")
+            for block in itertools.takewhile(len, map(file.read, sizes)):
+                digest.update(block)
+                yield block
+    except (OSError, ValueError) as error:
+        raise damaged(path, getattr(error, "strerror", None) or str(error)) from error
+    if digest.hexdigest() != entry.sha256:
+        raise damaged(path, "its SHA-256 is not the one that was written")
 
 
 def read_listed(folder: Path, name: str, entry: Entry) -> bytes:
     """Read a listed file. Raises StorageError."""
     if entry.nbytes > WHOLE:
         raise damaged(folder / name, f"it has {entry.nbytes:,} bytes, far too many")
-    with open_listed(folder, name, entry.nbytes) as file:
-        data = _read(folder / name, file, entry.nbytes + 1)
-    check_hash(folder / name, entry, hashlib.sha256(data))
-    return data
+    return b"".join(listed_blocks(folder, name, entry, itertools.repeat(entry.nbytes)))
 
 
 def check_listed(folder: Path, name: str, entry: Entry) -> None:
     """Raise StorageError unless a listed file is as it was written; it need not fit into memory."""
-    digest = hashlib.sha256()
-    with open_listed(folder, name, entry.nbytes) as file:
-        while block := _read(folder / name, file, _BLOCK):
-            digest.update(block)
-    check_hash(folder / name, entry, digest)
-
-
-def check_hash(path: Path, entry: Entry, digest: hashlib._Hash) -> None:
-    """Raise StorageError unless ``digest``, of what was read from ``path``, is what was written."""
-    if digest.hexdigest() != entry.sha256:
-        raise damaged(path, "its SHA-256 is not the one that was written")
+    for _ in listed_blocks(folder, name, entry):
+        pass
 
 
 class DamagedError(StorageError):
@@ -198,13 +189,6 @@ def is_damage(error: StorageError) -> bool:
     """Return whether a file is gone or changed; False if it could not be read, which may pass."""
     cause = error.__cause__
     return not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError | NotADirectoryError)
-
-
-def _read(path: Path, file: BinaryIO, nbytes: int) -> bytes:
-    try:
-        return file.read(nbytes)
-    except OSError as error:
-        raise damaged(path, error.strerror or str(error)) from error
 
 
 def _entries(manifest: Path, value: Mapping[str, Any]) -> dict[str, Entry]:

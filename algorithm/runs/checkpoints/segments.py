@@ -26,7 +26,7 @@ from algorithm.core.data import Array
 from algorithm.core.system.files import sync, sync_folder
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
 from algorithm.replay.records import CHUNK_BYTES, ArrayChunks, Records, SegmentFile
-from algorithm.runs.checkpoints.manifest import Entry, check_hash, damaged, open_listed
+from algorithm.runs.checkpoints.manifest import Entry, damaged, listed_blocks
 from algorithm.runs.files import make_folder, put
 
 PATTERN = "seg_*.npy"
@@ -69,47 +69,35 @@ class WrittenReplay:
         return {"rows": rows, "arrays": arrays, "meta": self.meta}
 
 
-class SegmentWriter:
-    """Writes what one checkpoint adds, and can take all of it back."""
+def write_replay(folder: Path, step: int, replay: ReplayBuffer) -> WrittenReplay:
+    """Write what of ``replay`` does not stand in ``folder`` yet; complete and synced. Raises OSError.
 
-    def __init__(self, step: int) -> None:
-        self._step = step
-        self._files: list[Path] = []
+    The caller calls :meth:`ReplayBuffer.mark_saved` once the checkpoint of ``step`` is complete.
+    """
+    make_folder(folder)
+    if not _reusable(replay.saved_files, folder):
+        replay.forget_saved()
+    parts, state, nbytes = replay.saved_files, replay.state(), 0
+    rows, arrays = replay.unsaved(), {}
+    if rows.shape[0]:
+        file = _new(folder, f"seg_{step:09d}")
+        entry = write_array(file, rows)
+        nbytes += entry.nbytes
+        parts += (SegmentFile(file, rows.shape[0], replay.next_id - 1, entry.nbytes, entry.sha256),)
+    for name, array in state.arrays.items():
+        file = _new(folder, f"seg_{step:09d}_{name}")
+        entry = write_array(file, array)
+        nbytes += entry.nbytes
+        arrays[name] = (file, array, entry)
+    sync_folder(folder)
+    return WrittenReplay(parts, arrays, state.meta, nbytes)
 
-    def write(self, folder: Path, replay: ReplayBuffer) -> WrittenReplay:
-        """Write what of ``replay`` does not stand in ``folder`` yet; complete and synced. Raises OSError.
 
-        The caller calls :meth:`ReplayBuffer.mark_saved` once the checkpoint is complete.
-        """
-        make_folder(folder)
-        if not _reusable(replay.saved_files, folder):
-            replay.forget_saved()
-        parts, state = replay.saved_files, replay.state()
-        rows, known = replay.unsaved(), len(parts)
-        if rows.shape[0]:
-            file = self._new(folder, f"seg_{self._step:09d}")
-            entry = write_array(file, rows)
-            parts += (SegmentFile(file, rows.shape[0], replay.next_id - 1, entry.nbytes, entry.sha256),)
-        arrays = {}
-        for name, array in state.arrays.items():
-            file = self._new(folder, f"seg_{self._step:09d}_{name}")
-            arrays[name] = (file, array, write_array(file, array))
-        sync_folder(folder)
-        new = sum(p.nbytes for p in parts[known:]) + sum(entry.nbytes for _, _, entry in arrays.values())
-        return WrittenReplay(parts, arrays, state.meta, new)
-
-    def take_back(self) -> None:
-        """Remove what has been written, as far as possible; the rest is litter."""
-        for file in self._files:
-            try_to_remove(file)
-
-    def _new(self, folder: Path, stem: str) -> Path:
-        """Return a name that is not taken: the same step may be saved twice."""
-        again = (f"{stem}_{n}" for n in itertools.count(2))
-        names = (folder / f"{name}.npy" for name in itertools.chain([stem], again))
-        file = next(name for name in names if not os.path.lexists(name))
-        self._files.append(file)
-        return file
+def _new(folder: Path, stem: str) -> Path:
+    """Return a name that is not taken: the same step may be saved twice."""
+    again = (f"{stem}_{n}" for n in itertools.count(2))
+    names = (folder / f"{name}.npy" for name in itertools.chain([stem], again))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def write_array(file: Path, content: ArrayChunks) -> Entry:
@@ -214,19 +202,9 @@ def _chunks(
     row_bytes = dtype.itemsize * prod(shape[1:])
     if entry.nbytes != len(header) + shape[0] * row_bytes:
         raise damaged(path, f"{shape[0]} rows of {row_bytes} bytes do not make {entry.nbytes} bytes")
-    digest = hashlib.sha256()
-    with open_listed(folder, name, entry.nbytes) as file:
-        begin = file.read(len(header))
-        digest.update(begin)
-        if begin != header:
-            raise damaged(path, f"its header is not that of {shape} {dtype}")
-        rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-        buffer = np.empty((min(rows, shape[0]), *shape[1:]), dtype)
-        for first in range(0, shape[0], rows):
-            chunk = buffer[: min(rows, shape[0] - first)]
-            raw = memoryview(chunk.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-            if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
-                raise damaged(path, "it has become shorter")
-            digest.update(raw)
-            yield chunk
-    check_hash(path, entry, digest)
+    chunk = max(1, CHUNK_BYTES // max(1, row_bytes)) * row_bytes
+    blocks = listed_blocks(folder, name, entry, itertools.chain([len(header)], itertools.repeat(chunk)))
+    if next(blocks) != header:
+        raise damaged(path, f"its header is not that of {shape} {dtype}")
+    for block in blocks:
+        yield np.frombuffer(block, dtype).reshape(-1, *shape[1:])

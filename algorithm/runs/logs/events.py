@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from algorithm.runs.files import GrowingFile
-from algorithm.runs.logs.sinks import naming
+from algorithm.runs.logs.rows import PatientFile
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from tensorboard.compat.proto.event_pb2 import Event
 
 
 EVENT_FILES = "events.out.tfevents.*"
@@ -54,83 +52,48 @@ class LoggedPicture(NamedTuple):
         return cls(height, width, colours, base64.b64decode(png))
 
 
-EventRow = Mapping[str, float | LoggedPicture]
-"""Values by column, pictures among them."""
-
-
-class EventSink:
-    """One event file of TensorBoard in a folder, made with the first row.
+def event_file(folder: Path, purge: int | None = None) -> PatientFile:
+    """Return a new event file of a folder, made with the first record.
 
     Tensorboard's own writer is not used: its thread ends at the first error, and it is unknown then what has
     been written. A row is one record, so it is whole or not there.
 
-    folder: created if need be, but not that above it; files of the run's earlier processes may lie in it
-    purge:  a resumed run's: TensorBoard forgets what earlier files say of this step and later ones
+    purge: a resumed run's: TensorBoard forgets what earlier files say of this step and later ones
     """
+    stamps = [path.name.split(".")[3] for path in folder.glob(EVENT_FILES)]  # read in their order
+    stamp = max([int(time.time()), *(int(before) + 1 for before in stamps if before.isdigit())])
+    head = _record(file_version="brain.Event:2")
+    if purge is not None:
+        from tensorboard.compat.proto.event_pb2 import SessionLog
 
-    def __init__(self, folder: Path, purge: int | None = None) -> None:
-        self.path = folder
-        self._purge = purge
-        self._file: GrowingFile | None = None
-        self._head = b""
-
-    def write(self, step: int, row: EventRow) -> None:
-        """Append the numbers and pictures of a row. A row without finite values only creates the file."""
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        event = Event(wall_time=time.time(), step=step)
-        for name, value in row.items():
-            if isinstance(value, LoggedPicture):
-                image = Summary.Image(
-                    height=value.height,
-                    width=value.width,
-                    colorspace=value.colours,
-                    encoded_image_string=value.png,
-                )
-                event.summary.value.add(tag=name, image=image)
-            elif math.isfinite(value):
-                event.summary.value.add(tag=name, simple_value=value)
-        with naming(self.path):
-            file = self._opened()
-            file.append(self._head + (_record(event) if event.summary.value else b""))
-            self._head = b""
-
-    def _opened(self) -> GrowingFile:
-        if self._file is None:
-            self.path.mkdir(exist_ok=True)  # not those above: a run that was moved away is not begun again
-            self._file = GrowingFile(self.path / _next_event_file(self.path))
-            self._head = b"".join(_record(event) for event in _first_events(self._purge))
-        return self._file
-
-    def sync(self) -> None:
-        """Force the written events to the disk."""
-        if self._file is not None:
-            with naming(self.path):
-                self._file.sync()
+        head += _record(step=purge, session_log=SessionLog(status=SessionLog.START))
+    name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"
+    return PatientFile(folder / name, begun=False, head=head)
 
 
-def _first_events(purge: int | None) -> list[Event]:
-    """Return the version of the format, which a restart needs in front of it, and that at ``purge``."""
-    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+def event_of(step: int, row: Mapping[str, float | LoggedPicture]) -> bytes:
+    """Return the record of a row's finite numbers and its pictures; empty without any."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
 
-    version = Event(wall_time=time.time(), file_version="brain.Event:2")
-    if purge is None:
-        return [version]
-    restart = SessionLog(status=SessionLog.START)
-    return [version, Event(wall_time=time.time(), step=purge, session_log=restart)]
+    values = []
+    for name, value in row.items():
+        if isinstance(value, LoggedPicture):
+            image = Summary.Image(
+                height=value.height,
+                width=value.width,
+                colorspace=value.colours,
+                encoded_image_string=value.png,
+            )
+            values.append(Summary.Value(tag=name, image=image))
+        elif math.isfinite(value):
+            values.append(Summary.Value(tag=name, simple_value=value))
+    return _record(step=step, summary=Summary(value=values)) if values else b""
 
 
-def _record(event: Event) -> bytes:
+def _record(**fields: object) -> bytes:
+    from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     record = io.BytesIO()
-    RecordWriter(record).write(event.SerializeToString())
+    RecordWriter(record).write(Event(wall_time=time.time(), **fields).SerializeToString())
     return record.getvalue()
-
-
-def _next_event_file(folder: Path) -> str:
-    """Return a name that sorts behind those in the folder: TensorBoard reads them in that order."""
-    stamps = [path.name.split(".")[3] for path in folder.glob(EVENT_FILES)]
-    stamp = max([int(time.time()), *(int(before) + 1 for before in stamps if before.isdigit())])
-    return f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"

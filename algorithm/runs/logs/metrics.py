@@ -21,18 +21,9 @@ from algorithm.core.plugins import PLUGIN_METRICS
 from algorithm.core.reading import read_text
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.runs.files import write_text
-from algorithm.runs.logs.events import EVENT_FILES, EventRow, EventSink, LoggedPicture
-from algorithm.runs.logs.sinks import (
-    MOST,
-    JsonlSink,
-    Patient,
-    Row,
-    create_empty,
-    csv_table,
-    naming,
-    parse_row,
-)
-from algorithm.runs.logs.wandb_sink import NoUpload, Upload
+from algorithm.runs.logs.events import EVENT_FILES, LoggedPicture, event_file, event_of
+from algorithm.runs.logs.rows import MOST, PatientFile, Row, csv_table, cut_back, json_line, naming, parse_row
+from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.names import behaviour_level
 
 _TOO_MANY = 2**53  # steps: beyond it not every integer is a float
@@ -116,29 +107,32 @@ class MetricsLogger:
         *,
         warn: Callable[[str], None],
         state: Mapping[str, Any] | None = None,
-        upload: Upload | None = None,
+        upload: WandbSink | None = None,
     ) -> None:
-        self._log, self._warn, self._upload = log, warn, upload or NoUpload()
-        self._closed_step = self._step = -1
+        self._log = log
+        self._csv = csv
+        self._warn = warn
+        self._upload = upload
+        self._closed_step = -1
+        self._step = -1
         self._pending: dict[tuple[str, str], float] = {}
         self._pictures: dict[tuple[str, str], LoggedPicture] = {}
-        self._events: dict[Path, Patient[EventRow]] = {}
+        self._rows = PatientFile(jsonl, begun=True)
+        self._events: dict[Path, PatientFile] = {}
         self._purge: int | None = None
-        self._failing = False
-        self._csv = csv
         self._table_error: StorageError | None = None
+        self._failing = False
         with naming(log):
             log.mkdir(exist_ok=True)
         if state is None:
-            create_empty(csv)
-            self._rows = Patient(JsonlSink.create(jsonl))
+            for file in (csv, jsonl):
+                with naming(file):
+                    file.open("xb").close()
         else:
             self._take_over(state)
-            self._rows = Patient(JsonlSink.resume(jsonl, self._closed_step, warn))
-            write_table(csv, jsonl)
-            self._purge_events()
         self._table_step = self._closed_step
-        self._upload.start(None if state is None else state.get("wandb"), _rows_of(jsonl))
+        if upload:
+            upload.start(None if state is None else state.get("wandb"), _rows_of(jsonl))
 
     def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
         """Add values to the row of ``step``; NaN and infinity become an empty cell, null, or no point.
@@ -173,12 +167,11 @@ class MetricsLogger:
     def flush(self) -> None:
         """Commit the row and hand everything to the operating system."""
         if self._pending:
-            row, self._pending = self._pending, {}
             self._closed_step = self._step
-            self._commit(row)
+            self._commit()
         else:
-            for sink in self._sinks:
-                sink.retry()
+            for file in self._files:
+                file.retry()
         self._report_failure()
 
     def state(self) -> dict[str, object]:
@@ -186,8 +179,8 @@ class MetricsLogger:
 
         Rows that still wait for the disk are not in it.
         """
-        for sink in self._sinks:
-            sink.sync()
+        for file in self._files:
+            file.sync()
         self._write_table()
         self._report_failure()
         return {
@@ -198,7 +191,7 @@ class MetricsLogger:
                 for (behaviour, name), value in self._pending.items()
             ],
             "pictures": [[*key, *picture.as_json()] for key, picture in self._pictures.items()],
-            "wandb": self._upload.state(),
+            "wandb": self._upload.state() if self._upload else None,
         }
 
     def close(self) -> None:
@@ -206,67 +199,70 @@ class MetricsLogger:
         self.flush()
         self._write_table()
         self._report_failure()
-        missing = [f"{sink.waiting} in {sink.path}" for sink in self._sinks if sink.waiting]
+        missing = [f"{file.waiting} in {file.path}" for file in self._files if file.waiting]
         if missing:
             self._warn(f"rows of metrics are missing for ever: {', '.join(missing)}")
-        self._upload.close()
+        if self._upload:
+            self._upload.close()
 
     @property
-    def _sinks(self) -> Iterator[Patient[Any]]:
-        yield self._rows
-        yield from self._events.values()
+    def _files(self) -> list[PatientFile]:
+        return [self._rows, *self._events.values()]
 
-    def _commit(self, row: Mapping[tuple[str, str], float]) -> None:
-        named = {_column(*key): value for key, value in row.items()}
-        self._rows.write(self._step, named)
-        self._upload.write(self._step, named)
-        for behaviour in dict.fromkeys(behaviour for behaviour, _ in row):
-            everything: list[tuple[tuple[str, str], float | LoggedPicture]]
-            everything = [*row.items(), *self._pictures.items()]
-            own = {name: value for (whose, name), value in everything if whose == behaviour}
-            self._events_of(self._log / behaviour_level(behaviour)).write(self._step, own)
+    def _commit(self) -> None:
+        row = {_column(*key): value for key, value in self._pending.items()}
+        self._rows.write(json_line(self._step, row))
+        if self._upload:
+            self._upload.write(self._step, row)
+        everything: Mapping[tuple[str, str], float | LoggedPicture] = {**self._pending, **self._pictures}
+        for behaviour in dict.fromkeys(behaviour for behaviour, _ in self._pending):
+            own = {name: value for (whose, name), value in everything.items() if whose == behaviour}
+            self._events_of(self._log / behaviour_level(behaviour)).write(event_of(self._step, own))
+        self._pending = {}
         self._pictures = {}
 
     def _write_table(self) -> None:
         if self._table_step == self._closed_step:
             return
+        self._table_error = None
         try:
             write_table(self._csv, self._rows.path)
         except StorageError as error:
             self._table_error = error
-        else:
-            self._table_error = None
-            if not self._rows.waiting:
-                self._table_step = self._closed_step
+            return
+        if not self._rows.waiting:
+            self._table_step = self._closed_step
 
-    def _events_of(self, folder: Path) -> Patient[EventRow]:
+    def _events_of(self, folder: Path) -> PatientFile:
         if folder not in self._events:
-            self._events[folder] = Patient(EventSink(folder, self._purge))
+            self._events[folder] = event_file(folder, self._purge)
         return self._events[folder]
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
-        self._closed_step, self._step = state["closed_step"], state["step"]
+        """Go on from a state, with all files cut back to it."""
+        self._closed_step = state["closed_step"]
+        self._step = state["step"]
         self._purge = self._closed_step + 1
         for behaviour, name, value in state["pending"]:
             self._pending[behaviour, name] = math.nan if value is None else value
         for behaviour, name, *picture in state["pictures"]:
             self._pictures[behaviour, name] = LoggedPicture.from_json(picture)
-
-    def _purge_events(self) -> None:
-        """At once, and not with the next row: until then TensorBoard would show what has been dropped."""
+        cut_back(self._rows.path, self._closed_step, self._warn)
+        write_table(self._csv, self._rows.path)
+        # At once, and not with the next row: until then TensorBoard would show what has been dropped.
         for folder in sorted({path.parent for path in self._log.rglob(EVENT_FILES)}):
-            self._events_of(folder).write(self._closed_step, {})
+            self._events_of(folder).write(b"")
         self._report_failure()
 
     def _report_failure(self) -> None:
         """Warn when writing begins to fail, and when it works again."""
-        found = (*(sink.error for sink in self._sinks), self._table_error)
-        errors = [error for error in found if error is not None]
-        if errors and not self._failing:
-            self._warn(f"{errors[0].line} · training goes on, the rows wait in memory")
-        if self._failing and not errors:
+        found = (*(file.error for file in self._files), self._table_error)
+        error = next((error for error in found if error is not None), None)
+        if error and not self._failing:
+            self._warn(f"{error.line} · training goes on, the rows wait in memory")
+        if self._failing and not error:
             self._warn("metrics are written again, no row is missing")
-        self._failing = bool(errors)
+        self._failing = error is not None
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:

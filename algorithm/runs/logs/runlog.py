@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +10,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from algorithm.core.errors import StorageError, visible
-from algorithm.core.reading import open_plain
 from algorithm.runs.files import GrowingFile
-
-_LARGEST = 2**50  # bytes; only its end is read
 
 
 class RunLog(logging.Handler):
@@ -28,7 +23,7 @@ class RunLog(logging.Handler):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._file = GrowingFile(path)
-        self._file.append(b"\n" if _is_torn(path) else b"")
+        self._file.append(b"\n" if path.exists() else b"")  # a kill may have torn the last line
         self._left_out = 0
         self.warn: Callable[[str], None] = _to_stderr
 
@@ -50,20 +45,6 @@ class RunLog(logging.Handler):
                 self.warn(f"{why.line} · training goes on")
         else:
             self._left_out = 0
-
-
-def _is_torn(path: Path) -> bool:
-    """Return whether the last line has no end, as a kill leaves it."""
-    try:
-        with open_plain(path, _LARGEST) as file:
-            if not file.seek(0, os.SEEK_END):
-                return False
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) != b"\n"
-    except FileNotFoundError:
-        return False
-    except ValueError as error:
-        raise OSError(errno.EINVAL, str(error)) from error
 
 
 def _to_stderr(text: str) -> None:

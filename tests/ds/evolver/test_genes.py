@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.config import ConfigError, LoadedConfig, load_config
-from algorithm.config.loader import parse_override
 from algorithm.config.random_params import Distribution
+from algorithm.config.resolve import parse_override
 from ds.evolver.genes import Genes
 
 TASK = """\

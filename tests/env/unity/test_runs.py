@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from algorithm.app.check.check_unity import _Record
+from algorithm.app.check.unity import BehaviourRecord
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.checks.finding import Level
@@ -179,15 +179,13 @@ def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: pytest.Captur
 def test_a_check_finds_black_images_though_no_agent_asks_at_the_end() -> None:
     spec = AgentSpec(ObsSpec(("eye",), ((4, 4, 3),), ("uint8",), axes=("HWC",)), ActionSpec((), 1))
     ids, obs, mask = np.zeros(1, np.int64), spec.obs.zeros(1), spec.action.all_allowed(1)
-    record, yes, no = _Record("Ball", spec), np.ones(1, np.bool_), np.zeros(1, np.bool_)
+    record, yes, no = BehaviourRecord("Ball", spec), np.ones(1, np.bool_), np.zeros(1, np.bool_)
     seen = Observation(ids=ids, obs=obs, action_mask=mask)
     record.begin(ResetResult(**vars(seen)))
-    record.add(
-        StepResult(
-            **vars(seen), reward=np.ones(1, np.float32), terminated=yes, truncated=no, final=seen, left=yes
-        ),
-        1,
+    result = StepResult(
+        **vars(seen), reward=np.ones(1, np.float32), terminated=yes, truncated=no, final=seen, left=yes
     )
+    assert not len(record.add(result, 1))
     sensors = next(record.results(no_graphics=True))
     assert [one.level for one in sensors.findings] == [Level.WARNING] and "all black" in sensors.findings[
         0

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.app.check.replay_consistency import RandomPolicy
 from algorithm.app.console.base import LineConsole
 from algorithm.config.schema import Config
 from algorithm.core.data import Float, StepBatch
@@ -17,12 +16,14 @@ from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
 from algorithm.env.request import EnvRequest, PoolOptions, UnityOptions
 from algorithm.env.unity.player import PlayerEnd, PlayerError
+from algorithm.env.unity.seat import AgentNumbers
 from algorithm.env.unity.vec import UnityVecEnv
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Drop
 from tests.env.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
+from tests.toys_agents import RandomPolicy
 
 BALL, CUBE = "Ball?team=0", "Cube?team=0"
 
@@ -309,6 +310,14 @@ def test_several_teams_keep_their_numbers(stage: Stage) -> None:
     start = {name: ([(k, 1, 0)], ()) for k, name in enumerate(teams)}
     stage.add(start, specs=[behaviour(name) for name in teams])
     assert list(Env(behaviours=("Ball",)).specs) == teams
+
+
+def test_an_agent_has_its_number_again_unless_that_is_taken_or_excluded() -> None:
+    numbers, (one, other) = AgentNumbers(), ((0, BALL, 7), (0, BALL, 8))
+    assert [numbers.take(one), numbers.take(other)] == [0, 1]
+    numbers.release([0, 1])
+    assert numbers.take(other) == 1
+    assert numbers.take(one, but=[0]) == 2, "a saved run knows another agent by the number 0"
 
 
 def test_a_resumed_run_ends_all_saved_episodes(stage: Stage) -> None:

@@ -1,0 +1,122 @@
+"""The common part of every family's learner: what a checkpoint holds of it, and how it comes back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.agents.roles import Tensors
+from algorithm.core.data import Segment, StepBatch
+from algorithm.core.seeding import restore_generator
+from algorithm.nn.learning.optimiser import FlatOptimiser, below
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+
+
+class Learner(ABC):
+    """Networks, their optimisers and the random numbers of their updates.
+
+    A family adds ``update(batch)``, which counts in ``updates``. Its optimisers add to the tensor
+    ``_skipped`` for each step that was not taken.
+
+    seed: of all random numbers drawn in updates
+    return_scale: of rewards; none unless a family sets another
+    """
+
+    return_scale: ReturnScale | NoReturnScale
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.device = device
+        self.updates = 0
+        self.return_scale = NoReturnScale()
+        self._skipped = torch.zeros((), device=device)
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    @abstractmethod
+    def modules(self) -> nn.Module:
+        """Return all networks, with the names that they have in a checkpoint."""
+
+    def optimisers(self) -> Mapping[str, FlatOptimiser]:
+        """Return the optimisers, with the names that they have in a checkpoint."""
+        return {}
+
+    def generators(self) -> Mapping[str, torch.Generator]:
+        """Return the generators of random numbers, with the names that they have in a checkpoint."""
+        return {"update": self._generator}
+
+    @property
+    def skipped(self) -> int:
+        """Steps of all optimisers that were skipped since this learner was made. Waits for the device."""
+        return int(self._skipped)
+
+    def observe(self, new: Segment | StepBatch) -> None:
+        """Take rows that are new in the store into the running statistics."""
+        self.return_scale.observe(new)
+
+    def close(self, stream: int) -> None:
+        """End an agent's unfinished episode in the running statistics."""
+        self.return_scale.close(stream)
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Set the steps of every optimiser to ``factor`` times its learning rate, from the next one on."""
+        for optimiser in self.optimisers().values():
+            optimiser.factor = factor
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return all state by file of a checkpoint: ``model``, all networks, and ``optim``, the rest.
+
+        ``updates`` is the one number beside it.
+        """
+        optim: dict[str, Tensor] = {}
+        for name, optimiser in self.optimisers().items():
+            optim |= {f"{name}.{k}": v for k, v in optimiser.tensors().items()}
+        optim |= {f"random.{name}": one.get_state() for name, one in self.generators().items()}
+        optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
+        return {"model": self.modules().state_dict(), "optim": optim}
+
+    def trained(self) -> frozenset[str]:
+        """Return the names in ``model`` of what is trained: no targets, statistics and fixed networks."""
+        named = self.modules().named_parameters(remove_duplicate=False)
+        return frozenset(name for name, parameter in named if parameter.requires_grad)
+
+    def load_tensors(self, tensors: Tensors, updates: int) -> bool:
+        """Take over what :meth:`tensors` returned. Raises ValueError if networks differ in name or shape.
+
+        Returns whether random numbers continue too; those of another kind of device begin anew.
+        """
+        self.roll_back(tensors)
+        optim = tensors["optim"]
+        self.return_scale.load_tensors(below("returns.", optim))
+        self.updates = updates
+        restored = [restore_generator(g, optim[f"random.{name}"]) for name, g in self.generators().items()]
+        return all(restored)
+
+    def roll_back(self, tensors: Tensors) -> None:
+        """Restore networks, statistics and optimisers from what :meth:`tensors` returned.
+
+        Random numbers and the number of updates continue. Raises ValueError as :meth:`load_tensors`.
+        """
+        self.load_model(tensors["model"])
+        self._load_moments(tensors["optim"])
+
+    def load_model(self, model: Mapping[str, Tensor]) -> None:
+        """Load the networks alone, for inference. Raises ValueError as :meth:`load_tensors`."""
+        try:
+            self.modules().load_state_dict(dict(model))
+        except RuntimeError as error:
+            raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
+
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks. ``optim``: of :meth:`tensors`; None: as at first."""
+        self.load_model(model)
+        for optimiser in self.optimisers().values():
+            optimiser.reset()
+        if optim is not None:
+            self._load_moments(optim)
+
+    def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
+        for name, optimiser in self.optimisers().items():
+            optimiser.load_tensors(below(f"{name}.", optim))
+        self.return_scale.roll_back(below("returns.", optim))

@@ -1,0 +1,322 @@
+"""An off-policy agent: the only place that joins networks, learner, policy and replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from torch import nn
+from typing_extensions import override
+
+from algorithm.actions.actor import Actor
+from algorithm.agents.base import Agent, Family
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.health import Rule
+from algorithm.agents.metrics_window import MetricsWindow
+from algorithm.agents.networks import extensions_of, make_networks
+from algorithm.agents.off_policy.acting import acting_parts, behaviour_policy, make_acting, new_actor
+from algorithm.agents.off_policy.compiled_update import reason_against
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.description import (
+    describe,
+    encoder_work,
+    notices,
+    on_device_notices,
+    update_cost,
+)
+from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.rules import EAGER_FIRST
+from algorithm.agents.off_policy.upkeep import OwnTdError, staleness_in
+from algorithm.agents.off_policy.values import with_values
+from algorithm.agents.off_policy.variant import Variant
+from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
+from algorithm.agents.schedules import FifoUpdates, RatioUpdates, UpdateSchedule
+from algorithm.core.data import Int, Segment, State, StepBatch, UpdateResult
+from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.panels import Readout
+from algorithm.core.seeding import stream, stream_seed
+from algorithm.core.timing import Stopwatch
+from algorithm.core.wording import Rows
+from algorithm.nn.loader import Networks
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import make_sampler
+from algorithm.replay.sizing import largest_capacity, replay_bytes
+
+
+class OffPolicyAgent(Agent):
+    """Learner, exploring policy and replay of one behaviour. Raises UsageError if the replay does not fit."""
+
+    learner: OffPolicyLearner
+    replay: ReplayBuffer
+
+    def __init__(self, variant: Variant, inputs: AgentInputs) -> None:
+        config, spec, device = inputs.config, inputs.spec, inputs.device
+        self._variant = variant
+        self._keys = keys = variant.keys(config)
+        networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
+        self._state_size = networks.state_size
+        self._encoder_work = encoder_work(networks.rep, spec)
+        _reserve(inputs, keys, networks)
+        shown = _demonstrations(inputs, keys, networks)
+        extensions = extensions_of(inputs, networks, shown)
+        images, last = any(len(shape) == 3 for shape in spec.obs.shapes), config.base_config.max_step
+        self._not_compiled = reason_against(keys, device, extensions=extensions, max_step=last, images=images)
+        learner = OffPolicyLearner(
+            spec,
+            networks,
+            keys,
+            variant.make_heads(spec.action, config),
+            device=device,
+            seed=stream_seed(inputs.seed, "learner", inputs.behaviour),
+            extensions=extensions,
+            compiled=self._not_compiled is None,
+            eager_first=EAGER_FIRST if keys.compile == "auto" else 0,
+        )
+        if shown:
+            shown.show(learner.model.normaliser)
+        super().__init__(
+            inputs, learner, sources=networks.sources, demonstrations=shown, extensions=learner.extensions
+        )
+        warm_up = stream(inputs.seed, "warm-up", inputs.behaviour)
+        actor = self._new_actor("acting", exploring=not inputs.greedy)
+        self.policy = behaviour_policy(spec, keys, actor, warm_up, greedy=inputs.greedy)
+        self._recent = MetricsWindow(config.replay_config.td_error_max if _prioritised(keys) else None)
+        self.replay = _make_replay(inputs, keys, networks)
+        self._schedule: UpdateSchedule = RatioUpdates(keys.replay_ratio, keys.start_step)
+        if not keys.use_replay_buffer:
+            self._schedule = FifoUpdates(lambda: self.replay.ready, keys.batch_size, keys.start_step)
+        self._own_priority = OwnTdError(self.replay, learner) if keys.use_add_with_td else None
+        self._falls_until = last if keys.learning_rate_schedule == "linear" else None
+        # Otherwise beta grows with each batch or, without an end, never.
+        anneals = config.replay_config.beta_increment_per_sampling is None and last >= 0
+        self._anneals_until = last if anneals else None
+        self.warm_up_steps = keys.start_step
+
+    @property
+    @override
+    def updates_per_step(self) -> float:
+        """Gradient updates due for an environment step; without a replay every window is used once."""
+        keys = self._keys
+        return keys.replay_ratio if keys.use_replay_buffer else 1 / keys.batch_size
+
+    @override
+    def update_ratio(self, step: int) -> float:
+        """Return the achieved updates per environment step since learning began."""
+        return self._schedule.achieved(step, self.updates)
+
+    @override
+    def acting_parts(self) -> dict[str, nn.Module]:
+        """Return the modules that an exploring remote policy needs."""
+        parts = self._variant.make_parts(self.spec.action, self.config, True)
+        return acting_parts(self.learner.model, self.learner.extensions, parts)
+
+    @override
+    def new_policy(self, purpose: str) -> Actor:
+        """Return a policy without exploration, with random numbers of its own."""
+        return self._new_actor(purpose, exploring=False)
+
+    def _new_actor(self, purpose: str, *, exploring: bool) -> Actor:
+        return new_actor(
+            self.spec,
+            self.learner.model,
+            self._keys,
+            self._variant.make_parts(self.spec.action, self.config, exploring),
+            device=self._inputs.device,
+            exploring=exploring,
+            seed=stream_seed(self._inputs.seed, purpose, self._inputs.behaviour),
+            extensions=self.learner.extensions,
+        )
+
+    @override
+    def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
+        """Go back to what ``restore`` returns when training diverges."""
+        super().attach(restore=restore, report=report)
+        self.learner.tell(report.told)
+
+    @override
+    def added(self, ids: Int, new: Segment | StepBatch) -> None:
+        """Process transitions that have just been stored in these rows."""
+        if self._own_priority:
+            self._own_priority.added(ids)
+        super().added(ids, new)
+
+    @override
+    def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
+        """Make all updates due; ``watch`` is charged with the time of sampling and of updating."""
+        run_step = step if run_step is None else run_step
+        self.policy.warming_up = step < self._keys.start_step
+        if self._falls_until is not None:
+            self.learner.scale_learning_rate(max(0.0, 1.0 - run_step / self._falls_until))
+        if self._anneals_until is not None:
+            self.replay.anneal(run_step / self._anneals_until)
+        if self._own_priority:
+            try:
+                self._own_priority.settle(learning=self.updates > 0)
+            except FloatingPointError:  # the new rows keep the largest priority
+                self._guard.not_settled(step)
+        self._update(step, self._schedule.due(step), watch or Stopwatch())
+
+    def _update(self, step: int, owed: int, watch: Stopwatch) -> None:
+        for done in range(owed):
+            batch = self.replay.sample()
+            watch.lap("sample")
+            if batch is None:
+                self._wait_for_a_batch(step, owed - done)
+                return
+            result = self.learner.update(batch)
+            finite = self._take_back(result)
+            if self._guard.passes(batch, step, finite=finite):
+                if result.carry is not None:
+                    self.replay.refresh_carry(result)
+                self._recent.add(batch, result)
+            # Priorities included: fetching them is what waits for the device.
+            watch.lap("compile" if self.learner.compiled else "update")
+
+    def _take_back(self, result: UpdateResult) -> bool:
+        """Store new priorities; return False, and keep the old ones, if a TD error is not finite."""
+        try:
+            self.replay.feedback(result)
+        except FloatingPointError:
+            return False
+        return True
+
+    def _wait_for_a_batch(self, step: int, owed: int) -> None:
+        """Defer the updates until there is a batch; raise UsageError if the replay can never hold one."""
+        replay = self.replay
+        if self.updates:  # many short episodes have pushed transitions out for a while
+            self._schedule.carry_over(owed)
+            return
+        if len(replay) == replay.capacity:
+            raise UsageError(
+                f"the replay is full and holds only {replay.num_transitions} transitions, "
+                f"fewer than a batch of {replay.batch_size}",
+                where="replay_config.capacity",
+                why=f"each episode takes one of the {replay.capacity} rows more than it has transitions",
+                fix=f"raise replay_config.capacity or lower {RUN_BLOCK}.batch_size",
+            )
+        self._schedule.defer(step)
+
+    @override
+    def own_metrics(self, step: int) -> dict[str, float]:
+        """Return values of the replay and of the last updates. Waits for the device."""
+        recent = self._recent.metrics(self.replay.next_id)
+        if recent and self._keys.seq_encoder == "RNN":
+            first = self._keys.burn_in_step
+            learned = slice(first, first + self._keys.learn_step)
+            recent |= staleness_in(self.replay, self.learner, learned)
+        return {"replay/size": float(len(self.replay)), **recent}
+
+    @override
+    def own_notices(self) -> list[str]:
+        """Return lines on keys that are set and have no effect, or less than expected."""
+        has_encoder = any(True for _ in self.learner.model.rep.parameters())
+        max_step, heads = self.config.base_config.max_step, self.learner.heads
+        own = notices(self.spec, self._keys, heads, has_encoder=has_encoder, max_step=max_step)
+        own += on_device_notices(self.spec, self.config.replay_config, self._inputs.device)
+        if self._keys.compile == "on" and self._not_compiled is not None:
+            own.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")
+        return own
+
+    @override
+    def own_state(self) -> dict[str, State]:
+        """Return the schedule of updates and the last metrics; no priority may be pending."""
+        return {
+            "schedule": State(meta=self._schedule.state()),
+            "recent": self._recent.state(self.replay.next_id),
+        }
+
+    @override
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned. The replay has been loaded before."""
+        super().load_state(state)
+        self._schedule.load_state(state.part("schedule").meta)
+        self._recent.load_state(state.part("recent"), self.replay.next_id)
+
+    @override
+    def num_parameters(self) -> dict[str, int]:
+        """Return the numbers of trained parameters: encoder, all critics, policy."""
+        model = self.learner.model
+        parts = {"encoder": model.rep, "critics": model.q, "policy": model.policy}
+        return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+
+    @override
+    def own_rows(self) -> Rows:
+        """Return lines on memory, replay, algorithm, cost of updates, and what computes them."""
+        model, keys = self.learner.model, self._keys
+        critic, encoder = model.q.members[0], self._encoder_work
+        cost = update_cost(self.spec, keys, self._state_size, critic, model.policy, encoder=encoder)
+        acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
+        rows = [*describe(self.spec, keys, self.learner.heads, self.replay), *cost, ("acting", acting)]
+        if keys.compile != "off":
+            late = f", behind the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
+            why = self._not_compiled
+            rows.append(("updates", f"compiled{late}" if why is None else f"not compiled: {why}"))
+        return rows
+
+
+def _prioritised(keys: OffPolicyConfig) -> bool:
+    return keys.use_priority and keys.use_replay_buffer
+
+
+def _reserve(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> None:
+    spec, capacity = inputs.spec, inputs.config.replay_config.capacity
+    carry_shape, prioritised = networks.rep.stored_carry_shape, _prioritised(keys)
+    inputs.memory.reserve(
+        inputs.behaviour,
+        capacity=capacity,
+        needed=replay_bytes(spec, capacity, carry_shape, prioritised=prioritised),
+        largest_capacity=lambda n: largest_capacity(spec, n, carry_shape, prioritised=prioritised),
+    )
+
+
+def _demonstrations(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> DemoStore | None:
+    if inputs.demonstrations is None:
+        return None
+    return DemoStore(
+        inputs.demonstrations,
+        inputs.spec,
+        burn_in=keys.burn_in_step,
+        learn=keys.learn_step,
+        carry_shape=networks.rep.stored_carry_shape,
+        memory=inputs.memory,
+        behaviour=inputs.behaviour,
+    )
+
+
+def _make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> ReplayBuffer:
+    replay, make = inputs.config.replay_config, inputs.make_replay or ReplayBuffer
+    return make(
+        inputs.spec,
+        capacity=replay.capacity,
+        batch_size=keys.batch_size,
+        burn_in=keys.burn_in_step,
+        learn=keys.learn_step,
+        n_step=keys.n_step,
+        carry_shape=networks.rep.stored_carry_shape,
+        sampler=make_sampler(replay, prioritised=keys.use_priority, fresh=not keys.use_replay_buffer),
+        seed=stream_seed(inputs.seed, "replay", inputs.behaviour),
+        device=inputs.device if replay.on_device and inputs.device.type != "cpu" else None,
+    )
+
+
+def off_policy_family(
+    name: str,
+    variant: Variant,
+    *,
+    health_rules: Callable[[BehaviourConfig], Mapping[str, Rule]],
+    watched: Sequence[str],
+    readouts: Sequence[Readout],
+) -> Family:
+    """Return a family of one off-policy algorithm; see :class:`algorithm.agents.base.Family`."""
+    return Family(
+        name=name,
+        make_agent=partial(OffPolicyAgent, variant),
+        make_acting=partial(make_acting, variant),
+        networks=NETWORKS,
+        health_rules=health_rules,
+        watched=watched,
+        readouts=readouts,
+    )

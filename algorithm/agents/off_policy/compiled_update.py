@@ -1,0 +1,180 @@
+"""Updates of the learner, taken as they are written or as a compiled graph."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from os import environ
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from typing_extensions import TypedDict
+
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.rules import WORTH, planned_updates
+from algorithm.core.data import SequenceBatch
+from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError
+from algorithm.nn.learning.gradients import Functional, Gradients
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Parts of an update besides that of the critics, and the way of its norms."""
+
+    policy: bool  # the policy and its temperature are updated
+    target: bool  # the target networks follow
+    corrects: tuple[bool, bool]  # batch norms of critics and of the policy may be past their warm-up
+
+
+@dataclass(frozen=True)
+class UpdateNoise:
+    """Normal random numbers of an update's actions, drawn before it."""
+
+    ahead: Tensor  # [P, A_c] at all tokens behind the burn-in
+    now: Tensor | None  # [P, A_c] at the learned tokens, where the policy is updated
+
+
+class UpdateOutput(TypedDict):
+    """Result of an update."""
+
+    priority: Tensor  # [B]
+    carry: Tensor | None  # [B, W+1, *C]
+    metrics: dict[str, Tensor]
+
+
+class Take(Protocol):
+    """Update from a batch on the learner's device."""
+
+    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
+        """Take the steps."""
+        ...
+
+
+class TakeBy(Protocol):
+    """Update whose gradients come in a way that is an argument."""
+
+    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
+        """Take the steps."""
+        ...
+
+
+class Updates(Take, Protocol):
+    """Updates in one of the ways to compute them.
+
+    compiled: the last call compiled something before, so that it took long
+    """
+
+    compiled: bool
+
+    def tell(self, say: Say) -> None:
+        """Have compiling announced by ``say``, and what goes wrong there."""
+        ...
+
+
+class EagerUpdates:
+    """Updates as they are written."""
+
+    compiled = False
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+
+    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
+        """Take the steps."""
+        return self._take(batch, noise, turn)
+
+    def tell(self, say: Say) -> None:
+        """Do nothing: there is nothing to say."""
+
+
+class CompiledUpdates:
+    """Updates as a compiled graph for each kind of turn; as they are written from the first that cannot be.
+
+    eager:      updates as they are written
+    functional: the networks as pure functions
+    take:       an update, to be compiled
+    training_mode: of the networks; a graph is made in it and stays so
+    rounded:    large matrix products are those of factors in bfloat16
+    """
+
+    def __init__(
+        self,
+        eager: Take,
+        functional: Functional,
+        take: TakeBy,
+        training_mode: Callable[[], AbstractContextManager[None]],
+        *,
+        rounded: bool = False,
+    ) -> None:
+        self._eager = eager
+
+        def pure(batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
+            return functional.call(take, batch, noise, turn, functional)
+
+        self._check = functional.check
+        self._training_mode = training_mode
+        self._function = CompiledFunction(pure, rounded=rounded, guarded="_modules")
+        self._kinds = set[tuple[Turn, torch.Size]]()
+        self._fails = self.compiled = False
+        self._say: Say = _ignore
+
+    def tell(self, say: Say) -> None:
+        """Have compiling announced by ``say``, and what goes wrong there."""
+        self._say = say
+
+    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
+        """Take the steps; the first turn of its kind is compiled before, which takes some ten seconds."""
+        kind = turn, batch.reward.shape
+        self.compiled = not self._fails and kind not in self._kinds
+        if self._fails:
+            return self._eager(batch, noise, turn)
+        if self.compiled:
+            self._kinds.add(kind)
+            self._say(
+                "compiling the update: a minute the first time, with a memory some, seconds from then on"
+            )
+        try:
+            self._check()
+            with self._training_mode() if self.compiled else nullcontext():
+                return self._function(kind, batch, noise, turn)
+        except NotCompilableError as error:
+            self._fails = True
+            self._say(f"the update is not compiled, the training goes on without that: {error}")
+            return self._eager(batch, noise, turn)
+
+
+def reason_against(
+    config: OffPolicyConfig,
+    device: torch.device,
+    *,
+    extensions: Sequence[object],
+    max_step: float,
+    images: bool = False,
+) -> str | None:
+    """Return why updates are not compiled; None: they are.
+
+    max_step: environment steps of the training; negative: it has no end
+    images:   some are observed; convolutions are no faster so
+    """
+    planned = planned_updates(config, max_step)
+    falls = config.learning_rate_schedule != "constant"
+    compilers = [environ.get("CXX"), "g++", "clang++", "c++", "cl"]
+    found = any(shutil.which(one) for one in compilers if one)
+    reasons = (
+        (config.compile == "off", "it is off"),
+        (config.compile == "auto" and planned < WORTH, f"{planned:,.0f} updates are too few for it"),
+        (config.compile == "auto" and images, "convolutions are no faster then"),
+        (bool(extensions), f"{', '.join(type(one).__name__ for one in extensions)} is not compiled"),
+        (config.ensemble_q_sample < config.ensemble_q_num, "ensemble_q_sample draws critics for each update"),
+        (falls and config.weight_decay > 0.0, "weight_decay changes with learning_rate_schedule"),
+        (device.type == "cpu" and not found, "there is no C++ compiler (apt install g++)"),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
+
+
+def _ignore(_: str) -> None: ...

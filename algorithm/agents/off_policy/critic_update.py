@@ -1,0 +1,279 @@
+"""The critics' part of an update: targets, loss, and one step of encoder and critics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import NotRequired, TypedDict
+
+from algorithm.actions.discrete import DiscretePolicy
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.model import Model, flatten_time
+from algorithm.agents.off_policy.passes import Passes, Separate, make_passes
+from algorithm.agents.off_policy.targets import Steps, make_target
+from algorithm.agents.off_policy.values import LearningTarget, Values
+from algorithm.agents.off_policy.variant import Heads
+from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import ActionSpec
+from algorithm.extensions.base import Context, Extension
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.layers.norm import BatchNorm
+from algorithm.nn.learning.gradients import Gradients, Loss
+from algorithm.nn.learning.optimiser import FlatAdam, if_any
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Actions of the policy behind the learned transitions and their n steps, at P = B · L tokens.
+
+    rows: those that are bootstrapped from, [B·T] of the P; None: all
+    """
+
+    policy: HybridAction
+    u: Tensor  # [P, A_c]
+    logp: Tensor  # [P]
+    choice: DiscretePolicy
+    rows: Tensor | None
+
+
+class Critique(TypedDict):
+    """What an update of the critics found, without gradient."""
+
+    td_error: Tensor  # [E, B, T] before the step
+    state: Tensor  # [B, T, S] of the learned tokens
+    carry: NotRequired[Tensor]  # [B, W+1, *C] before each token, where the replay takes it back
+    metrics: dict[str, Tensor]
+
+
+class CriticUpdate:
+    """Targets, loss and step of encoder and critics, with the extensions that are trained beside them.
+
+    values:    meaning of the critics' outputs
+    make_step: constructor of an optimiser of modules
+    seed:      of the subset of critics in a target
+    step:      optimiser of encoder and critics
+    joint:     optimiser of the extensions' joint parts; None without any
+    encoder:   the encoder's part of the gradient of ``step``: it is the first of its modules
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        heads: Heads,
+        action: ActionSpec,
+        config: OffPolicyConfig,
+        *,
+        make_step: Callable[..., FlatAdam],
+        return_scale: ReturnScale | NoReturnScale,
+        extensions: Sequence[Extension],
+        values: Values,
+        seed: int,
+    ) -> None:
+        self._model, self._heads, self._return_scale = model, heads, return_scale
+        self._extensions = tuple(extensions)
+        size = sum(p.numel() for p in model.rep.parameters())
+        self.encoder = slice(0, size)
+        own = config.encoder_learning_rate
+        first = (size, own) if size and own is not None else None
+        self.step = make_step([model.rep, model.q], weight_decay=config.weight_decay, first=first)
+        self.joint = if_any(make_step, [one.joint for one in extensions])
+        model.follow(self.step.flat if config.use_target_network else None)
+        self._return_target = make_target(config)
+        self._values = values
+        self._apart = Separate(model)
+        self._passes = make_passes(model, config)
+        norms = (
+            layer for layer in model.q.members[0].modules() if isinstance(layer, nn.LayerNorm | BatchNorm)
+        )
+        self._weighs = config.weight_decay > 0.0 or any(norms)
+        self._continuous = slice(action.discrete, None)
+        self._refreshes = config.refresh_carry
+        self._learned = slice(config.burn_in_step, config.burn_in_step + config.learn_step)
+        self._num_critics, self._subset = config.ensemble_q_num, config.ensemble_q_sample
+        self.subset_generator = torch.Generator().manual_seed(seed)
+
+    def look(self) -> bool:
+        """Return whether a batch norm may be past its warm-up."""
+        return self._passes.look()
+
+    def update(self, ctx: Context, noise: Tensor, by: Gradients) -> Critique:
+        """Take a step of encoder and critics, and of the joint parts.
+
+        noise: [P, A_c] of the actions at all tokens behind the burn-in
+        by:    way to the gradients
+        """
+        steps = [step for step in (self.step, self.joint) if step]
+        found, norms = by.descend(steps, partial(self._losses, ctx, noise))
+        found["metrics"] |= {
+            "optim/grad_norm": norms[0],
+            **self._passes.settle(self.step.usable),
+            **self._weight_norm(),
+        }
+        return found
+
+    def _losses(self, ctx: Context, noise: Tensor) -> tuple[Loss, Critique]:
+        taken, target, target_metrics = self._evaluate(ctx, noise, self._passes)
+        loss, metrics = self._values.loss(taken, target)
+        auxiliary = {x: x.auxiliary_losses(ctx) for x in self._extensions}
+        q = self._values.mean(taken.detach())
+        own = {f"{x.prefix}loss/{k}": v.detach() for x, found in auxiliary.items() for k, v in found.items()}
+        found: Critique = {
+            "td_error": q - target.y,
+            "state": ctx.state[:, ctx.learned].detach(),
+            "metrics": {
+                **target_metrics,
+                **metrics,
+                "loss/q": loss.detach(),
+                "value/q_mean": q / self._return_scale.scale,
+                **own,
+            },
+        }
+        if self._refreshes:
+            found["carry"] = ctx.carry_before()
+        gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
+        free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
+        return Loss(loss, _sum(gated), _sum(free)), found
+
+    def _weight_norm(self) -> dict[str, Tensor]:
+        """Return the length of the parameters where it counts: behind a norm long rows learn slowly."""
+        return {"optim/weight_norm": torch.linalg.vector_norm(self.step.flat.data)} if self._weighs else {}
+
+    @torch.no_grad()
+    def td_error(self, ctx: Context, noise: Tensor) -> Tensor:
+        """Return the TD errors [E, B, T]; nothing is learned. noise: as in :meth:`update`."""
+        taken, target, _ = self._evaluate(ctx, noise, self._apart)
+        return self._values.mean(taken) - target.y
+
+    @torch.no_grad()
+    def target_q(self, batch: SequenceBatch, state: Tensor) -> Tensor:
+        """Return Q of the stored actions by the target critics; see :meth:`taken_q`."""
+        return self.taken_q(batch, self._model.target_q.frozen, state)
+
+    def taken_q(
+        self, batch: SequenceBatch, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor
+    ) -> Tensor:
+        """Return Q of the stored actions at the learned positions, [E, B, T], from their states [B, T, S]."""
+        action = flatten_time(batch.action[:, self._learned])
+        out = critics(flatten_time(state), action[:, self._continuous])
+        return self._values.mean(self._of_stored(out, action, state.shape[:2]))
+
+    def _of_stored(self, out: Tensor, action: Tensor, shape: torch.Size) -> Tensor:
+        """Return what outputs [E, B·T, N·K] say of the flat actions [B·T, A]: [E, B, T] or [E, K, B, T]."""
+        taken = self._values.taken(out, lambda q: self._heads.q_of_action(q, action))
+        return taken.view(*taken.shape[:-1], *shape)
+
+    def _evaluate(
+        self, ctx: Context, noise: Tensor, passes: Passes
+    ) -> tuple[Tensor, LearningTarget, dict[str, Tensor]]:
+        """Return what the critics say of the stored actions, with gradient, what they should, and metrics."""
+        batch, learned = ctx.batch, ctx.learned
+        action = flatten_time(batch.action[:, learned])
+        valid = batch.valid[:, ctx.burn_in :]
+        ahead = self._look_ahead(ctx, noise)
+        then = flatten_time(ctx.target_following), ahead.u
+        if ahead.rows is not None:
+            then = then[0][ahead.rows], then[1][ahead.rows]
+        out, following = passes(
+            (flatten_time(ctx.state[:, learned]), action[:, self._continuous]),
+            then,
+            (
+                flatten_time(batch.valid[:, learned]),
+                valid.flatten() if ahead.rows is None else valid.flatten()[ahead.rows],
+            ),
+            self._draw_subset(),
+        )
+        target, metrics = self._target(ctx, ahead, following)
+        return self._of_stored(out, action, batch.valid[:, learned].shape), target, metrics
+
+    @torch.no_grad()
+    def _look_ahead(self, ctx: Context, noise: Tensor) -> Ahead:
+        """Draw what the policy would do at the tokens behind the learned transitions and their n steps."""
+        batch, following = ctx.batch, slice(ctx.burn_in + 1, None)
+        states = ctx.target_following if self._heads.slow_policy else ctx.state[:, following]
+        state, mask = flatten_time(states), flatten_time(batch.action_mask[:, following])
+        obs = {name: flatten_time(value[:, following]) for name, value in ctx.obs.items()}
+        policy = self._model.next_policy(state, obs)
+        u, logp = self._heads.ahead(policy, noise)
+
+        def mean_q() -> Tensor:
+            return self._values.point(self._model.q.frozen(state, u)).mean(0)
+
+        valid = batch.valid[:, ctx.burn_in :]
+        rows = self._return_target.rows(valid)
+        if rows is not None:
+            rows = (
+                rows + torch.arange(len(rows), device=rows.device).unsqueeze(-1) * valid.shape[1]
+            ).flatten()
+        return Ahead(policy, u, logp, self._heads.choose(policy, mask, mean_q), rows)
+
+    @torch.no_grad()
+    def _target(
+        self, ctx: Context, ahead: Ahead, following: Tensor
+    ) -> tuple[LearningTarget, dict[str, Tensor]]:
+        """Return the target of the learned positions: π and u on online states, Q' on target states.
+
+        following: outputs [M, P, N·K] of the drawn target critics behind all transitions, or ``ahead.rows``
+        """
+        batch, first = ctx.batch, ctx.burn_in
+        shape, rows, choice = batch.valid[:, first:].shape, ahead.rows, ahead.choice
+        bonus = self._heads.entropy_bonus(choice, ahead.logp).view(shape)
+        if rows is not None:
+            choice = choice.at(rows)
+        found = self._values.bootstrap(following, lambda q: self._heads.expected(q, choice))
+        value = found.value.view(shape) if rows is None else _spread_out(found.value, rows, shape)
+        reward = batch.reward + sum(x.reward_bonus(ctx) for x in self._extensions)
+        steps = Steps(
+            reward=reward[:, first:],
+            terminated=batch.terminated[:, first:],
+            valid=batch.valid[:, first:],
+            next_value=value + bonus,
+            next_bonus=bonus,
+            log_ratio=lambda: self._log_ratio(ctx, ahead.policy),
+        )
+        y, metrics = self._return_target(steps)
+        spread = found.spread
+        if spread is not None:
+            spread = self._return_target.spread(spread.unflatten(-1, (len(y), -1)), steps)
+        target = LearningTarget(
+            y=y,
+            spread=spread,
+            q_target=lambda: ctx.target_q(ctx.target_learned),
+            weight=batch.weight,
+            valid=batch.valid[:, ctx.learned],
+            unit=self._return_scale.scale,
+        )
+        return target, metrics | self._return_scale.metrics() | {"value/target": y / self._return_scale.scale}
+
+    def _log_ratio(self, ctx: Context, policy: HybridAction) -> Tensor:
+        """Return log π/μ [B, L−1] of the stored actions behind the first: tokens K+1 … W−1."""
+        batch, interior = ctx.batch, slice(ctx.burn_in + 1, None)
+        size, length = batch.z[:, interior].shape[:2]
+        return self._heads.log_ratio(
+            policy.map(lambda v: v.view(size, length + 1, -1)[:, :-1]),  # the last token has no action
+            batch.action_mask[:, ctx.burn_in + 1 : -1],
+            batch.action[:, interior],
+            batch.z[:, interior],
+            batch.behaviour_logp[:, interior],
+        )
+
+    def _draw_subset(self) -> list[int] | None:
+        """Draw the M critics of this update's targets; None stands for all."""
+        if self._subset == self._num_critics:
+            return None
+        return torch.randperm(self._num_critics, generator=self.subset_generator)[: self._subset].tolist()
+
+
+def _sum(losses: Sequence[Tensor]) -> Tensor | None:
+    return torch.stack(list(losses)).sum() if losses else None
+
+
+def _spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
+    """Return values [B·T] at their ``rows`` of a [B, L], 0 elsewhere; of a row met twice either is right."""
+    full = value.new_zeros(shape)
+    full.view(-1)[rows] = value
+    return full

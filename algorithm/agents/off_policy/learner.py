@@ -1,0 +1,287 @@
+"""The off-policy learner: updates of networks from batches, without environment, replay or files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.agents.learner import Learner
+from algorithm.agents.off_policy.compiled_update import (
+    CompiledUpdates,
+    EagerUpdates,
+    Turn,
+    UpdateNoise,
+    UpdateOutput,
+    Updates,
+)
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.critic_update import CriticUpdate
+from algorithm.agents.off_policy.model import Model, check_norms, flatten_time
+from algorithm.agents.off_policy.values import choose_reduce, make_values
+from algorithm.agents.off_policy.variant import Heads
+from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.spec import AgentSpec
+from algorithm.extensions.base import Context, Extension, OwnSteps
+from algorithm.nn.layers.noisy import LayerNoise
+from algorithm.nn.layers.norm import BatchStatistics
+from algorithm.nn.learning.gradients import Autograd, Functional, Gradients, Loss
+from algorithm.nn.learning.optimiser import FlatAdam, if_any
+from algorithm.nn.learning.target import NoTarget
+from algorithm.nn.loader import Networks
+from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.process import graphs_round
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.ops.priority import sequence_priority
+from algorithm.ops.shapes import valid_share
+
+
+class OffPolicyLearner(Learner):
+    """Critics that learn from a replay, and a policy that climbs them (REDQ's subset: arXiv 2101.05982).
+
+    spec:       observations and actions of the agent
+    networks:   the task's single networks
+    config:     the shared keys, as the algorithm means them
+    heads:      of the algorithm: losses of the policy and its part in targets
+    device:     where networks live and updates run
+    seed:       of all random numbers drawn in updates
+    extensions: attached through :class:`~algorithm.extensions.base.Extension` only
+    compiled:   updates are; see :func:`~algorithm.agents.off_policy.compiled_update.reason_against`
+    eager_first: updates before the compiled ones, counted over all runs that go on from one another
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        networks: Networks,
+        config: OffPolicyConfig,
+        heads: Heads,
+        *,
+        device: torch.device,
+        seed: int,
+        extensions: Sequence[Extension] = (),
+        compiled: bool = False,
+        eager_first: int = 0,
+    ) -> None:
+        super().__init__(device, seed)
+        self.extensions = tuple(extension.to(device) for extension in extensions)
+        self.model = Model(
+            networks,
+            Normaliser(spec.obs) if config.use_normalization else NoNormaliser(),
+            action_size=spec.action.continuous,
+            ensemble_size=config.ensemble_q_num,
+            device=device,
+        )
+        check_norms(self.model, config)
+        self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
+        self.heads = heads.to(device)
+        rate = config.learning_rate
+        max_norm = config.max_grad_norm or math.inf
+        adam = partial(FlatAdam, skipped=self._skipped, beta_1=config.adam_beta_1)
+        make_step = partial(adam, learning_rate=rate, max_norm=max_norm)
+        self._action_size = spec.action.continuous
+        self._values = make_values(config, spec.action, device)
+        self.critics = CriticUpdate(
+            self.model,
+            self.heads,
+            spec.action,
+            config,
+            make_step=make_step,
+            return_scale=self.return_scale,
+            extensions=self.extensions,
+            values=self._values,
+            seed=seed,
+        )
+        self._policy_step = make_step([self.model.policy], weight_decay=config.weight_decay)
+        if heads.slow_policy and config.use_target_network:
+            self.model.follow_policy(self._policy_step.flat)
+        self._policy_norms = BatchStatistics([self.model.policy])
+        self._unify = config.unit_weights
+        make_alpha_step = partial(make_step, learning_rate=heads.learning_rate or rate, max_norm=math.inf)
+        self._alpha_step = if_any(make_alpha_step, [self.heads])
+        self._own = OwnSteps(extensions, make_step)
+        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
+        self._burn_in, self._learn = config.burn_in_step, config.learn_step
+        self._tau, self._target_interval = config.tau, config.update_target_per_step
+        _, self._climbed = choose_reduce(config)
+        self._policy_interval = config.policy_update_per_step
+        self._by = Autograd(gate=self.critics.encoder)
+        self._take: Updates = EagerUpdates(self._eager)
+        if compiled:
+            rounded = config.matmul_precision == "medium" and graphs_round(device)
+            self._take = CompiledUpdates(
+                self._eager, self._functional(), self._update, self.model.training_mode, rounded=rounded
+            )
+        self._eager_first = eager_first
+        self.tell = self._take.tell
+
+    def update(self, batch: SequenceBatch) -> UpdateResult:
+        """Take one gradient step of critics, policy, temperature and extensions; the target follows.
+
+        The batch is not modified, and no operation waits for the device. A step with a gradient that is not
+        finite is skipped (see :class:`~algorithm.nn.learning.optimiser.FlatAdam`) and counted in
+        ``skipped``; then ``priority`` may hold NaN. The target follows nevertheless, since the parameters
+        stay finite.
+        """
+        self.updates += 1
+        turn = Turn(
+            policy=self.updates % self._policy_interval == 0,
+            target=self.updates % self._target_interval == 0,
+            corrects=(self.critics.look(), self._policy_norms.look()),
+        )
+        batch = batch.to(self.device)
+        self._layer_noise.apply(self._generator)
+        noise = UpdateNoise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
+        take = self._take if self.updates > self._eager_first else self._eager
+        found = take(batch, noise, turn)
+        valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
+        return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the last update was compiled before it was taken."""
+        return self._take.compiled
+
+    def _draw_ahead(self, batch: SequenceBatch) -> Tensor:
+        """Draw the noise of the actions at all tokens behind the burn-in, [P, A_c]."""
+        return self._draw(len(batch.reward) * (batch.reward.shape[1] - self._burn_in))
+
+    def _draw_now(self, batch: SequenceBatch) -> Tensor:
+        """Draw the noise of the actions at the learned tokens, [P, A_c]."""
+        return self._draw(len(batch.reward) * self._learn)
+
+    def _draw(self, rows: int) -> Tensor:
+        return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
+
+    def _eager(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
+        with self.model.training_mode():
+            return self._update(batch, noise, turn, self._by)
+
+    def _update(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
+        """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
+        ctx = self.encode(batch)
+        critique = self.critics.update(ctx, noise.ahead, by)
+        metrics = critique["metrics"]
+        if noise.now is not None:
+            metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
+        metrics |= self._own.update(ctx)
+        if turn.target:
+            self.model.move_targets(self._tau)
+            for extension in self.extensions:
+                extension.updated(self._tau)
+        return {
+            "priority": sequence_priority(critique["td_error"], batch.valid[:, ctx.learned]),
+            "carry": critique.get("carry"),
+            "metrics": metrics,
+        }
+
+    def _functional(self) -> Functional:
+        """Return the networks as pure functions of the storages that an update writes."""
+        model, steps = self.model, list(self.optimisers().values())
+        networks = [model.rep, model.policy, model.q, *model.q.copies, self.heads]
+        if isinstance(model.target, NoTarget):
+            return Functional(networks, steps)
+        networks += [model.target_rep, model.target_q, *model.target_q.copies]
+        targets = [model.target.flat.data]
+        if model.policy_target is not None:
+            networks.append(model.target_policy)
+            targets.append(model.policy_target.flat.data)
+        return Functional(networks, steps, targets)
+
+    @override
+    def observe(self, new: Segment | StepBatch) -> None:
+        """Take observations and rewards of rows that are new in the replay into the running statistics."""
+        normaliser = self.model.normaliser
+        if normaliser.names:
+            for rows in new.new_obs(normaliser.names):
+                normaliser.observe(rows)
+        super().observe(new)
+
+    @torch.no_grad()
+    def td_error(self, batch: SequenceBatch) -> Tensor:
+        """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
+        batch = batch.to(self.device)
+        ctx = self.encode(batch)
+        td_error = self.critics.td_error(ctx, self._draw_ahead(batch))
+        return sequence_priority(td_error, batch.valid[:, ctx.learned])
+
+    def encode(self, batch: SequenceBatch) -> Context:
+        """Encode a batch; its observations and rewards are on one scale, the same for all losses."""
+        batch = replace(batch, reward=batch.reward * self.return_scale.scale)
+        obs = self.model.normaliser(batch.obs)
+        recode = partial(self.model.encode, batch=batch, burn_in=self._burn_in, learn=self._learn)
+        return Context(
+            batch=batch,
+            obs=obs,
+            states=recode(obs),
+            burn_in=self._burn_in,
+            learn=self._learn,
+            normalise=self.model.normaliser,
+            recode=recode,
+            q=partial(self.critics.taken_q, batch, self.model.q),
+            target_q=partial(self.critics.target_q, batch),
+            generator=self._generator,
+        )
+
+    def _update_policy(self, ctx: Context, state: Tensor, noise: Tensor, by: Gradients) -> dict[str, Tensor]:
+        """Take a step of policy and temperature on the learned states [B, T, S]; noise [P, A_c]."""
+        evaluate = partial(self._policy_losses, ctx, flatten_time(state), noise)
+        steps = [step for step in (self._policy_step, self._alpha_step) if step]
+        if self.heads.learns:
+            metrics, _ = by.descend(steps, evaluate)
+        else:  # greedy actions alone have no policy to learn
+            metrics = evaluate()[1]
+        if self.heads.learns and self._policy_norms:
+            metrics["norm/shift_policy"] = self._policy_norms.settle(
+                self._policy_step.usable, unify=self._unify
+            )
+        return {name: x.unflatten(-1, (-1, ctx.learn)) if x.dim() else x for name, x in metrics.items()}
+
+    def _policy_losses(self, ctx: Context, state: Tensor, noise: Tensor) -> tuple[Loss, dict[str, Tensor]]:
+        learned = ctx.learned
+        share = flatten_time(valid_share(ctx.batch.valid[:, learned], ctx.batch.weight.dtype))
+        with self._policy_norms.of_batch(None if self._learn == 1 else share / share.sum().clamp(min=1.0)):
+            policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
+        u, logp = self.heads.sample(policy, noise)
+        every_q = self._values.point(self.model.q.frozen(state, u, members=self.heads.climbed))
+        mask = flatten_time(ctx.batch.action_mask[:, learned])
+        choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
+        losses = self.heads.losses(choice, logp, self._climbed(every_q), share)
+        shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+        # The losses of policy and temperature share no parameter, so one backward pass serves both.
+        total = sum(losses.values(), start=state.new_zeros(()))
+        return Loss(total), shown | self.heads.metrics(choice, u, logp)
+
+    @override
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks, whose targets equal them; see :meth:`.Learner.begin_with`."""
+        super().begin_with(model, optim)
+        self.model.move_targets(1.0)
+
+    @override
+    def generators(self) -> dict[str, torch.Generator]:
+        """Return those of the noise, and of the subset of critics in a target."""
+        return {"update": self._generator, "subset": self.critics.subset_generator}
+
+    @override
+    def optimisers(self) -> dict[str, FlatAdam]:
+        """Return those of critics and encoder, policy, heads, and parts of extensions."""
+        groups = {
+            "critic": self.critics.step,
+            "policy": self._policy_step,
+            "alpha": self._alpha_step,
+            "joint": self.critics.joint,
+            **self._own.optimisers,
+        }
+        return {name: adam for name, adam in groups.items() if adam}
+
+    @override
+    def modules(self) -> nn.Module:
+        """Return all networks, targets and temperatures among them."""
+        extensions = nn.ModuleList(self.extensions)
+        return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})

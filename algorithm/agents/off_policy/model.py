@@ -1,0 +1,137 @@
+"""All networks of one agent, online and target, and the encoding of batches."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import ModelError
+from algorithm.nn.acting.model import ActingModel, TrainingMode
+from algorithm.nn.dry_run import check_policy, check_q
+from algorithm.nn.encoding import States, make_encoding
+from algorithm.nn.ensemble import Backend, Ensemble
+from algorithm.nn.layers.norm import NormedLinear, has_batch_norm
+from algorithm.nn.learning.flat import FlatParameters
+from algorithm.nn.learning.target import NoTarget, Target
+from algorithm.nn.loader import Network, Networks
+from algorithm.nn.models import defaults
+from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.protocols import Obs, Rep
+
+NETWORKS = {
+    "ModelQ": Network("q", check_q, defaults.ModelQ),
+    "ModelPolicy": Network("policy", check_policy, defaults.ModelPolicy),
+}
+"""Classes of an ``nn.py``."""
+
+
+SMALLEST_BATCH = 16
+"""Rows from which a batch norm is allowed."""
+
+
+class Model(ActingModel):
+    """Owner of the networks.
+
+    Encoder and critics are trained by one optimiser and followed by one target, so they share a storage.
+    All are in evaluation mode except inside ``training_mode()``; targets always are.
+
+    networks:      the single networks of the task
+    normaliser:    the first layer of every observation
+    action_size:   |A_c|, the critics' second input
+    ensemble_size: E, critics
+    """
+
+    next_policy: nn.Module  # of targets: the policy, or its slow copy
+
+    def __init__(
+        self,
+        networks: Networks,
+        normaliser: Normaliser | NoNormaliser,
+        *,
+        action_size: int,
+        ensemble_size: int,
+        device: torch.device,
+        backend: Backend | None = None,
+    ) -> None:
+        probe = (
+            torch.zeros(1, networks.state_size, device=device),
+            torch.zeros(1, action_size, device=device),
+        )
+        rep = networks.rep.to(device)
+        make_q, policy = partial(networks.make, "ModelQ"), networks.built["ModelPolicy"]
+        q = Ensemble(make_q, ensemble_size, device=device, backend=backend, probe=probe)
+        super().__init__(normaliser.to(device), rep, policy.to(device), q)
+        self._encoding = make_encoding(self.rep)
+        self.training_mode = TrainingMode([self.rep, self.q, self.policy])
+
+    def follow(self, online: FlatParameters | None) -> None:
+        """Create the target networks; encoder and critics lie in their optimiser's storage ``online``.
+
+        None: there are no target networks, and the online ones stand for them.
+        """
+        networks = [self.rep, self.q]
+        self.target = NoTarget(networks) if online is None else Target(networks, online)
+        rep, q = cast(tuple[Rep, Ensemble], self.target.modules)
+        vars(self)["next_policy"] = self.policy
+        self.policy_target: Target | None = None
+        if online is None:  # not registered a second time, so that a checkpoint holds them once
+            vars(self).update(target_rep=rep, target_q=q)
+        else:
+            self.target_rep, self.target_q = rep, q
+
+    def follow_policy(self, online: FlatParameters) -> None:
+        """Create a slow copy of the policy, which acts in targets; the policy lies in ``online``."""
+        self.policy_target = Target([self.policy], online)
+        (self.target_policy,) = self.policy_target.modules
+        vars(self)["next_policy"] = self.target_policy
+
+    def move_targets(self, tau: float) -> None:
+        """Let all targets follow; see :meth:`algorithm.nn.learning.target.Target.polyak_`."""
+        self.target.polyak_(tau)
+        if self.policy_target is not None:
+            self.policy_target.polyak_(tau)
+
+    def encode(self, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int) -> States:
+        """Return online and target states of a batch's tokens, from one carry; ``obs`` are normalised."""
+        return self._encoding(self.rep, self.target_rep, obs, batch, burn_in=burn_in, learn=learn)
+
+
+def flatten_time(x: Tensor) -> Tensor:
+    """Return [B, T, ...] as [B·T, ...], contiguous: the fastest layout for networks."""
+    return x.flatten(0, 1)
+
+
+def check_norms(model: Model, config: OffPolicyConfig) -> None:
+    """Raise ModelError for batch norm where it cannot be, and for what needs it where it is not."""
+    critics = has_batch_norm(model.q.members[0])
+    if has_batch_norm(model.rep):
+        raise ModelError(
+            "ModelRep has a batch norm",
+            why="its states are made one token at a time while acting, from windows with padding in updates",
+            fix="take layer norm there, or batch norm in ModelQ and ModelPolicy",
+        )
+    if not config.use_target_network and not critics:
+        raise ModelError(
+            "sac_config.use_target_network is false, and the critics have no batch norm",
+            why="one pass of what was done and what follows, normalised together, is what makes target "
+            "networks dispensable (CrossQ)",
+            fix="set nn_config.q: {norm: batch}, or use_target_network: true",
+        )
+    if (critics or has_batch_norm(model.policy)) and config.batch_size * config.learn_step < SMALLEST_BATCH:
+        raise ModelError(
+            f"sac_config.batch_size is {config.batch_size}, and there is a batch norm",
+            why=f"the mean and the variance of {config.batch_size * config.learn_step} rows say too little",
+            fix=f"set it to {SMALLEST_BATCH} or more, or norm to layer",
+        )
+    layers = [*model.q.members[0].modules(), *model.policy.modules()]
+    if config.unit_weights and not any(isinstance(layer, NormedLinear) for layer in layers):
+        raise ModelError(
+            "sac_config.unit_weights is true, and there is no batch norm that takes away lengths",
+            why="without one behind it, with at most a ReLU between, the length of a row of weights matters",
+            fix="set nn_config.q: {norm: batch_first}, or unit_weights: false",
+        )

@@ -1,0 +1,301 @@
+"""Meanings of a critic's outputs: a number, quantiles, or a histogram. Chosen at construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.ops.distributional import (
+    histogram_loss,
+    midpoints,
+    quantile_huber,
+    truncated,
+)
+from algorithm.ops.sac import clip_binds, clipped_critic_loss, critic_loss
+from algorithm.ops.shapes import masked_mean, valid_share
+
+ReduceChoices = Callable[[Tensor], Tensor]
+"""Reduction over discrete choices, [..., P, N] -> [..., P]; linear in its argument."""
+
+Reduce = Callable[[Tensor], Tensor]
+"""Values of several critics [M, ...] -> one value [...]."""
+
+
+def smallest(q: Tensor) -> Tensor:
+    """Return the minimum over critics [M, ...] (arXiv 1802.09477, section 4.2): [...]."""
+    return q.min(0).values
+
+
+def average(q: Tensor) -> Tensor:
+    """Return the mean over critics [M, ...] (arXiv 2209.10081, section 5.2): [...]."""
+    return q.mean(0)
+
+
+def choose_reduce(config: OffPolicyConfig) -> tuple[Reduce, Reduce]:
+    """Return what targets take of the drawn critics, and what the policy climbs of all of them.
+
+    REDQ (arXiv 2101.05982, algorithm 1): the policy climbs the mean where targets use a subset. So it does
+    with quantiles, of which targets drop the largest instead (TQC, arXiv 2005.04269).
+    """
+    if config.value_head == "quantile":
+        return average, average
+    target = average if config.ensemble_q_reduce == "mean" else smallest
+    return target, target if config.ensemble_q_sample == config.ensemble_q_num else average
+
+
+class CriticLoss(Protocol):
+    """Scalar loss of q [E, B, T] against y [B, T], with values to log as the second result.
+
+    Only some losses call ``q_target``.
+    """
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return loss and values; weight [B], valid [B, T]; ``q_target()``: the target critics' [E, B, T]."""
+        ...
+
+
+class PlainCriticLoss:
+    """Squared error (``clip_epsilon`` ≤ 0)."""
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the weighted mean of squared errors (:func:`algorithm.ops.sac.critic_loss`)."""
+        return critic_loss(q, y, weight, valid), {}
+
+
+@dataclass(frozen=True)
+class ClippedCriticLoss:
+    """Squared error with the prediction clipped to ±epsilon around the target network's."""
+
+    epsilon: float
+
+    def __call__(
+        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return :func:`algorithm.ops.sac.clipped_critic_loss` and the clipped share."""
+        target = q_target()
+        binds = clip_binds(q, y, target, epsilon=self.epsilon)
+        share = masked_mean(binds.float().mean(0).flatten(), valid.flatten())
+        loss = clipped_critic_loss(q, y, target, weight, valid, epsilon=self.epsilon)
+        return loss, {"value/clipped": share}
+
+
+def make_critic_loss(clip_epsilon: float) -> CriticLoss:
+    """Return the clipped loss for a positive epsilon, else the plain one."""
+    return ClippedCriticLoss(clip_epsilon) if clip_epsilon > 0 else PlainCriticLoss()
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Value of the states behind, by the target critics.
+
+    spread: [J, P] deviations of the atoms of the return's distribution, with the mean 0; None: of a number
+    """
+
+    value: Tensor  # [P]
+    spread: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningTarget:
+    """Target of the critics' loss, with the weights of its rows.
+
+    unit: size of a unit of reward, in what the critics learn: a tensor [] with ``reward_scaling``, else 1
+    """
+
+    y: Tensor  # [B, T]
+    spread: Tensor | None  # [J, B, T] deviations from y
+    q_target: Callable[[], Tensor]  # the target critics' values of the stored actions, [E, B, T]
+    weight: Tensor  # [B]
+    valid: Tensor  # [B, T]
+    unit: Tensor | float
+
+
+class Values(Protocol):
+    """Meaning of a critic's N·K outputs, K for each of its N values.
+
+    per_value: K
+    """
+
+    per_value: int
+
+    def point(self, out: Tensor) -> Tensor:
+        """Return the mean return [..., P, N] of outputs [..., P, N·K]."""
+        ...
+
+    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
+        """Return what the outputs [E, P, N·K] say of one action, [E, P] or [E, K, P]."""
+        ...
+
+    def mean(self, taken: Tensor) -> Tensor:
+        """Return the mean return [E, B, T] of ``taken`` [E, B, T] or [E, K, B, T]."""
+        ...
+
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
+        """Return the value of a state by the drawn target critics' outputs [M, P, N·K]."""
+        ...
+
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the scalar loss of ``taken`` [E, B, T] or [E, K, B, T], and values to log."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScalarValues:
+    """A number for each value (arXiv 1812.05905).
+
+    reduce: of several target critics
+    """
+
+    reduce: Reduce
+    critic_loss: CriticLoss
+    per_value = 1
+
+    def point(self, out: Tensor) -> Tensor:
+        """Return the outputs."""
+        return out
+
+    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
+        """Return Q(s, a)."""
+        return choose(out)
+
+    def mean(self, taken: Tensor) -> Tensor:
+        """Return it as it is."""
+        return taken
+
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
+        """Return the value of what the critics agree on."""
+        return Bootstrap(choose(self.reduce(out)))
+
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the squared error, clipped or not."""
+        return self.critic_loss(taken, target.y, target.q_target, target.weight, target.valid)
+
+
+class QuantileValues:
+    """Quantiles of the return, of whose target the largest are dropped (TQC, arXiv 2005.04269).
+
+    The pooled atoms of the drawn target critics keep the shape of their distribution; its mean is the value.
+
+    drop: atoms dropped for each target critic
+    """
+
+    def __init__(self, num: int, drop: int, device: torch.device) -> None:
+        self.per_value, self._drop = num, drop
+        self._level = midpoints(num, device)
+
+    def point(self, out: Tensor) -> Tensor:
+        """Return the mean of the quantiles."""
+        return _by_value(out, self.per_value).mean(-1)
+
+    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
+        """Return the quantiles of one action: exact in the mean, and as if its branches moved together."""
+        return choose(_bins_first(out, self.per_value))
+
+    def mean(self, taken: Tensor) -> Tensor:
+        """Return the mean of the quantiles."""
+        return taken.mean(-3)
+
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
+        """Return the mean of the atoms that are kept, and their deviations from it."""
+        atoms = truncated(choose(_bins_first(out, self.per_value)), self._drop)
+        value = atoms.mean(0)
+        return Bootstrap(value, atoms - value)
+
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the quantile Huber loss, linear from one unit of reward on."""
+        assert target.spread is not None
+        atoms = (target.y + target.spread).flatten(1)
+        each = quantile_huber(taken.flatten(2), atoms, self._level, kappa=target.unit)
+        spread = taken.detach().std(-3, correction=0) / target.unit
+        return _weighted(each, target), {"value/spread": spread}
+
+
+class CategoricalValues:
+    """Histogram of the return, learned by cross-entropy (HL-Gauss, arXiv 2403.03950).
+
+    num:   bins
+    limit: their centres reach from −limit to limit
+    sigma: of the normal that spreads a target, in widths of a bin
+    mixes: an action has several branches, whose histograms are averaged
+    """
+
+    def __init__(
+        self, num: int, limit: float, sigma: float, reduce: Reduce, device: torch.device, *, mixes: bool
+    ) -> None:
+        self.per_value, self._limit, self._reduce, self._mixes = num, limit, reduce, mixes
+        self._centres = torch.linspace(-limit, limit, num, device=device)
+        width = 2.0 * limit / (num - 1)
+        ends = torch.linspace(-limit - width / 2, limit + width / 2, num + 1, device=device)
+        self._edges, self._sigma = ends, sigma * width
+
+    def point(self, out: Tensor) -> Tensor:
+        """Return the means of the histograms."""
+        return _by_value(out, self.per_value).softmax(-1) @ self._centres
+
+    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
+        """Return the logarithms of the masses."""
+        bins = _bins_first(out, self.per_value)
+        if self._mixes:
+            return choose(bins.softmax(-3)).clamp_min(1e-12).log()
+        return choose(bins).log_softmax(-2)  # one choice: choosing is picking
+
+    def mean(self, taken: Tensor) -> Tensor:
+        """Return the mean of the histogram."""
+        return (taken.exp() * self._centres.view(-1, 1, 1)).sum(-3)
+
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
+        """Return the value of the means that the critics agree on."""
+        return Bootstrap(choose(self._reduce(self.point(out))))
+
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the cross-entropy; a target beyond the range counts as its end, and is logged."""
+        y = target.y.clamp(-self._limit, self._limit)
+        each = histogram_loss(taken.flatten(2), y.flatten(), self._edges, sigma=self._sigma)
+        beyond = (target.y.abs() > self._limit).to(y.dtype)
+        return _weighted(each, target), {
+            "value/clamped": masked_mean(beyond.flatten(), target.valid.flatten())
+        }
+
+
+def _by_value(out: Tensor, num: int) -> Tensor:
+    """Return outputs [..., N·K] as [..., N, K]."""
+    return out.view(*out.shape[:-1], -1, num)
+
+
+def _bins_first(out: Tensor, num: int) -> Tensor:
+    """Return outputs [..., P, N·K] as [..., K, P, N]."""
+    return _by_value(out, num).movedim(-1, -3)
+
+
+def _weighted(each: Tensor, target: LearningTarget) -> Tensor:
+    """Return ``Σ_e mean_B w · mean_t`` of losses [E, B·T]."""
+    share = valid_share(target.valid, each.dtype) * (target.weight / len(target.weight)).unsqueeze(-1)
+    return (each * share.flatten()).sum()
+
+
+def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.device) -> Values:
+    """Return the values of ``value_head``."""
+    reduce, _ = choose_reduce(config)
+    if config.value_head == "quantile":
+        return QuantileValues(config.quantile_num, config.quantile_drop, device)
+    if config.value_head == "categorical":
+        num, limit = config.categorical_num, config.categorical_range
+        mixes = len(action.branches) > 1
+        return CategoricalValues(num, limit, config.categorical_sigma, reduce, device, mixes=mixes)
+    return ScalarValues(reduce, make_critic_loss(config.clip_epsilon))
+
+
+def with_values(spec: AgentSpec, config: OffPolicyConfig) -> AgentSpec:
+    """Return the spec with the outputs that a critic has for each value, as its networks need to know."""
+    numbers = {"quantile": config.quantile_num, "categorical": config.categorical_num}
+    return replace(spec, action=replace(spec.action, values=numbers.get(config.value_head, 1)))

@@ -1,0 +1,139 @@
+"""The ring that rollouts lie in, and the transitions of the one in the making."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.on_policy.config import BLOCKS, own_block
+from algorithm.agents.roles import AgentInputs
+from algorithm.core.data import Int, SequenceBatch, State
+from algorithm.core.errors import UsageError
+from algorithm.core.seeding import stream_seed
+from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.sizing import largest_capacity, replay_bytes
+
+_MANY_AGENTS = 64  # in an environment whose agents are not counted in advance
+
+
+class Ring:
+    """Rows of the last rollouts. Raises UsageError if they do not fit into the memory.
+
+    size:     transitions of a rollout, ``rollout_step · n_envs``
+    burn_in:  K, tokens before the learned ones; sequence: T, learned steps
+    """
+
+    def __init__(self, inputs: AgentInputs, carry_shape: tuple[int, ...]) -> None:
+        run, self._own, self._inputs = inputs.config.run, own_block(inputs.config), inputs
+        self._carry_shape = carry_shape
+        self._copies = inputs.config.base_config.n_envs
+        self._key = f"{BLOCKS[inputs.config.algorithm]}.rollout_step"
+        self._recurrent = run.seq_encoder == "RNN"
+        self.size = self._own.rollout_step * self._copies
+        self.burn_in = run.burn_in_step if run.seq_encoder == "ATTN" else 0
+        self.sequence = self._own.sequence if run.seq_encoder else 1
+        # Room for what lies before open episodes.
+        self._open = (2 + self.burn_in) * max(self._copies, _MANY_AGENTS)
+        self.rows = self._make_rows()
+        self.lag = 0  # versions that the networks of the oldest transitions are behind
+        self.clear()
+
+    def _make_rows(self) -> ReplayBuffer:
+        """Return room for two rollouts of the shortest episodes, and for what lies before open ones."""
+        inputs, spec, carry_shape = self._inputs, self._inputs.spec, self._carry_shape
+        capacity = 4 * self.size + self._open
+
+        def longest(size: int) -> int:
+            rows = largest_capacity(spec, size, carry_shape, prioritised=False)
+            return max(0, rows - self._open) // (4 * self._copies)
+
+        inputs.memory.reserve(
+            inputs.behaviour,
+            capacity=capacity,
+            needed=replay_bytes(spec, capacity, carry_shape, prioritised=False),
+            largest_capacity=longest,
+            key=self._key,
+        )
+        return ReplayBuffer(
+            spec,
+            capacity=capacity,
+            batch_size=1,
+            burn_in=self.burn_in,
+            learn=self.sequence,
+            n_step=1,
+            carry_shape=carry_shape,
+            sampler=UniformSampler(),
+            seed=stream_seed(inputs.seed, "replay", inputs.behaviour),
+        )
+
+    def demonstrations(self) -> DemoStore | None:
+        """Return demonstrations in windows as those of a rollout; None without any."""
+        inputs = self._inputs
+        if inputs.demonstrations is None:
+            return None
+        return DemoStore(
+            inputs.demonstrations,
+            inputs.spec,
+            # A recurrent state is not known: it is made of a whole sequence before the learned one.
+            burn_in=self.sequence if self._recurrent else self.burn_in,
+            learn=self.sequence,
+            carry_shape=self._carry_shape,
+            memory=inputs.memory,
+            behaviour=inputs.behaviour,
+        )
+
+    @property
+    def full(self) -> bool:
+        """A rollout is complete."""
+        return self._num_new >= self.size
+
+    def clear(self) -> None:
+        """Begin a rollout."""
+        self._new: list[Int] = []  # ids of its transitions
+        self._num_new = 0
+
+    def added(self, ids: Int) -> None:
+        """Count transitions to the rollout; ids: of their rows."""
+        self._new.append(ids)
+        self._num_new += len(ids)
+
+    def check(self) -> None:
+        """Raise UsageError where agents are so many that a step overwrote some of the rollout."""
+        if min(int(ids.min()) for ids in self._new if len(ids)) >= self._oldest:
+            return
+        agents = max(map(len, self._new))
+        # Of a rollout and a step of all agents two rows each, and what lies before their open episodes.
+        rows = 2 * agents + (2 + self.burn_in) * agents - self._open
+        enough = max(-(-rows // (2 * self._copies)), 2 * self._own.rollout_step)
+        raise UsageError(
+            "a rollout was overwritten before it was learned from",
+            where=self._key,
+            why=f"{agents:,} agents of {self._inputs.behaviour!r} act at once, and there are "
+            f"{self.rows.capacity:,} rows for rollout_step · n_envs steps",
+            fix=f"raise rollout_step to {enough:,} or more",
+        )
+
+    @property
+    def _oldest(self) -> int:
+        return self.rows.next_id - len(self.rows)
+
+    def take(self) -> tuple[SequenceBatch, int]:
+        """Return the rollout's windows and its lag, and begin another."""
+        ids = np.sort(np.concatenate(self._new))
+        batch, lag = self.rows.chains(ids[ids >= self._oldest]), self.lag
+        self.clear()
+        self.lag = 0
+        return batch, lag
+
+    def state(self) -> State:
+        """Return what :meth:`load_state` continues from."""
+        # Behind the next id: a larger ring may number its rows anew.
+        ids = np.concatenate(self._new) - self.rows.next_id if self._new else np.empty(0, np.int64)
+        return State({"ids": ids}, {"lag": self.lag})
+
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned; without its rows a rollout begins anew."""
+        ids = state.arrays["ids"].astype(np.int64)
+        self.clear()
+        self.added(ids[ids >= -len(self.rows)] + self.rows.next_id)
+        self.lag = int(state.meta["lag"])

@@ -1,0 +1,63 @@
+"""The keys of ``td3_config``. Imports no torch."""
+
+from __future__ import annotations
+
+from algorithm.agents.off_policy import rules
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.core.fields import AnyConfig, Block, Finite, Positive, Whole, option
+
+BLOCKS = {"TD3": "td3_config"}
+"""Family -> its block."""
+
+contradictions = rules.contradictions
+
+
+class Td3Config(Block):
+    """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477)."""
+
+    policy_delay: Whole = option(
+        2, "Updates of the critics for one of the policy and of all target networks.", ge=1
+    )
+    exploration_noise: Positive = option(
+        0.1,
+        "Standard deviation of the noise on actions from −1 to 1 while training; action_noise adds to it.",
+        shared=True,
+        resume="free: for actions from now on",
+    )
+    target_noise: Finite = option(
+        0.2, "Standard deviation of the noise on the actions that targets are made with.", ge=0
+    )
+    target_noise_clip: Finite = option(0.5, "Largest size of that noise.", ge=0)
+
+
+def td3_block(config: AnyConfig) -> Td3Config:
+    """Return the keys of TD3 alone in a behaviour's configuration."""
+    own: Td3Config = config.td3_config
+    return own
+
+
+def shared_keys(config: AnyConfig) -> OffPolicyConfig:
+    """Return the shared keys as TD3 means them: one delay, and n-step targets that are not corrected."""
+    keys: OffPolicyConfig = config.sac_config
+    delay = td3_block(config).policy_delay
+    changed = {"policy_update_per_step": delay, "update_target_per_step": delay, "use_n_step_is": False}
+    return keys.model_copy(update=changed)
+
+
+_DELAYED = ("policy_update_per_step", "update_target_per_step")
+_OF_DENSITIES = ("use_n_step_is", "v_lambda", "v_rho", "v_c")
+
+
+def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
+    """Return why a key says nothing with TD3, and what to do; None where it says something."""
+    if (block, key) == ("nn_config", "v"):
+        return "TD3 has critics of actions, nn_config.q", "leave it out"
+    if block != "sac_config":
+        return None
+    if key in _DELAYED:
+        return "policy and targets of TD3 have one delay", "set td3_config.policy_delay"
+    if key in _OF_DENSITIES:
+        return "a deterministic policy has no density, so targets are not corrected", "leave it out"
+    if key not in OffPolicyConfig.model_fields and key != "random_params":
+        return "it is of SAC's temperatures or discrete policy, and algorithm is TD3", "leave it out"
+    return None

@@ -1,0 +1,35 @@
+"""Twin delayed deep deterministic policy gradient as a family (arXiv 1802.09477)."""
+
+from __future__ import annotations
+
+from algorithm.actions.discrete import NoBranches
+from algorithm.actions.parts import ActionParts
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.off_policy.agent import off_policy_family
+from algorithm.agents.off_policy.variant import Heads, Variant
+from algorithm.agents.td3.acting import Deterministic
+from algorithm.agents.td3.config import shared_keys, td3_block
+from algorithm.agents.td3.heads import DeterministicHeads
+from algorithm.agents.td3.health import WATCHED, make_rules
+from algorithm.core.panels import readout
+from algorithm.core.spec import ActionSpec
+
+
+def _heads(action: ActionSpec, config: BehaviourConfig) -> Heads:
+    return DeterministicHeads(action, td3_block(config))
+
+
+def _parts(action: ActionSpec, config: BehaviourConfig, exploring: bool) -> ActionParts:
+    return ActionParts(NoBranches(), Deterministic(td3_block(config).exploration_noise))
+
+
+TD3 = Variant(keys=shared_keys, make_heads=_heads, make_parts=_parts)
+
+READOUTS = (
+    readout("loss", q="loss/q", policy="loss/policy", gradient="optim/grad_norm"),
+    readout("value", Q="value/q_mean", target="value/target", saturation="policy/saturation"),
+)
+
+FAMILIES = {
+    "TD3": off_policy_family("TD3", TD3, health_rules=make_rules, watched=WATCHED, readouts=READOUTS),
+}

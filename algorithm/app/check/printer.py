@@ -1,0 +1,86 @@
+"""Output of ``--check``: coloured and folded in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console as Terminal
+from rich.text import Text
+
+from algorithm.core.errors import visible
+from algorithm.env.checks.finding import CheckResult, Finding, Level
+
+_MAX_WIDTH = 100
+_INDENT = 26  # of a finding's text
+_STYLES = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "bold yellow", Level.ERROR: "bold red"}
+
+
+class CheckPrinter:
+    """Printer of findings as they come, with a progress line in a terminal.
+
+    quiet:  leave out what is no warning or error
+    stream: standard output by default
+    width:  of the terminal, found out by default
+    """
+
+    def __init__(
+        self, *, quiet: bool = False, stream: TextIO | None = None, width: int | None = None
+    ) -> None:
+        self._terminal = Terminal(file=stream, width=width, highlight=False)
+        self._least = Level.WARNING if quiet else Level.OK
+        self._live = self._terminal.is_terminal and not self._terminal.is_dumb_terminal
+        self._status = self._terminal.status("starting", spinner="line")
+        self._group = ""
+
+    def __enter__(self) -> CheckPrinter:
+        if self._live:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the progress line."""
+        if self._live:
+            self._status.stop()
+
+    def begin(self, task: str) -> None:
+        """Print what is checked."""
+        if self._least is Level.OK:
+            self._print(Text("check of "), task)
+
+    def show(self, checked: CheckResult) -> None:
+        """Print the findings, each with where, why and what to do; of one that has only begun, the name."""
+        self._status.update(Text(f"{checked.group}: {checked.title}", style="dim"))
+        title = checked.title
+        for finding in checked.findings:
+            if finding.level >= self._least:
+                if checked.group != self._group:
+                    self._print(Text(), checked.group, "bold cyan")
+                self._group = checked.group
+                self._print_finding(title, finding)
+                title = ""
+
+    def _print_finding(self, title: str, finding: Finding) -> None:
+        word = (f"  {finding.level.word:<7}  ", _STYLES[finding.level])
+        self._print(Text.assemble(word, (f"{title:<13}  ", "dim")), finding.what)
+        details = (
+            ("where", finding.where),
+            ("why", finding.why),
+            ("to do", finding.fix),
+            ("trace", finding.trace),
+        )
+        for label, text in details:
+            if text:
+                self._print(Text(f"{'':{_INDENT}}{label:<5}  ", "dim"), text)
+
+    def _print(self, head: Text, text: str, style: str = "") -> None:
+        """Print the text behind its head, with further lines below its first letter."""
+        lines = visible(text).splitlines()
+        if self._live:
+            room = min(self._terminal.width, _MAX_WIDTH) - len(head)
+            lines = [part for line in lines for part in wrap(line, max(room, 10))]
+        body = ("\n" + " " * len(head)).join(lines)
+        self._terminal.print(head + Text(body, style), soft_wrap=True)

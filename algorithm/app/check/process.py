@@ -1,0 +1,152 @@
+"""Process that checks an environment, which may hang or crash there without harm to the command."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import signal
+import tempfile
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from algorithm.env import checks
+from algorithm.env.checks.checker import CHECKS, Check, run_checks
+from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
+from algorithm.env.checks.determinism import check_new_process
+from algorithm.env.checks.finding import CheckResult, Finding, error, warning
+from algorithm.env.gym import GymRecipe, has_vector_class
+from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
+from algorithm.env.pool.worker import ignore_stop_signals
+from algorithm.env.redirect_output import redirected
+
+_HANGING = "Timeout ("  # first words of faulthandler
+_OUTPUT_LINES = 25  # last lines of its output that the finding of its death holds
+_CHECKS = str(Path(checks.__file__).parent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRequest:
+    """Environment to check, as a training would run it; sent to the process.
+
+    has_vector_classes: kinds of environments have them
+    """
+
+    recipe: GymRecipe
+    config: CheckConfig
+    limits: CheckLimits
+    has_vector_classes: bool = False
+
+
+def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None]:
+    """Yield each check as it begins, and its findings at once. The process's death is a finding too."""
+    with tempfile.TemporaryDirectory(prefix="check_") as folder:
+        output = Path(folder) / "output.txt"
+        output.touch()
+        context = multiprocessing.get_context("spawn")  # fresh: all that it leaks is the environment's
+        connection, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_examine, args=(theirs, request, output), name="check")
+        process.start()
+        assert process.pid is not None
+        monitor_process().kill_group_on_exit(process.pid)
+        theirs.close()  # so that its death closes the pipe
+        try:
+            yield from _received(connection, process, request.config.timeout, output)
+        finally:
+            process.kill()
+            process.join()
+            kill_group(process.pid)
+            monitor_process().release_group(process.pid)
+            connection.close()
+
+
+def _received(
+    connection: Connection, process: BaseProcess, timeout: float, output: Path
+) -> Iterator[CheckResult]:
+    at = CheckResult(group="environment", title="made")
+    while True:
+        try:
+            message: CheckResult | None = connection.recv()
+        except EOFError:
+            process.join()
+            finding = _death(timeout, process.exitcode, output.read_text("utf-8", errors="replace"))
+            yield replace(at, findings=(finding,))
+            return
+        if message is None:
+            return
+        at = message
+        yield message
+
+
+def _death(timeout: float, code: int | None, printed: str) -> Finding:
+    if _HANGING in printed:
+        return error(
+            "the environment hangs",
+            where="the first line of the trace",
+            why=f"no answer for {timeout:g} s (base_config.env_timeout); the rest was not looked at",
+            fix="fix it, or raise env_timeout; with base_config.workers a copy that hangs is started anew",
+            trace=_stack(printed.rpartition(_HANGING)[2]),
+        )
+    why = f"killed by {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
+    return error(
+        "the environment ended the process",
+        why=f"{why}; the rest was not looked at",
+        fix="fix it; with base_config.workers a training survives env_restarts such ends",
+        trace=_stack(printed),
+    )
+
+
+def _stack(printed: str) -> str:
+    """Return the environment's part of faulthandler's stack, innermost call first.
+
+    Without such a stack, return the end of the output.
+    """
+    for block in printed.split("\n\n"):
+        calls = [line.strip() for line in block.splitlines() if line.lstrip().startswith("File ")]
+        if any(call.endswith(f"in {_examine.__name__}") for call in calls):
+            ours = next((i for i, call in enumerate(calls) if _CHECKS in call), len(calls))
+            return "\n".join(calls[:ours][:_OUTPUT_LINES])
+    return "\n".join(printed.strip().splitlines()[-_OUTPUT_LINES:])
+
+
+def _examine(connection: Connection, request: CheckRequest, output: Path) -> None:
+    """Run the checks; the main function of the process."""
+    become_group_leader()
+    ignore_stop_signals()  # the command handles them and kills this process
+    with output.open("ab") as file, redirected(file):
+        faulthandler.enable(file)
+
+        def alarm() -> None:
+            if request.config.timeout > 0:
+                seconds = request.config.timeout + request.limits.seconds
+                faulthandler.dump_traceback_later(seconds, exit=True, file=file)
+
+        def begin(check: Check) -> None:
+            connection.send(CheckResult(group=check.group, title=check.title))
+
+        alarm()
+        context = CheckContext(request.recipe.make_gym_env, _config(request), request.limits, on_call=alarm)
+        for checked in run_checks(context, _checks(request), on_start=begin):
+            connection.send(checked)
+        faulthandler.cancel_dump_traceback_later()
+        connection.send(None)
+
+
+def _config(request: CheckRequest) -> CheckConfig:
+    config, recipe = request.config, request.recipe
+    plain = request.has_vector_classes and not (config.workers or recipe.wrappers)
+    return replace(config, vector_class=plain and has_vector_class(recipe.env_id, config.n_envs))
+
+
+def _checks(request: CheckRequest) -> tuple[Check, ...]:
+    if request.has_vector_classes and has_vector_class(request.recipe.env_id, 1):
+        only = warning(
+            f"{request.recipe.env_id} brings only a vector class",
+            why="what is looked at here are single environments",
+            fix="register an entry_point for single ones to have them checked",
+        )
+        return (Check("environment", "made", lambda context: iter([only])),)
+    last = [check.group for check in CHECKS].index("cost")
+    return (*CHECKS[:last], Check("seeds", "processes", check_new_process), *CHECKS[last:])

@@ -1,0 +1,167 @@
+"""The command line of ``main.py``. A flag that is not given never overrides the file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import NoReturn
+
+from typing_extensions import override
+
+from algorithm.agents.registry import FAMILIES
+from algorithm.app.cli.completion import add_completion
+from algorithm.app.cli.flag_types import is_export
+from algorithm.app.cli.flags import Parser, cannot, leave
+from algorithm.app.cli.train import HOW, SAID, TrainOptions
+from algorithm.core.program import VERSION
+
+ENV_HELP = (
+    "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
+    "Gymnasium, module:Id or file.py:Id"
+)
+
+_EXAMPLES = """\
+examples:
+  # train the task envs/gym/pendulum with its default settings
+  python main.py gym/pendulum -c config
+  # train with name "test_{time}" and 10 environments, twice, with two seeds
+  python main.py gym/pendulum -n "test_{time}" --agents=10 --repeat=2
+  # change single settings, whatever the file says
+  python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3
+  # go on with a run that was stopped or killed, exactly where its newest checkpoint was made
+  python main.py gym/pendulum -n NAME --resume
+  # watch a trained run act, without sampling; measure it; film it
+  python main.py gym/pendulum -n NAME --watch
+  python main.py gym/pendulum -n NAME --eval 10 --ckpt best
+  python main.py gym/pendulum -n NAME --video
+  # share a run as one file; play with one that somebody has shared
+  python main.py CartPole-v1 -n NAME --export cart_pole.zip
+  python main.py CartPole-v1 -n cart_pole.zip --eval 10
+  # look at an environment before training, and at what a training would cost
+  python main.py gym/pendulum --check
+  python main.py gym/pendulum --dry_run
+"""
+
+
+def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
+    """Read the command line of ``main.py``; None is that of this process.
+
+    Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for what cannot be done.
+    """
+    parser = train_parser()
+    given = parser.read(argv)
+    if given["env"] is None:
+        if not given["list"]:
+            parser.no_env("the following arguments are required: env")
+        given["env"] = ""
+    if given.pop("watch"):
+        given |= {"run": True, "render": True, "disable_sample": True}
+    options = TrainOptions(**given)
+    refuse_mixed(options)
+    return options
+
+
+class _PrintSchema(argparse.Action):
+    @override
+    def __call__(self, *_: object) -> NoReturn:
+        from algorithm.config.json_schema import json_schema  # not needed in a run
+
+        print(json.dumps(json_schema(), indent=2))
+        raise SystemExit(0)
+
+
+def train_parser() -> Parser:
+    """Return the parser of ``main.py``."""
+    text = f"Train an agent with {', '.join(FAMILIES)}, or let a trained one act."
+    parser = Parser("main.py", text, _EXAMPLES)
+    parser.add_argument("env", nargs="?", help=ENV_HELP)
+    parser.add_flags(TrainOptions, with_roles=False)
+    watch = "--run --render --disable_sample"
+    parser.group(HOW).add_argument("--watch", action="store_true", help=watch)
+    add_said(parser).add_argument(
+        "--schema",
+        action=_PrintSchema,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="print the JSON schema of config.yaml and exit",
+    )
+    return parser
+
+
+def add_said(parser: Parser) -> argparse._ArgumentGroup:
+    """Add the flags that print something and exit; returns their group."""
+    group = parser.group(SAID)
+    group.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
+    add_completion(group)
+    return group
+
+
+def refuse_mixed(options: TrainOptions) -> None:
+    """Refuse flags that ask for two things at once, or that need another one."""
+    modes = {
+        "--run, --eval or --video": options.plays,
+        "--resume": options.resume,
+        "--check": options.check,
+        "--dry_run": options.dry_run,
+        "--report": bool(options.report),
+        "--list": options.list,
+        "--export or --push": options.shares,
+    }
+    chosen = [mode for mode, given in modes.items() if given]
+    is_export_named = options.name is not None and is_export(options.name)
+    for_training = [f"--{name}" for name in ("evaluations", "networks", "profile") if getattr(options, name)]
+    export = "-n FILE.zip or -n hf://OWNER/NAME, which name an export"
+    rules = (
+        (
+            len(chosen) > 1,
+            f"{' and '.join(chosen[:2])} cannot go together",
+            "each is another command",
+            "leave one out",
+        ),
+        (
+            options.record and not (options.run or options.eval),
+            "--record needs --run or --eval",
+            "only what is played is kept",
+            "add one of them",
+        ),
+        (
+            options.failure and not options.check,
+            "--from needs --check",
+            "it is a file for the check to replay",
+            "add --check",
+        ),
+        (
+            is_export_named and not options.plays,
+            f"{options.name} names an export, not a run",
+            "an export has neither optimiser nor replay, and a run has no such name",
+            "play it: --run, --eval N or --video; or give the name of a run",
+        ),
+        (options.trust and not is_export_named, f"--trust needs {export}", *_ALONE),
+        (options.replace and options.export is None, "--replace needs --export FILE.zip", *_ALONE),
+        (options.private and options.push is None, "--private needs --push OWNER/NAME", *_ALONE),
+        (
+            options.shares and (options.overrides or options.config is not None),
+            "a run is shared as it is",
+            "-c and -o would change its settings",
+            "leave them out",
+        ),
+        (
+            for_training and chosen not in ([], ["--resume"]),
+            f"{''.join(for_training[:1])} is for a training",
+            "nothing is learned here",
+            "leave it out",
+        ),
+        (
+            options.repeat > 1 and options.resume,
+            "--repeat and --resume cannot go together",
+            "one run is resumed",
+            "leave one out",
+        ),
+    )
+    problems = [cannot(what, why, fix) for holds, what, why, fix in rules if holds]
+    if problems:
+        leave(*problems)
+
+
+_ALONE = ("it says something of that alone", "add it, or leave it out")

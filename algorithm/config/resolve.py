@@ -1,0 +1,155 @@
+"""Overrides over a merged tree, and what it resolves to: drawn, validated, for each behaviour."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from algorithm.config.errors import Problem
+from algorithm.config.random_params import Distribution, draw
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at
+from algorithm.config.sections import as_section, under_memory
+from algorithm.config.tree import KeyPath, Node, from_value_at, merge, to_value
+from algorithm.config.validation import build
+from algorithm.config.yaml_io import parse_value
+
+_FRESH_SEEDS = 2**31
+SEED_PATH = ("sac_config", "seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """Values of a merged tree, once it has been drawn and validated.
+
+    behaviours: the behaviours that ``ma_config`` names; see `LoadedConfig.for_behaviour`.
+    raw:       what the file, overrides and flags said, merged, before draws and without defaults.
+    drawn:     what ``random_params`` drew, dotted path → value.
+    for_memory: what was not set and is not the default either, because there is a seq_encoder.
+    distributions: what each value of ``drawn`` was drawn from, by the same path.
+    """
+
+    config: Config
+    behaviours: Mapping[str, Config]
+    raw: Mapping[str, Any]
+    drawn: dict[str, object] = field(default_factory=dict)
+    for_memory: dict[str, object] = field(default_factory=dict)
+    distributions: dict[str, Distribution] = field(default_factory=dict)
+
+
+def parse_override(text: str) -> tuple[KeyPath, object]:
+    """Parse ``a.b=value`` as path and value; text stays text where the key holds text.
+
+    Raises ValueError with a one-line reason.
+    """
+    dotted, equals, written = text.partition("=")
+    path = tuple(part.strip() for part in dotted.split("."))
+    if not equals or not all(path):
+        raise ValueError("it must be a dotted path, an equals sign and a value")
+    key = field_at(path[2:] if path[0] == "ma_config" else path)
+    if key is None or key.annotation not in (str, str | None):
+        return path, parse_value(written)
+    try:
+        value = parse_value(written)
+    except ValueError:
+        return path, written
+    is_null = value is None and key.annotation is not str
+    return path, value if isinstance(value, str) or is_null else written
+
+
+Overrides = Sequence[str] | Mapping[str, object]
+"""Changes of a configuration: texts ``a.b=value`` of a command line, or dotted path → value of a program."""
+
+
+def overridden(
+    tree: Node, overrides: Overrides, flags: Mapping[str, object], problems: list[Problem]
+) -> Node:
+    """Return the tree with overrides and then flags over it; what cannot be read goes to ``problems``."""
+    if isinstance(overrides, Mapping):
+        return with_values(with_values(tree, overrides, "overrides"), flags, "command line")
+    for text in overrides:
+        where = f"-o {text}"
+        try:
+            tree = merge(tree, from_value_at(*parse_override(text), where))
+        except ValueError as error:
+            fix = "write for example -o sac_config.learning_rate=1e-3"
+            problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
+    return with_values(tree, flags, "command line")
+
+
+def with_values(tree: Node, values: Mapping[str, object], source: str) -> Node:
+    """Return the tree with dotted path → value over it."""
+    for dotted, value in values.items():
+        tree = merge(tree, from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
+    return tree
+
+
+def resolve(tree: Node, seed: int | None, problems: list[Problem], *, runnable: str | None) -> Resolved:
+    """Draw and validate a merged tree, then each of its behaviours. runnable: as in `build`."""
+    parts = _behaviours(tree, problems)
+    whole = _with_seed(tree.without("ma_config"), seed)
+    run_seed = whole.value_at(*SEED_PATH)
+    behaviours: dict[str, Config] = {}
+    drawn: dict[str, object] = {}
+    for_memory: dict[str, object] = {}
+    distributions: dict[str, Distribution] = {}
+
+    def with_draws(own: Node, prefix: str) -> Node:
+        own, taken = under_memory(own, run_seed, prefix)
+        own, values, sources = draw(own, run_seed, prefix, problems)
+        for_memory.update(taken)
+        drawn.update(values)
+        distributions.update(sources)
+        return own
+
+    common = with_draws(whole, "")
+    config = build(common, problems, runnable=runnable)
+    for name, part in parts.items():
+        own = merge(whole.only(*BEHAVIOUR_KEYS), part)
+        own = own if seed is None else _with_seed(own, seed)
+        own = with_draws(own, f"ma_config.{name}.")
+        behaviours[name] = build(merge(common.without(*BEHAVIOUR_KEYS), own), problems)
+    return Resolved(
+        config=config,
+        behaviours=behaviours,
+        raw=to_value(tree),
+        drawn=drawn,
+        for_memory=for_memory,
+        distributions=distributions,
+    )
+
+
+def _with_seed(tree: Node, seed: int | None) -> Node:
+    """Set the seed to the given one, or to a fresh one where none is configured."""
+    if seed is None and tree.value_at(*SEED_PATH) is not None:
+        return tree
+    block = tree.find(SEED_PATH[:1])
+    if block is not None and not block.is_mapping:
+        return tree  # the check that follows refuses the block
+    value = secrets.randbelow(_FRESH_SEEDS) if seed is None else seed
+    return merge(tree, from_value_at(SEED_PATH, value, "--seed"))
+
+
+def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:
+    """Return the parts of ``ma_config`` by behaviour, with only the keys that a behaviour may have."""
+    node = tree.find(("ma_config",)) or Node(None)
+    _check_mapping("ma_config", node, problems)
+    parts: dict[str, Node] = {}
+    for name, part in node.children.items():
+        _check_mapping(f"ma_config.{name}", part, problems)
+        for key, child in part.without(*BEHAVIOUR_KEYS).children.items():
+            what = f"`ma_config.{name}.{key}` cannot be set for one behaviour"
+            own = ", ".join(BEHAVIOUR_KEYS)
+            why = f"a behaviour may have {own} for itself; all else belongs to the whole run"
+            fix = "remove it, or set it at the top level of the section"
+            problems.append(Problem(what, child.where, why, fix))
+        parts[name] = as_section(part.only(*BEHAVIOUR_KEYS), name, problems)
+    return parts
+
+
+def _check_mapping(path: str, node: Node, problems: list[Problem]) -> None:
+    if not node.is_mapping and node.value is not None:
+        why = "ma_config maps the name of a behaviour to the blocks it has for itself"
+        fix = "write ma_config: {behaviour: {sac_config: {...}}}, or null"
+        problems.append(Problem(f"`{path}` is not a mapping", node.where, why, fix))

@@ -1,0 +1,231 @@
+"""Sections of a task's file and of ``algorithm/sections.yaml``: the choice of ``--config``, and its layers.
+
+The shipped ones can be inherited by every task; one of them lies below a memory, others are presets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from algorithm.config.errors import Problem, suggest
+from algorithm.config.locate import CONFIG_FILE, EnvFolder
+from algorithm.config.random_params import draw
+from algorithm.config.schema import MERGE_KEYS, Config
+from algorithm.config.tree import Node, merge
+from algorithm.config.yaml_io import read_yaml, shown
+from algorithm.core.fields import block_of
+
+FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
+DEFAULT_SECTION = "default"
+SEED = "seed"
+"""Name of the section with the project's original values."""
+
+RAW = "raw"
+"""Name of the section for unscaled rewards and observations."""
+
+MEMORY = "memory"
+"""Name of the section below all others where there is a seq_encoder."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen section and its file, with all sections of that.
+
+    file: None for an environment without a folder, of which no file was chosen
+    """
+
+    file: Path | None
+    section: str
+    sections: Node
+
+
+class Preset(NamedTuple):
+    """A preset and its values by dotted path: those that are taken, and those that a task has set itself."""
+
+    name: str
+    taken: dict[str, object]
+    overridden: dict[str, object]
+
+
+@cache
+def shipped() -> Node:
+    """Return the shipped sections, by name."""
+    problems: list[Problem] = []
+    read = read_yaml(FILE, problems)
+    assert read is not None and not problems, problems
+    return read
+
+
+def text_of(section: str) -> str:
+    """Return a shipped section as it stands in the file, with its comments."""
+    found = re.search(rf"^{section}:\n(?: +.*\n)+", FILE.read_text("utf-8"), re.MULTILINE)
+    assert found, f"there is no section {section}"
+    return found[0]
+
+
+def read_sections(file: Path, problems: list[Problem]) -> Node | None:
+    """Read the sections of a file by name; one that holds keys of a section alone is a default section."""
+    read = read_yaml(file, problems)
+    if read and read.value and read.value.keys() <= {*Config.model_fields, *MERGE_KEYS}:
+        return Node({DEFAULT_SECTION: read}, read.where)
+    return read
+
+
+def choose(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Choice | None:
+    """Find the choice of ``--config``: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
+
+    Where nothing has the name a section that ships with the framework may. An environment without a folder
+    has no sections of its own. None where nothing could be read.
+    """
+    main_file = folder.path / CONFIG_FILE if folder.env_name is None else None
+    main = read_sections(main_file, problems) if main_file else Node({DEFAULT_SECTION: Node({})})
+    if main is None:
+        return None
+    if config is None or config in main.children:
+        return _checked(Choice(main_file, config or DEFAULT_SECTION, main), problems)
+    name, colon, section = config.rpartition(":")
+    file = _file(folder.path, name if colon else config)
+    if file is not None:
+        read = read_sections(file, problems)
+        section = section if colon else DEFAULT_SECTION
+        return _checked(Choice(file, section, read), problems) if read else None
+    if config not in shipped().children:
+        problems.append(_no_config(config, folder, main))
+        return None
+    return Choice(main_file, config, main)
+
+
+def layered(choice: Choice, problems: list[Problem]) -> tuple[Node, tuple[str, ...]]:
+    """Merge the file's ``default`` section, what the chosen one inherits, the chosen one, in this order.
+
+    Returns the tree, and the names of the shipped sections among them.
+    """
+    own = choice.sections.children
+    sections = {**shipped().children, **own}
+    names = [DEFAULT_SECTION] if DEFAULT_SECTION in own else []
+    names = [
+        each
+        for name in dict.fromkeys((*names, choice.section))
+        for each in _ancestry(sections, name, (), problems)
+    ]
+    tree = Node({}, shown(choice.file) if choice.file else "the defaults")
+    for name in names:
+        tree = merge(tree, as_section(sections[name], name, problems).without("inherited"))
+    return tree, tuple(name for name in dict.fromkeys(names) if name not in own)
+
+
+def as_section(node: Node, name: str, problems: list[Problem]) -> Node:
+    """Return a section as a mapping; one without content, and blocks without content, count as empty."""
+    if not node.is_mapping and node.value is not None:
+        why = "a section holds blocks such as base_config and sac_config"
+        fix = "write the blocks indented below the section's name"
+        problems.append(Problem(f"section `{name}` is not a mapping", node.where, why, fix))
+    return Node({key: _filled(key, child) for key, child in node.children.items()}, node.where)
+
+
+def _filled(key: str, node: Node) -> Node:
+    """Return an empty mapping for a block that is null because all its lines are comments."""
+    field = Config.model_fields.get(key)
+    is_empty = node.value is None and field is not None and block_of(field) is not None
+    return Node({}, node.where) if is_empty else node
+
+
+def under_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str, object]]:
+    """Lay the section ``memory`` below the tree, if that chooses a ``seq_encoder``.
+
+    seed, prefix: of the draws, for the seq_encoder may be drawn
+    Returns the tree, and dotted path → value of the keys that nothing else had set.
+    """
+    drawn, *_ = draw(tree, seed, prefix, [])  # the faults of a draw are reported when it counts
+    if drawn.value_at("sac_config", "seq_encoder") is None:
+        return tree, {}
+    tree, memory = _above(MEMORY, tree)
+    own = {".".join(path) for path, _ in drawn.leaves()}
+    return tree, {prefix + path: value for path, value in memory.taken.items() if path not in own}
+
+
+def under_preset(tree: Node) -> tuple[Node, Preset | None]:
+    """Lay the section that ``base_config.preset`` names below the tree; a wrong name is refused later."""
+    name = tree.value_at("base_config", "preset")
+    if not isinstance(name, str) or name in (SEED, RAW, MEMORY) or name not in shipped().children:
+        return tree, None
+    return _above(name, tree)
+
+
+def _above(name: str, tree: Node) -> tuple[Node, Preset]:
+    """Return the tree above a shipped section, and what that sets."""
+    below, preset = shipped().children[name], Preset(name, {}, {})
+    for path, leaf in below.leaves():
+        values = preset.taken if tree.find(path) is None else preset.overridden
+        values[".".join(path)] = leaf.value
+    return merge(below, tree), preset
+
+
+def _ancestry(
+    sections: dict[str, Node], name: str, trail: tuple[str, ...], problems: list[Problem]
+) -> Iterator[str]:
+    """Yield all that a section inherits, and the section."""
+    inherited = sections[name].find(("inherited",)) or Node(None)
+    for parent in _parents(inherited, problems):
+        if parent in (*trail, name):
+            problems.append(_cycle((*trail, name, parent), inherited.where))
+        elif parent not in sections:
+            known = [section for section in sections if section != name]
+            why = f"`{name}` inherits it, and the file has none such"
+            fix = suggest(parent, known, "other sections")
+            problems.append(Problem(f"unknown section `{parent}`", inherited.where, why, fix))
+        else:
+            yield from _ancestry(sections, parent, (*trail, name), problems)
+    yield name
+
+
+def _parents(node: Node, problems: list[Problem]) -> list[str]:
+    names = [node.value] if isinstance(node.value, str) else [] if node.value is None else node.value
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return names
+    why = "it must be the name of a section, or a list of names"
+    fix = "write `inherited: name` or `inherited: [first, second]`"
+    problems.append(Problem("`inherited` names no sections", node.where, why, fix))
+    return []
+
+
+def _cycle(trail: tuple[str, ...], where: str) -> Problem:
+    fix = f"remove `{trail[-1]}` from what `{trail[-2]}` inherits, or the other way round"
+    return Problem("`inherited` goes in a circle", where, " → ".join(trail), fix)
+
+
+def _checked(choice: Choice, problems: list[Problem]) -> Choice | None:
+    """Return the choice; None if its file has no such section."""
+    names = list(choice.sections.children)
+    if choice.section in names:
+        return choice
+    name = shown(choice.file) if choice.file else ""
+    why, fix = f"{name} has no section of that name", suggest(choice.section, names, "sections")
+    if Config.model_fields.keys() & names:
+        why = f"{name} has blocks at its top level, beside sections"
+        fix = f"write `{DEFAULT_SECTION}:` above everything and indent the rest below it"
+    problems.append(Problem(f"unknown section `{choice.section}`", name, why, fix))
+    return None
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    return next((f for f in (folder / name, folder / f"{name}.yaml") if name and f.is_file()), None)
+
+
+def _no_config(config: str, folder: EnvFolder, main: Node) -> Problem:
+    near = suggest(config, shipped().children, "sections for every task")
+    if folder.env_name is None:
+        files = sorted(f.name for f in folder.path.glob("*.yaml"))
+        why = f"{shown(folder.path / CONFIG_FILE)} has no such section, and its folder no such file"
+        fix = f"{suggest(config, main.children, 'sections')}; files: {', '.join(files)}; {near}"
+    else:
+        why = (
+            f"{folder.env_name} has no folder with sections: -c names a YAML file, and there is no such file"
+        )
+        fix = f"give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o; {near}"
+    return Problem(f"unknown configuration `{config}`", f"--config {config}", why, fix)

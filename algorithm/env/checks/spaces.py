@@ -1,0 +1,171 @@
+"""Checks of observations and actions: against their spaces, and for use in networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gymnasium as gym
+import numpy as np
+
+from algorithm.core.data import Bool, Float
+from algorithm.core.spec import ActionSpec
+from algorithm.env.checks.context import CheckContext, format_values, play
+from algorithm.env.checks.determinism import digests, first_difference, measure_repeatability
+from algorithm.env.checks.episode_stats import ObsStats, collect_stats
+from algorithm.env.checks.finding import Finding, error, note, ok, warning
+
+LARGE = 100.0
+"""Mean or deviation of an observation beyond which networks learn badly without normalisation."""
+
+HUGE = 1e4
+"""Bound of an action beyond which a float32 resolves it coarsely."""
+
+_ENOUGH = 20  # observations, or steps, from which something follows
+
+
+def check_shapes(context: CheckContext) -> Iterator[Finding]:
+    """Report shapes and dtypes; what does not fit them has ended the random steps."""
+    parts = [
+        f"{name} {'×'.join(map(str, shape)) or 'scalar'} {dtype}"
+        for name, shape, dtype in context.cached(collect_stats).instance.spec.obs.items()
+    ]
+    yield ok(", ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else ""))
+
+
+def check_obs_finite(context: CheckContext) -> Iterator[Finding]:
+    """Check for NaN and infinity."""
+    for record in context.cached(collect_stats).records.values():
+        if record.not_finite:
+            yield error(
+                f"{record.name} is not finite",
+                where=record.not_finite,
+                why="a training ends with exit code 5 at the first one",
+                fix="find what divides by zero or overflows; a wrapper may clip (base_config.wrappers)",
+            )
+
+
+def check_obs_bounds(context: CheckContext) -> Iterator[Finding]:
+    """Check the announced bounds."""
+    found = context.cached(collect_stats)
+    for remark, place in found.outside:
+        yield warning(**remark._asdict(), where=place)
+    boxes = [record for record in found.records.values() if record.is_box and record.moments.count]
+    yield ok("; ".join(_range(record) for record in boxes[:3]) or "choices only")
+
+
+def check_change(context: CheckContext) -> Iterator[Finding]:
+    """Check for elements that never change."""
+    records = [
+        record for record in context.cached(collect_stats).records.values() if record.moments.count >= _ENOUGH
+    ]
+    for record in records:
+        fixed = record.moments.low == record.moments.high
+        if fixed.all():
+            yield warning(
+                f"{record.name} never changed: {format_values(record.moments.low)}",
+                where=f"in {record.moments.count:,} observations",
+                why="an agent learns nothing from it",
+                fix="check whether it is ever written to; remove it with a wrapper (base_config.wrappers)",
+            )
+        elif fixed.any() and not record.is_image:  # image borders are ignored
+            indices = [tuple(index) if len(index) > 1 else index[0] for index in np.argwhere(fixed).tolist()]
+            listed = ", ".join(map(str, indices[:6])) + (", …" if len(indices) > 6 else "")
+            yield note(
+                f"{len(indices)} of {fixed.size} elements of {record.name} never changed: {listed}",
+                why="with random actions; they may change for a better policy",
+            )
+
+
+def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
+    """Check for numbers far from 1."""
+    seen = [record for record in context.cached(collect_stats).records.values() if record.moments.count]
+    vectors = [record for record in seen if record.is_box and not record.is_image]
+    for record in vectors:
+        mean, std = np.abs(record.moments.mean), record.moments.std
+        large = (mean > LARGE) | (std > LARGE)
+        if large.any() and not context.config.normalised:
+            at = np.unravel_index(int(np.argmax(np.maximum(mean, std))), mean.shape)
+            name = record.name + (str([int(i) for i in at]) if at else "")
+            yield warning(
+                f"{name} has mean {record.moments.mean[at]:.4g} and deviation {std[at]:.4g}",
+                where=f"{int(large.sum())} of {large.size} elements of {record.name} are beyond {LARGE:g}",
+                why="networks learn slowly, or not at all, from numbers far from 1",
+                fix="set sac_config.use_normalization: true",
+            )
+    yield ok("normalised by sac_config.use_normalization" if context.config.normalised else "around 1")
+
+
+def check_images(context: CheckContext) -> Iterator[Finding]:
+    """Check for float images, which take four times the memory."""
+    for record in context.cached(collect_stats).records.values():
+        if record.is_image and str(record.space.dtype) != "uint8":
+            yield warning(
+                f"the image {record.name} is {record.space.dtype}",
+                where=f"{record.space}",
+                why="the replay holds it as float32, four times as large as bytes",
+                fix="return uint8 from 0 to 255; the networks scale it to [0, 1] themselves",
+            )
+
+
+def _range(record: ObsStats) -> str:
+    low, high = float(record.moments.low.min()), float(record.moments.high.max())
+    return f"{record.name} from {low:.4g} to {high:.4g}"
+
+
+def check_action_bounds(context: CheckContext) -> Iterator[Finding]:
+    """Check the size of bounds. Infinite ones are refused when the environment is built."""
+    for leaf in context.cached(collect_stats).actions:
+        name, space = leaf.name or "action", leaf.space
+        if not isinstance(space, gym.spaces.Box):
+            continue
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        if max(np.abs(low).max(initial=0), np.abs(high).max(initial=0)) > HUGE:
+            yield warning(
+                f"{name} has bounds of {format_values(low, 3)} to {format_values(high, 3)}",
+                why="random actions are uniform between them, and the policy begins in the middle: what "
+                "matters may be a sliver of it",
+                fix="narrow the bounds to what is used: wrappers: [{RescaleAction: {min_action: …, "
+                "max_action: …}}] or a wrapper of your own",
+            )
+        elif (low >= high).any():
+            yield warning(
+                f"{name} has elements whose bounds leave no choice: "
+                f"{format_values(low, 3)} to {format_values(high, 3)}",
+                why="the policy learns an action that means nothing",
+                fix="remove them with a wrapper (base_config.wrappers)",
+            )
+        elif (low != -high).any():
+            yield note(
+                f"{name} is not symmetric: {format_values(low, 3)} to {format_values(high, 3)}",
+                why="it is mapped",
+            )
+
+
+def check_effect(context: CheckContext) -> Iterator[Finding]:
+    """Compare random actions with idle ones, from the same seed."""
+    played = context.cached(measure_repeatability)
+    if played.places:
+        yield ok("not checked: episodes do not repeat, whatever the actions")
+        return
+    with context.instance() as instance:
+        still = digests(context.limited(play(instance, context.config, idle_policy)))
+    at = first_difference(played.first, still)
+    steps = min(len(played.first), len(still)) - 1
+    if at is not None:
+        yield ok(f"random actions make a difference, from step {at} on")
+    elif steps < _ENOUGH:
+        yield ok(f"none seen, in only {steps} steps")
+    else:
+        yield warning(
+            f"random actions led to the same {steps:,} steps as doing nothing",
+            why="observations, rewards and ends do not depend on actions: there is nothing to learn",
+            fix="check whether step uses its action; if it matters later or in rare states only, all is well",
+        )
+
+
+def idle_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
+    """Take the middle of every continuous action, and the first allowed choice of each branch."""
+    action = np.zeros(spec.size, np.float32)
+    for where in spec.branch_slices:
+        action[where.start + int(mask[0, where].argmax())] = 1.0
+    return action

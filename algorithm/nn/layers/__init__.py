@@ -1,0 +1,1 @@
+"""Layers and encoders that networks are made of."""

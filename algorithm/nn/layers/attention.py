@@ -1,0 +1,253 @@
+"""Memory by attention over the last few tokens of an episode."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from algorithm.nn.layers.positions import POSITIONS
+
+DENSE_FACTOR = 4
+"""Width of the feed-forward part in units of ``size`` (arXiv 1706.03762, section 3.3)."""
+
+GATE_BIAS = 2.0
+"""Initial b_g of a gate, which then passes σ(−2) ≈ 12 % of the new input (arXiv 1910.06764)."""
+
+
+class Sum(nn.Module):
+    """Residual sum x + y."""
+
+    @override
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the stream x with a sublayer's output y in it; all are [..., size]."""
+        return x + y
+
+
+class Gate(nn.Module):
+    """The gate of a GRU in place of the sum (GTrXL, arXiv 1910.06764, "gated-recurrent-unit-type gating").
+
+    With y after a ReLU, as there: r = σ(W_r y + U_r x), z = σ(W_z y + U_z x − b_g),
+    ĥ = tanh(W_g y + U_g (r ⊙ x)), and the result is (1 − z) ⊙ x + z ⊙ ĥ. The initial value of b_g is
+    :data:`GATE_BIAS`, for which a new block is close to the identity.
+
+    size: width of the stream
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.from_y = nn.Linear(size, 3 * size, bias=False)  # W_r, W_z, W_g
+        self.from_x = nn.Linear(size, 2 * size, bias=False)  # U_r, U_z
+        self.from_reset = nn.Linear(size, size, bias=False)  # U_g
+        self.bias = nn.Parameter(torch.full((size,), GATE_BIAS))
+
+    @override
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the stream x with a sublayer's output y in it; all are [..., size]."""
+        r_y, z_y, h_y = self.from_y(y.relu()).chunk(3, -1)
+        r_x, z_x = self.from_x(x).chunk(2, -1)
+        z = torch.sigmoid(z_y + z_x - self.bias)
+        h = torch.tanh(h_y + self.from_reset(torch.sigmoid(r_y + r_x) * x))
+        return torch.lerp(x, h, z)
+
+
+class SelfAttention(nn.Module):
+    """Attention of several heads with one projection for queries, keys and values.
+
+    size, heads: widths
+    positions:   a key of :data:`~algorithm.nn.layers.positions.POSITIONS`
+    """
+
+    def __init__(self, size: int, heads: int, positions: str) -> None:
+        super().__init__()
+        self.heads = heads
+        self.scale = (size // heads) ** -0.5
+        self.qkv = nn.Linear(size, 3 * size)
+        self.positions = POSITIONS[positions](size, heads)
+        self.out = nn.Linear(size, size)
+
+    @override
+    def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Attend from each of Q tokens to the P + Q tokens past and present.
+
+        x:    [B, Q, size]
+        mask: [B, 1, Q, P + Q] 0 where a query may attend, −∞ elsewhere
+        past: [B, P, 2 size] keys, before their positions, and values of earlier tokens; None is P = 0
+        Returns the weighted values [B, Q, size], and keys and values of these tokens [B, Q, 2 size].
+        """
+        size = x.shape[-1]
+        q, kv = self.qkv(x).split([size, 2 * size], -1)
+        k, v = (kv if past is None else torch.cat([past, kv], 1)).chunk(2, -1)
+        q, k, bias = self.positions(q * self.scale, k, mask)
+        # Plain products: on a CPU, torch's fused attention is nowhere faster for windows this short. With
+        # sinusoidal positions, whose mask needs a gradient, it takes 10-20 % longer forward and backward.
+        scores = q @ k.transpose(-2, -1)
+        scores += bias  # in place: this is the largest tensor of the block
+        weights = scores.softmax(-1)
+        found = weights @ v.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return self.out(found.transpose(1, 2).flatten(-2)), kv
+
+
+class Layer(nn.Module):
+    """Attention and two dense layers, each on a normalised stream to which its result is added.
+
+    size, heads, positions: as in :class:`SelfAttention`
+    gated:                  add by :class:`Gate` instead of :class:`Sum`
+    """
+
+    def __init__(self, size: int, heads: int, positions: str, gated: bool) -> None:
+        super().__init__()
+        self.norm_attention = nn.LayerNorm(size)
+        self.attention = SelfAttention(size, heads, positions)
+        self.add_attention = Gate(size) if gated else Sum()
+        self.norm_dense = nn.LayerNorm(size)
+        self.dense_in = nn.Linear(size, DENSE_FACTOR * size)
+        self.dense_out = nn.Linear(DENSE_FACTOR * size, size)
+        self.add_dense = Gate(size) if gated else Sum()
+
+    @override
+    def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run both sublayers; shapes as in :meth:`SelfAttention.forward`."""
+        found, kv = self.attention(self.norm_attention(x), mask, past)
+        x = self.add_attention(x, found)
+        dense = self.dense_out(F.gelu(self.dense_in(self.norm_dense(x))))
+        return self.add_dense(x, dense), kv
+
+
+class Attention(nn.Module):
+    """Causal self-attention over the last ``context`` tokens, in a window or one token after the other.
+
+    In every layer token t attends to the tokens s with 0 ≤ t − s < context. Through L layers it depends on
+    tokens up to L · (context − 1) before it. Layers normalise their inputs, not the residual stream
+    (pre-norm, arXiv 2002.04745), and the last one's result is normalised.
+
+    While acting, the carry holds the last context − 1 tokens, oldest first: per token a one, and for each
+    layer its key before positions and its value. Zeros are no token. The distance between two slots is that
+    between their tokens: nothing grows with the length of an episode.
+
+    New weights are uniform with variance 1 / inputs: scores and values begin with variance about one. Those
+    of outputs to the stream are divided by √(2 depth), against its growth with depth (GPT-2, Radford et al.
+    2019, section 2.3). Biases are zero.
+
+    size:      width of tokens and result, a multiple of ``heads``
+    context:   number of tokens in a query's reach, itself included; at least 2
+    depth:     number of layers
+    heads:     number of heads; with ``rotary`` each must have an even width
+    positions: ``rotary`` or ``sinusoidal``, see :mod:`algorithm.nn.layers.positions`
+    gated:     gates instead of sums, see :class:`Gate`: slower, but steadier in long or deep training
+    Raises ``ValueError`` for numbers and names outside of these.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        context: int,
+        depth: int = 1,
+        heads: int = 4,
+        positions: str = "rotary",
+        gated: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_choice(size, context, depth, heads, positions)
+        self.out_size = size
+        self.context = context
+        self.carry_shape = (context - 1, 1 + depth * 2 * size)
+        layers = [Layer(size, heads, positions, gated) for _ in range(depth)]
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(size)
+        self._initialise(layers)
+
+    @torch.no_grad()
+    def _initialise(self, layers: list[Layer]) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                bound = (3 / module.in_features) ** 0.5
+                module.weight.uniform_(-bound, bound)
+                if module.bias is not None:
+                    module.bias.zero_()
+        for layer in layers:
+            for writer in (layer.attention.out, layer.dense_out):
+                writer.weight.mul_((2 * len(layers)) ** -0.5)
+
+    @override
+    def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend from each token to those before it.
+
+        x:     [B, T, size]
+        carry: [B, 0] for a window, whose context is rebuilt; [B, *carry_shape] while acting, T = 1
+        valid: bool [B, T] tokens that exist, in one piece; the others change nothing and give zeros
+        Returns [B, T, size] and the carry after each token: [B, 0] or [B, 1, *carry_shape].
+        Raises ``ValueError`` for other shapes.
+        """
+        self._check_shapes(x, carry, valid)
+        absent = ~valid[..., None]
+        x = x.masked_fill(absent, 0.0)  # first of all: not even a NaN of padding may spread
+        if carry.dim() == 2:
+            out, after = self._window(x, valid), carry
+        else:
+            out, after = self._step(x, carry, valid)
+        return self.norm(out).masked_fill(absent, 0.0), after
+
+    def _window(self, x: Tensor, valid: Tensor) -> Tensor:
+        mask = _band(valid, self.context, x.dtype)
+        for layer in self.layers:
+            x, _ = layer(x, mask)
+        return x
+
+    def _step(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Map x [B, 1, size] to [B, 1, size] and the carry after it [B, 1, *carry_shape]."""
+        exists, *past = carry.split([1] + [2 * self.out_size] * len(self.layers), -1)
+        mask = F.pad(_additive(exists[..., 0] > 0, x.dtype), (0, 1))[:, None, None]  # and the token itself
+        token = [torch.ones_like(x[..., :1])]
+        for layer, kv in zip(self.layers, past, strict=True):
+            x, new = layer(x, mask, kv)
+            token.append(new)
+        shifted = torch.cat([carry[:, 1:], torch.cat(token, -1)], 1)
+        return x, torch.where(valid[..., None], shifted, carry)[:, None]
+
+    def _check_shapes(self, x: Tensor, carry: Tensor, valid: Tensor) -> None:
+        if x.dim() != 3 or x.shape[-1] != self.out_size or valid.shape != x.shape[:2]:
+            raise ValueError(
+                f"Attention: x must be [B, T, {self.out_size}] and valid [B, T], "
+                f"got {list(x.shape)} and {list(valid.shape)}"
+            )
+        batch, length = valid.shape
+        if carry.shape == (batch, 0) or (length == 1 and carry.shape == (batch, *self.carry_shape)):
+            return
+        raise ValueError(
+            f"Attention: carry must be [{batch}, 0] for a window or, one token at a time, "
+            f"{[batch, *self.carry_shape]}; got {list(carry.shape)} for {length} tokens"
+        )
+
+
+def _check_choice(size: int, context: int, depth: int, heads: int, positions: str) -> None:
+    if positions not in POSITIONS:
+        raise ValueError(f"Attention: positions must be one of {', '.join(POSITIONS)}, got {positions!r}")
+    if heads < 1 or size < 1 or size % heads:
+        raise ValueError(
+            f"Attention: {heads} heads cannot share a size of {size}. Make size a positive multiple of heads."
+        )
+    if context < 2:
+        raise ValueError(
+            f"Attention: with a context of {context} a token has no past to see. Make it at least 2."
+        )
+    if depth < 1:
+        raise ValueError(f"Attention: depth must be at least 1 layer, got {depth}")
+
+
+def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where allowed, −∞ elsewhere."""
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)
+
+
+def _band(valid: Tensor, context: int, dtype: torch.dtype) -> Tensor:
+    """Return the additive mask [B, 1, queries T, keys T] of a window with valid [B, T].
+
+    Each token attends to itself even if it does not exist: a row without any key would have no softmax.
+    """
+    slot = torch.arange(valid.shape[1], device=valid.device)
+    distance = slot[:, None] - slot
+    mask = _additive((distance >= 0) & (distance < context), dtype) + _additive(valid, dtype)[:, None, None]
+    mask.diagonal(dim1=-2, dim2=-1).zero_()
+    return mask

@@ -1,0 +1,186 @@
+"""Augmentation of observations while learning: shifts of images, noise on vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.core.spec import ObsSpec
+from algorithm.nn.layers.images import ImageLayout, image_layouts
+from algorithm.nn.normalise import vector_names
+
+MAX_PAD = 4
+"""Largest shift of an image in pixels: that of DrQ for images of 84 pixels (arXiv 2004.13649)."""
+
+NOISE = 0.1
+"""Standard deviation of a vector's noise, as a share of that of the vector's own elements."""
+
+
+def shift_images(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
+    """Shift each image by whole pixels; positions outside of it repeat the border.
+
+    images: [P, H, W, C] of any dtype
+    down, right: int64 [P], by how much the window moves; out[p, y, x] = in[p, y + down_p, x + right_p]
+    Returns a tensor like ``images``.
+
+    Cropping from an image padded by its border is the same as limiting the indices, so nothing is padded.
+    A gather of whole pixels from a list of pixels is the fastest one on a CPU.
+    """
+    count, height, width, channels = images.shape
+    device = images.device
+    rows = (torch.arange(height, device=device) + down[:, None]).clamp_(0, height - 1)
+    columns = (torch.arange(width, device=device) + right[:, None]).clamp_(0, width - 1)
+    rows += height * torch.arange(count, device=device)[:, None]
+    pixels = (rows[:, :, None] * width + columns[:, None, :]).flatten()
+    return images.reshape(-1, channels).index_select(0, pixels).view(images.shape)
+
+
+class RandomShift(nn.Module):
+    """DrQ's random shift of each image by up to ``pad`` pixels while training (arXiv 2004.13649).
+
+    It acts in train mode only, inside an update; acting and target networks receive unshifted images. With
+    a memory all images of a window are shifted alike, see :class:`OneView`.
+
+    pad: largest shift in either direction, in pixels; DrQ takes 4 for images of 84 pixels
+    """
+
+    def __init__(self, pad: int = 4) -> None:
+        super().__init__()
+        if pad < 1:
+            raise ValueError(f"RandomShift: pad must be at least 1 pixel, got {pad}")
+        self.pad = pad
+        self.look: OneView | None = None
+
+    @override
+    def forward(self, images: Tensor) -> Tensor:
+        """Shift images [P, H, W, C]; shape and dtype stay."""
+        if not self.training:
+            return images
+        down, right = self.look.offsets(self, images) if self.look else self.draw(len(images), images.device)
+        return shift_images(images, down, right)
+
+    def draw(self, count: int, device: torch.device) -> Tensor:
+        """Draw random offsets of ``count`` images down and right, [2, count]."""
+        return torch.randint(-self.pad, self.pad + 1, (2, count), device=device)
+
+    @override
+    def extra_repr(self) -> str:
+        """Return the shift for a printed network."""
+        return f"pad={self.pad}"
+
+
+class OneView:
+    """Context in which every :class:`RandomShift` of a network shifts the images of a window alike.
+
+    A memory learns from the changes between images: an offset for each would add movements that never
+    happened. A window may be encoded in several passes, inside this context each: offsets are drawn with the
+    first and kept.
+
+    network: gets images of windows in flat batches, [B·T, H, W, C], one window after the other
+    windows: B
+    """
+
+    def __init__(self, network: nn.Module, windows: int) -> None:
+        self._shifts = [module for module in network.modules() if isinstance(module, RandomShift)]
+        self._windows = windows
+        self._drawn: dict[RandomShift, Tensor] = {}
+
+    def offsets(self, shift: RandomShift, images: Tensor) -> Tensor:
+        """Return the offsets [2, P] of the images [P, ...] of one pass."""
+        if shift not in self._drawn:
+            self._drawn[shift] = shift.draw(self._windows, images.device)
+        return self._drawn[shift].repeat_interleave(len(images) // self._windows, 1)
+
+    def __enter__(self) -> None:
+        for shift in self._shifts:
+            shift.look = self
+
+    def __exit__(self, *_: object) -> None:
+        for shift in self._shifts:
+            shift.look = None
+
+
+class Augmentation:
+    """Augmented copy of a batch of windows: images shifted by whole pixels, vectors with Gaussian noise.
+
+    All tokens of a window, and so all frames of a stack, are shifted alike and get the same noise. A memory
+    or a stack exists for the changes between two of them. Offsets drawn token by token would add movements
+    that never happened. DrQ treats the frames of a stack so (arXiv 2004.13649).
+
+    An image is shifted in either direction by up to 1/16 of its shorter side, from 1 to 4 pixels. New pixels
+    repeat the border. The noise of each element of a vector has a tenth of the
+    element's standard deviation in the batch. So no unit matters, and a constant element stays as it is.
+    Choices, false or true, and whole numbers that are not normalised are as they were.
+    """
+
+    def __init__(self, obs: ObsSpec) -> None:
+        self._images = image_layouts(obs)
+        names = vector_names(obs)
+        stacks = dict(zip(obs.names, obs.stacks, strict=True))
+        self._stacked = {name: stacks[name] > 1 for name in names}
+        dtypes = dict(zip(obs.names, obs.dtypes, strict=True))
+        self._real = any(dtypes[name].startswith("float") for name in names)
+
+    def changes_anything(self, *, normalised: bool) -> bool:
+        """Return true if any observation is an image or a vector of real numbers.
+
+        normalised: vectors are, so that whole numbers have become real ones
+        """
+        return bool(self._images or self._real or (normalised and self._stacked))
+
+    def __call__(
+        self, obs: Mapping[str, Tensor], exists: Tensor, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Augment obs, name -> [B, W+1, *shape]; names, shapes and dtypes stay, unchanged tensors are shared.
+
+        exists:    [B, W+1] bool; the content of other tokens has no influence on these
+        generator: of all random numbers
+        """
+        result = dict(obs)
+        for name, layout in self._images.items():
+            result[name] = _moved(obs[name], layout, generator)
+        for name, stacked in self._stacked.items():
+            if obs[name].is_floating_point():
+                result[name] = _noisy(obs[name], exists, stacked, generator)
+        return result
+
+
+def default_shift(layout: ImageLayout) -> int:
+    """Return the shift in pixels of an image that is learned from: 1/16 of its shorter side, at most 4.
+
+    Below 16 pixels it is 0: there a pixel is a thing of its own, such as a cell of a grid.
+    """
+    return min(MAX_PAD, layout.height // 16, layout.width // 16)
+
+
+def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> Tensor:
+    """Shift images [B, T, *shape], all of a window alike."""
+    batch, time = windows.shape[:2]
+    pad = max(1, default_shift(layout))
+    offsets = torch.randint(-pad, pad + 1, (2, batch, 1), generator=generator, device=windows.device)
+    down, right = offsets.expand(2, batch, time).flatten(1)
+    moved = shift_images(layout.arrange(windows), down, right)
+    axes = moved.view(-1, *(layout.shape[axis] for axis in layout.order))
+    back = (layout.order.index(axis) + 1 for axis in range(len(layout.shape)))
+    shifted: Tensor = axes.permute(0, *back).unflatten(0, (batch, time))
+    return shifted
+
+
+def _noisy(windows: Tensor, exists: Tensor, stacked: bool, generator: torch.Generator) -> Tensor:
+    """Add noise to vectors [B, T, *shape], the same to all tokens of a window and all frames of a stack."""
+    shape = windows.shape[2:]
+    drawn = (1, *shape[1:]) if stacked else shape
+    dims = (0, 1, 2) if stacked else (0, 1)
+    there = exists.view(*exists.shape, *(1 for _ in shape))
+    count = exists.sum().clamp(min=1) * (shape[0] if stacked else 1)
+
+    def mean(x: Tensor) -> Tensor:
+        return x.masked_fill(~there, 0.0).sum(dims, keepdim=True) / count
+
+    deviation = mean((windows - mean(windows)).square()).sqrt()
+    size = (len(windows), 1, *drawn)
+    noise = torch.randn(size, generator=generator, device=windows.device, dtype=windows.dtype)
+    return windows + NOISE * deviation * noise

@@ -1,0 +1,155 @@
+"""Encoders of raw observations, in the dtype in which they are stored, as features."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import ObsSpec
+from algorithm.nn.layers.augment import RandomShift, default_shift
+from algorithm.nn.layers.conv import conv
+from algorithm.nn.layers.images import image_layouts, to_planes
+
+
+class ImageEncoder(nn.Module):
+    """Encoder of one image of the spec: [..., *shape] in its own dtype -> [..., out_size].
+
+    obs:          the observations of the agent
+    name:         the encoded one
+    kind:         ``simple``, ``nature`` or ``resnet``, see ``conv``; None by size
+    out:          width of a dense layer behind the convolutions; None leaves it out
+    bounded:      the layer's output is normalised and bounded to ±1 by ``tanh`` as in DrQ (arXiv 2004.13649);
+                  false: ReLU as in Mnih et al. 2015
+    random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none, None goes by
+                  size, see :func:`~algorithm.nn.layers.augment.default_shift`
+    Raises :class:`ModelError` if there is no such observation, if it is no image, or too small for ``kind``.
+    """
+
+    def __init__(
+        self,
+        obs: ObsSpec,
+        name: str,
+        kind: str | None = None,
+        out: int | None = None,
+        *,
+        random_shift: int | None = None,
+        bounded: bool = True,
+    ) -> None:
+        super().__init__()
+        _check_names(obs, [name])
+        layouts = image_layouts(obs)
+        if name not in layouts:
+            index = obs.names.index(name)
+            raise ModelError(
+                f"the observation {name!r} is no image",
+                why=f"it is {obs.dtypes[index]} of shape {obs.shapes[index]}",
+                fix=f"give it to VectorEncoder. Images: {', '.join(layouts) or 'none'}.",
+            )
+        self.layout = layouts[name]
+        shift = default_shift(self.layout) if random_shift is None else random_shift
+        self.shift = RandomShift(shift) if shift else nn.Identity()
+        self.conv = conv(self.layout, kind, where=f"observation {name!r}")
+        self.out_size = self.conv.out_size if out is None else out
+        self.dense = nn.Sequential()
+        if out is not None:
+            behind = (nn.LayerNorm(out), nn.Tanh()) if bounded else (nn.ReLU(inplace=True),)
+            self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), *behind)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., *shape] to [..., out_size]."""
+        lead = x.shape[: x.dim() - len(self.layout.shape)]
+        images = self.shift(self.layout.arrange(x))
+        vector: Tensor = self.dense(self.conv(to_planes(images)))
+        return vector.view(*lead, self.out_size)
+
+
+class VectorEncoder(nn.Module):
+    """Encoder of observations as one vector: choices one-hot, everything else flattened.
+
+    Numbers stay as they are, except that uint8 is divided by 255; false and true are 0 and 1. It has no
+    parameters.
+
+    obs:      the observations of the agent
+    names:    the encoded ones, in this order; None takes all that are no images
+    out_size: width of the vector
+    Raises :class:`ModelError` for a name that the spec does not have.
+    """
+
+    def __init__(self, obs: ObsSpec, names: Sequence[str] | None = None) -> None:
+        super().__init__()
+        if names is None:
+            layouts = image_layouts(obs)
+            names = [name for name in obs.names if name not in layouts]
+        _check_names(obs, names)
+        self.names = tuple(names)
+        parts: list[_Flat | _OneHot] = []
+        for index in map(obs.names.index, names):
+            shape, categories = obs.shapes[index], obs.categories[index]
+            parts.append(_OneHot(shape, categories) if categories else _Flat(shape))
+        self.parts = nn.ModuleList(parts)
+        self.out_size = sum(part.out_size for part in parts)
+
+    @override
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """Map obs, name -> [..., *shape], to [..., out_size]; raise ``ValueError`` if there are no names."""
+        if not self.names:
+            raise ValueError("VectorEncoder: there is no observation to encode")
+        parts = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+class _Flat(nn.Module):
+    """Flattened observation: [..., *shape] of any dtype -> float [..., out_size]."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.rank = len(shape)
+        self.out_size = prod(shape)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        flat = _flatten(x, self.rank, self.out_size)
+        numbers = flat.to(torch.get_default_dtype())
+        return numbers / 255.0 if x.dtype == torch.uint8 else numbers
+
+
+class _OneHot(nn.Module):
+    """One-hot encoding of choices: [..., *shape] -> float [..., Σ categories], element after element."""
+
+    def __init__(self, shape: tuple[int, ...], categories: tuple[int, ...]) -> None:
+        super().__init__()
+        self.rank = len(shape)
+        self.num_elements = len(categories)
+        self.out_size = sum(categories)
+        counts = torch.tensor(categories)
+        # Output i is 1 where element[i] of the observation has the value value[i].
+        self.register_buffer("element", torch.arange(len(counts)).repeat_interleave(counts), persistent=False)
+        values = torch.cat([torch.arange(count) for count in categories])
+        self.register_buffer("value", values, persistent=False)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        flat = _flatten(x, self.rank, self.num_elements)
+        same = flat.index_select(-1, self.get_buffer("element")) == self.get_buffer("value")
+        return same.to(torch.get_default_dtype())
+
+
+def _flatten(x: Tensor, rank: int, size: int) -> Tensor:
+    return x.reshape(*x.shape[: x.dim() - rank], size)
+
+
+def _check_names(obs: ObsSpec, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in obs.names:
+            close = difflib.get_close_matches(name, obs.names, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ModelError(
+                f"there is no observation {name!r}", fix=f"{hint}The agent sees: {', '.join(obs.names)}."
+            )

@@ -1,0 +1,200 @@
+"""Blocks for vectors: MLPs, plain, normalised or residual, and the layer from features to actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.core.spec import ActionSpec
+from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.layers.norm import BatchNorm, NormedLinear
+
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""
+
+Linear = Callable[[int, int], nn.Module]
+"""(in_size, out_size) -> a layer [..., in_size] -> [..., out_size]."""
+
+Norm = Literal["layer", "batch", "batch_first"]
+"""Kinds of normalised layers; see :func:`mlp`."""
+
+Body = Literal["plain", "residual"]
+"""Kinds of hidden layers: one after the other, or blocks that add to their input."""
+
+WIDENING = 4
+"""Width of the hidden layer of a residual block, in widths of the block (arXiv 2410.09754, section 4)."""
+
+
+Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
+"""Activations of default networks; see `ACTIVATIONS`."""
+
+
+def _relu() -> nn.Module:
+    return nn.ReLU(inplace=True)
+
+
+ACTIVATIONS: Mapping[Activation, Callable[[], nn.Module]] = {
+    "relu": _relu,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
+"""Name of an activation -> constructor."""
+
+
+def mlp(
+    in_size: int,
+    hidden: Sequence[int],
+    out_size: int | None = None,
+    activation: Callable[[], nn.Module] = _relu,
+    linear: Linear = nn.Linear,
+    norm: Norm | None = None,
+) -> nn.Sequential:
+    """Return linear layers with ``activation`` between them.
+
+    hidden:     width of each hidden layer; may be empty.
+    out_size:   width of a last linear layer without activation; None leaves it out.
+    activation: builds one; the default works in place, which halves the memory a layer touches.
+    linear:     builds a layer from its widths, such as :class:`~algorithm.nn.layers.noisy.NoisyLinear`.
+    norm:       ``layer``: layer norm (arXiv 1607.06450) between each hidden layer and its activation, as in
+                DroQ (arXiv 2110.02034). ``batch``: batch norm of the input and behind each activation, as in
+                CrossQ (arXiv 1902.05605). ``batch_first``: of the input and in front of each activation, and
+                no biases, as in XQC (arXiv 2509.25174); the input's has no β, which the next would cancel
+    Returns a module [..., in_size] -> [..., out_size or hidden[-1] or in_size].
+    Raises ValueError for an unknown norm, and for batch norm behind other layers than ``nn.Linear``.
+    """
+    _check_choice("norm", norm, (None, *get_args(Norm)))
+    of_batch = norm in ("batch", "batch_first")
+    if of_batch and linear is not nn.Linear:
+        raise ValueError(f"norm: {norm} is for plain linear layers; leave noisy out")
+    layers: list[nn.Module] = [BatchNorm(in_size, shifts=norm == "batch")] if of_batch else []
+    width = in_size
+    for size in hidden:
+        if norm == "batch":
+            # Behind another activation a norm does not take away the length of a row.
+            before = NormedLinear if activation in (_relu, nn.ReLU) else nn.Linear
+            layers += [before(width, size), activation(), BatchNorm(size)]
+        elif norm == "batch_first":
+            layers += [NormedLinear(width, size, bias=False), BatchNorm(size), activation()]
+        else:
+            between = [nn.LayerNorm(size)] if norm == "layer" else []
+            layers += [linear(width, size), *between, activation()]
+        width = size
+    if out_size is not None:
+        layers.append(linear(width, out_size))
+    return nn.Sequential(*layers)
+
+
+class ResidualBlock(nn.Module):
+    """x + W₂ relu(W₁ LN(x)), with 4n hidden units (SimBa, arXiv 2410.09754, section 4).
+
+    size: n, the width of x; activation: builds another one than ReLU
+    """
+
+    def __init__(self, size: int, activation: Callable[[], nn.Module] = _relu) -> None:
+        super().__init__()
+        inner = WIDENING * size
+        self.net = nn.Sequential(
+            nn.LayerNorm(size), nn.Linear(size, inner), activation(), nn.Linear(inner, size)
+        )
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [..., n] of x [..., n]."""
+        added: Tensor = x + self.net(x)
+        return added
+
+
+def residual_mlp(
+    in_size: int,
+    size: int,
+    depth: int,
+    out_size: int | None = None,
+    activation: Callable[[], nn.Module] = _relu,
+) -> nn.Sequential:
+    """Return a linear layer, ``depth`` residual blocks of width ``size``, and a layer norm behind them.
+
+    out_size:   width of a last linear layer; None leaves it out.
+    activation: builds that of the blocks
+    Returns a module [..., in_size] -> [..., out_size or size] (SimBa, arXiv 2410.09754, figure 5).
+    """
+    last = [] if out_size is None else [nn.Linear(size, out_size)]
+    blocks = (ResidualBlock(size, activation) for _ in range(depth))
+    return nn.Sequential(nn.Linear(in_size, size), *blocks, nn.LayerNorm(size), *last)
+
+
+def _check_choice(name: str, value: object, known: Sequence[object]) -> None:
+    if value not in known:
+        shown = ", ".join("null" if one is None else str(one) for one in known)
+        raise ValueError(f"{name} is {value!r}; known: {shown}")
+
+
+def hidden_widths(
+    dense_n: int | None, dense_depth: int | None, hidden: Sequence[int] | None, default_n: int
+) -> list[int]:
+    """Return the widths of hidden layers: those of ``hidden``, or ``dense_depth`` (2) times ``dense_n``.
+
+    default_n: the width without ``dense_n``. Raises ValueError if both ways are taken.
+    """
+    if hidden is None:
+        return [default_n if dense_n is None else dense_n] * (2 if dense_depth is None else dense_depth)
+    if dense_n is not None or dense_depth is not None:
+        raise ValueError("hidden lists the width of every layer; leave dense_n and dense_depth out")
+    return list(hidden)
+
+
+def hidden_layers(
+    in_size: int,
+    widths: Sequence[int],
+    out_size: int | None = None,
+    *,
+    norm: Norm | None = None,
+    block: Body = "plain",
+    linear: Linear = nn.Linear,
+    activation: Activation = "relu",
+) -> nn.Sequential:
+    """Return :func:`mlp`, or :func:`residual_mlp` with a block for each of ``widths``, which are equal there.
+
+    Raises ValueError for an unknown norm or block, and for residual blocks of several widths, with a norm of
+    their own or of other layers than ``nn.Linear``.
+    """
+    _check_choice("block", block, get_args(Body))
+    if block == "plain":
+        return mlp(in_size, widths, out_size, ACTIVATIONS[activation], linear, norm)
+    if norm is not None:
+        raise ValueError(f"residual blocks have a layer norm of their own; leave norm: {norm} out")
+    if linear is not nn.Linear:
+        raise ValueError("residual blocks have no noisy layers; leave noisy out")
+    if not widths or len(set(widths)) > 1:
+        raise ValueError(f"residual blocks need one width of them all, not {list(widths)}")
+    return residual_mlp(in_size, widths[0], len(widths), out_size, ACTIVATIONS[activation])
+
+
+class ActionHead(nn.Module):
+    """Linear layer for each kind of action, from features to a :class:`HybridAction`.
+
+    The continuous one gives mean and clamped log standard deviation, the discrete one the logits of all
+    branches.
+
+    in_size: width of the features
+    action:  the spec the distribution is for
+    linear:  builds a layer from its widths
+    """
+
+    def __init__(self, in_size: int, action: ActionSpec, linear: Linear = nn.Linear) -> None:
+        super().__init__()
+        self.continuous = linear(in_size, 2 * action.continuous) if action.continuous else None
+        self.discrete = linear(in_size, action.discrete) if action.discrete else None
+
+    @override
+    def forward(self, features: Tensor) -> HybridAction:
+        """Return the distribution over actions for features [..., in_size]."""
+        part = None
+        if self.continuous is not None:
+            mean, log_std = self.continuous(features).chunk(2, -1)
+            part = TanhNormal(mean, log_std.clamp(*LOG_STD_RANGE))
+        return HybridAction(part, None if self.discrete is None else self.discrete(features))

@@ -1,0 +1,100 @@
+"""Layers with noisy weights for exploration (NoisyNet, arXiv 1706.10295)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+SIGMA_0 = 0.5
+"""Initial scale of the noise, before it is divided by √in (arXiv 1706.10295, section 3.2)."""
+
+
+class NoisyLinear(nn.Module):
+    """Linear layer with factorised noise on its weights (arXiv 1706.10295).
+
+    y = (μ_w + σ_w ⊙ ε_out ε_inᵀ) x + μ_b + σ_b ⊙ ε_out, ε = sign(n)·√|n|, n ~ N(0, 1).
+
+    The noise stays the same until it is drawn anew: once per step while acting, once per update. An
+    evaluation sets it to zero, as it is in a new layer (:class:`~algorithm.nn.layers.noisy.LayerNoise`). It
+    belongs to no checkpoint.
+
+    in_size, out_size: widths
+    """
+
+    def __init__(self, in_size: int, out_size: int) -> None:
+        super().__init__()
+        bound = in_size**-0.5
+        self.weight = nn.Parameter(torch.empty(out_size, in_size).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(out_size).uniform_(-bound, bound))
+        self.weight_sigma = nn.Parameter(torch.full((out_size, in_size), SIGMA_0 * bound))
+        self.bias_sigma = nn.Parameter(torch.full((out_size,), SIGMA_0 * bound))
+        self.noise_in: Tensor
+        self.noise_out: Tensor
+        self.register_buffer("noise_in", torch.zeros(in_size), persistent=False)
+        self.register_buffer("noise_out", torch.zeros(out_size), persistent=False)
+
+    @torch.no_grad()
+    def resample_noise(self, generator: torch.Generator | None = None) -> None:
+        """Draw ε anew. generator: on the layer's device; None is torch's own."""
+        size_in, size_out = len(self.noise_in), len(self.noise_out)
+        noise = torch.randn(size_in + size_out, generator=generator, device=self.noise_in.device)
+        noise = noise.sign() * noise.abs().sqrt()
+        self.noise_in.copy_(noise[:size_in])
+        self.noise_out.copy_(noise[size_in:])
+
+    @torch.no_grad()
+    def zero_noise(self) -> None:
+        """Take the mean weights."""
+        self.noise_in.zero_()
+        self.noise_out.zero_()
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., in_size] -> [..., out_size]."""
+        noise = torch.outer(self.noise_out, self.noise_in)
+        weight = torch.addcmul(self.weight, self.weight_sigma, noise)
+        return F.linear(x, weight, torch.addcmul(self.bias, self.bias_sigma, self.noise_out))
+
+    @override
+    def extra_repr(self) -> str:
+        """Return the widths for a printed network."""
+        return f"{len(self.noise_in)}, {len(self.noise_out)}"
+
+
+class ExploringLayer(Protocol):
+    """Layer with noise of its own, in buffers that these methods overwrite in place."""
+
+    def resample_noise(self, generator: torch.Generator | None) -> None:
+        """Draw it anew."""
+        ...
+
+    def zero_noise(self) -> None:
+        """Set it to zero."""
+        ...
+
+
+class LayerNoise:
+    """Noise of all such layers in ``modules``, set before each use.
+
+    on: drawn anew for each use; false for evaluation, where it is zero.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], *, on: bool) -> None:
+        found = (
+            layer for module in modules for layer in module.modules() if hasattr(layer, "resample_noise")
+        )
+        self._layers = [cast(ExploringLayer, layer) for layer in found]
+        self._on = on
+
+    def apply(self, generator: torch.Generator) -> None:
+        """Set the noise, before each step; costs nothing where there are no such layers."""
+        for layer in self._layers:
+            if self._on:
+                layer.resample_noise(generator)
+            else:
+                layer.zero_noise()

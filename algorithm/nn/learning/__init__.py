@@ -1,0 +1,1 @@
+"""Parameters in one storage, optimisers over it, and the gradients of a loss, compiled or not."""

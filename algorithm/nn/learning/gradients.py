@@ -1,0 +1,219 @@
+"""Steps of optimisers along the gradient of a loss: by autograd, or as a pure function for a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+from typing_extensions import override
+
+from algorithm.nn.learning.compiled import NotCompilableError
+from algorithm.nn.learning.optimiser import FlatOptimiser
+
+Output = TypeVar("Output")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Scalar losses of one backward pass.
+
+    value: of all parameters
+    gated: its gradient on the first parameters counts only where it agrees with that of ``value``; or None
+    free:  added without that condition; or None
+    """
+
+    value: Tensor
+    gated: Tensor | None = None
+    free: Tensor | None = None
+
+
+Evaluate = Callable[[], tuple[Loss, Output]]
+"""Computes a loss, and nested tuples and dictionaries of tensors, without gradient, that are wanted later."""
+
+
+class Gradients(Protocol):
+    """Way from a loss to the steps of its optimisers."""
+
+    def descend(
+        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
+    ) -> tuple[Output, list[Tensor]]:
+        """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
+        ...
+
+
+class Autograd:
+    """Gradients by backward passes into the optimisers' storages.
+
+    gate: part of the first optimiser's gradient for which a loss may be gated
+    """
+
+    def __init__(self, gate: slice = slice(0)) -> None:
+        self._gate = gate
+
+    def descend(
+        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
+    ) -> tuple[Output, list[Tensor]]:
+        """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
+        for step in steps:
+            step.gradient.zero_()
+        loss, found = evaluate()
+        if loss.gated is None:
+            (loss.value if loss.free is None else loss.value + loss.free).backward()
+        else:  # compared with the gradient of the value alone, so the free one comes last
+            loss.value.backward(retain_graph=True)
+            self._add_where_it_agrees(steps[0], loss.gated, retain_graph=loss.free is not None)
+            if loss.free is not None:
+                loss.free.backward()
+        return found, [step.move() for step in steps]
+
+    def _add_where_it_agrees(self, step: FlatOptimiser, loss: Tensor, *, retain_graph: bool) -> None:
+        """Add the gradient of ``loss``; on the gate only if its cosine with the other is positive."""
+        gate = step.gradient[self._gate]
+        before = gate.clone()
+        gate.zero_()
+        loss.backward(retain_graph=retain_graph)
+        gate.mul_(torch.dot(before, gate) > 0.0).add_(before)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Part of a flat tensor that a parameter or buffer is a view of."""
+
+    flat: int
+    start: int
+    shape: torch.Size
+    strides: tuple[int, ...]
+    fixed: bool  # it has no gradient
+
+    def of(self, flat: Tensor, first: int = 0) -> Tensor:
+        """Return the view; ``flat`` begins with number ``first`` of the whole."""
+        start = self.start - first
+        x = flat[start : start + self.shape.numel()]
+        return x.detach().as_strided(self.shape, self.strides) if self.fixed else x.view(self.shape)
+
+
+class Functional(nn.Module):
+    """Gradients of networks that are pure functions of a few flat tensors, by ``torch.func``.
+
+    A compiler follows views of its inputs, but not parameters that share a storage behind its back. So
+    every parameter and buffer is taken as a view of the storage that it lies in, while :meth:`call` runs.
+
+    modules: all networks that are used, each once, with modules that alias their parameters
+    steps:   optimisers
+    others:  further flat storages that are written, such as that of target networks
+    """
+
+    def __init__(
+        self, modules: Iterable[nn.Module], steps: Sequence[FlatOptimiser], others: Iterable[Tensor] = ()
+    ) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(modules)
+        self._steps = tuple(steps)
+        self._flats = [step.flat.data for step in self._steps]
+        self._flats += others
+        self._numbers = {_storage(flat): number for number, flat in enumerate(self._flats)}
+        self._places = dict[str, _Span]()
+        learned = len(self._flats)
+        for prefix, module in self.named_modules():
+            own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+            self._places |= {f"{prefix}.{name}": self._place(x) for name, x in own if not x.is_meta}
+        self._written = range(learned, len(self._flats))  # storages of buffers
+        self._held = [
+            (f"{prefix}.{name}".split(".", 2)[-1], place, name, one)
+            for prefix, module in self.named_modules()
+            for place in (module._modules, module._parameters, module._buffers)
+            for name, one in place.items()
+        ]
+        tensors = [(name, one) for name, _, _, one in self._held if isinstance(one, Tensor)]
+        self._tensors = [(name, x, x.data_ptr(), x.requires_grad) for name, x in tensors]
+
+    def check(self) -> None:
+        """Raise NotCompilableError where something is not as it was at first, which no compiler looks at."""
+        for name, place, key, one in self._held:
+            if place.get(key) is not one:
+                raise NotCompilableError(f"{name} was replaced")
+        for name, x, start, learned in self._tensors:
+            if x.data_ptr() != start:
+                raise NotCompilableError(f"{name} lies elsewhere")
+            if x.requires_grad != learned:
+                raise NotCompilableError(f"{name} is learned no longer" if learned else f"{name} is learned")
+            if x._backward_hooks:
+                raise NotCompilableError(f"{name} has a hook")
+
+    def _place(self, x: Tensor) -> _Span:
+        number = self._numbers.get(_storage(x))
+        if number is None:
+            storage = x.untyped_storage()
+            whole = torch.empty(0, dtype=x.dtype, device=x.device)
+            whole.set_(storage, 0, (storage.nbytes() // x.element_size(),), (1,))
+            self._numbers[_storage(x)] = number = len(self._flats)
+            self._flats.append(whole)
+        return _Span(number, int(x.storage_offset()), x.shape, x.stride(), not x.requires_grad)
+
+    @override
+    def forward(self, function: Callable[..., Output], *args: object) -> Output:
+        """Return the result of a function that uses the networks."""
+        return function(*args)
+
+    def call(self, function: Callable[..., Output], *args: object) -> Output:
+        """Return what ``function`` returns where parameters and buffers are views of their storages."""
+        views = {name: place.of(self._flats[place.flat]) for name, place in self._places.items()}
+        return self._with(views, function, *args)
+
+    def _with(self, tensors: dict[str, Tensor], function: Callable[..., Output], *args: object) -> Output:
+        """Return the function's result with these tensors. Raises ValueError where it replaces one."""
+        given = dict(tensors)
+        result: Output = functional_call(self, tensors, (function, *args), tie_weights=False)
+        for name, x in given.items():  # functional_call notes there what stands in the modules afterwards
+            if tensors[name] is not x:
+                raise ValueError(f"forward replaces {name.split('.', 2)[-1]}")
+        return result
+
+    def descend(
+        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
+    ) -> tuple[Output, list[Tensor]]:
+        """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
+        numbers = [self._steps.index(step) for step in steps]
+        pieces = {
+            (number, part.start): step.flat.data[part.start : part.stop]
+            for number, step in zip(numbers, steps, strict=True)
+            for part in step.flat.parts
+        }
+
+        def loss_of(pieces: dict[tuple[int, int], Tensor]) -> tuple[Tensor, tuple[Output, dict[int, Tensor]]]:
+            written = {number: self._flats[number].clone() for number in self._written}
+            tensors = {
+                name: self._view(place, pieces, written)
+                for name, place in self._places.items()
+                if place.flat in written or place.flat in numbers
+            }
+            loss, found = self._with(tensors, evaluate)
+            assert loss.gated is None
+            return loss.value if loss.free is None else loss.value + loss.free, (found, written)
+
+        gradients, (found, written) = grad(loss_of, has_aux=True)(pieces)
+        for number, x in written.items():
+            self._flats[number].copy_(x)
+        norms = []
+        for number, step in zip(numbers, steps, strict=True):
+            parts = [gradients[number, part.start] for part in step.flat.parts]
+            norms.append(step.follow(torch.cat(parts)))
+        return found, norms
+
+    def _view(
+        self, place: _Span, pieces: dict[tuple[int, int], Tensor], written: dict[int, Tensor]
+    ) -> Tensor:
+        if place.flat in written:
+            return place.of(written[place.flat])
+        parts = self._steps[place.flat].flat.parts
+        first = next(part.start for part in parts if place.start in part)
+        return place.of(pieces[place.flat, first], first)
+
+
+def _storage(x: Tensor) -> int:
+    """Return the identity of a tensor's storage."""
+    return x.untyped_storage().data_ptr()

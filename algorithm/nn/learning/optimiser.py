@@ -1,0 +1,285 @@
+"""Optimisers, each over all parameters of a loss at once."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+from typing_extensions import override
+
+from algorithm.nn.learning.flat import FlatParameters, weight_matrices
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+
+class ClipGradNorm:
+    """Clipping of a gradient to ``max_norm`` in place (arXiv 1211.5063, algorithm 1)."""
+
+    def __init__(self, max_norm: float) -> None:
+        self._max_norm = max_norm
+
+    def __call__(self, gradient: Tensor, norm: Tensor) -> None:
+        """Scale gradient [P] of that ``norm`` by a factor on the device, so that nothing waits for it."""
+        gradient.mul_((self._max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
+
+
+def _leave(gradient: Tensor, norm: Tensor) -> None:
+    """Do nothing: there is no limit."""
+
+
+class FlatOptimiser(ABC):
+    """Optimiser over the flat storage of ``modules``, or over one that another optimiser has made.
+
+    A step is skipped where the gradient is not finite: parameters, moments and step count stay as they are,
+    bit for bit. The same holds where the square of its norm overflows, in single precision from 1.8e19 on.
+    In the second moment that would be a permanent infinity, which stops a parameter for ever.
+
+    learning_rate: of a step, times ``factor``, which may be changed between steps
+    max_norm:      a longer gradient is shortened to this norm; infinity leaves it as it is
+    skipped:       [] to which 1 is added for each step that was skipped; its own if it is None
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module] | FlatParameters,
+        learning_rate: float,
+        *,
+        max_norm: float = math.inf,
+        skipped: Tensor | None = None,
+    ) -> None:
+        self.flat = modules if isinstance(modules, FlatParameters) else FlatParameters(modules)
+        self.learning_rate, self._factor = learning_rate, 1.0
+        # A compiled step reads it. Of one number without dimensions dynamo would begin its analysis anew.
+        self._rate = torch.tensor([learning_rate], dtype=torch.float64)
+        self._shorten = ClipGradNorm(max_norm) if math.isfinite(max_norm) else _leave
+        device, dtype = self.flat.data.device, self.flat.data.dtype
+        self._longest = torch.tensor(math.sqrt(torch.finfo(dtype).max), dtype=dtype, device=device)
+        self._unusable = torch.zeros((), device=device)  # 1 or 0, which is what the fused kernel reads
+        self.skipped = torch.zeros((), device=device) if skipped is None else skipped
+
+    @property
+    def factor(self) -> float:
+        """Share of ``learning_rate`` in the next step."""
+        return self._factor
+
+    @factor.setter
+    def factor(self, factor: float) -> None:
+        self._factor = factor
+        self._rate.fill_(self.learning_rate * factor)
+
+    @abstractmethod
+    def _move(self, gradient: Tensor) -> None:
+        """Step, or skip where ``_unusable`` is 1: decided on the device, so that nothing waits for it."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the optimiser's state by name."""
+
+    def step(self, loss: Tensor) -> Tensor:
+        """Compute the gradient of ``loss`` and step along it; see :meth:`move`."""
+        self.gradient.zero_()
+        loss.backward()
+        return self.move()
+
+    @property
+    def gradient(self) -> Tensor:
+        """Sum of the backward passes' gradients [P] since it was zeroed."""
+        assert self.flat.grad is not None
+        return self.flat.grad
+
+    @property
+    def usable(self) -> Tensor:
+        """Success of the last step, [] bool, on the device: false where it was skipped."""
+        return self._unusable == 0.0
+
+    def move(self) -> Tensor:
+        """Step along the gradient of the backward passes; see :meth:`follow`."""
+        return self.follow(self.gradient)
+
+    def follow(self, gradient: Tensor) -> Tensor:
+        """Step along a gradient [P], which may be changed, unless it is not finite.
+
+        Returns the gradient's norm, a scalar on the device.
+        """
+        norm: Tensor = torch.linalg.vector_norm(gradient)
+        torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
+        self.skipped.add_(self._unusable)
+        self._shorten(gradient, norm)
+        self._move(gradient)
+        return norm
+
+    def reset(self) -> None:
+        """Begin anew: the whole state is zero."""
+        for tensor in self.tensors().values():
+            tensor.zero_()
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the state of :meth:`tensors`. Raises ``ValueError`` if names or sizes differ."""
+        own = self.tensors()
+        if own.keys() != tensors.keys():
+            raise ValueError(f"optimiser state has {sorted(tensors)}, expected {sorted(own)}")
+        for name, value in tensors.items():
+            if value.shape != own[name].shape:
+                raise ValueError(f"optimiser state {name} has {value.numel()} values, not {len(self.flat)}")
+            own[name].copy_(value)
+
+
+class FlatAdam(FlatOptimiser):
+    """Adam (arXiv 1412.6980), torch's fused kernel.
+
+    The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
+
+    epsilon:      addend of the root of the second moment
+    beta_1:       decay of the mean of gradients
+    weight_decay: λ of ``θ ← θ (1 − rate · λ)`` before a step, on weight matrices alone (arXiv 1711.05101)
+    first:        number of the first parameters with a learning rate of their own, and that rate
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module] | FlatParameters,
+        learning_rate: float,
+        *,
+        max_norm: float = math.inf,
+        skipped: Tensor | None = None,
+        epsilon: float = EPSILON,
+        beta_1: float = BETA_1,
+        weight_decay: float = 0.0,
+        first: tuple[int, float] | None = None,
+    ) -> None:
+        super().__init__(modules, learning_rate, max_norm=max_norm, skipped=skipped)
+        self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
+        self._count = torch.zeros((), device=self.flat.data.device)
+        self._epsilon, self._beta_1 = epsilon, beta_1
+        self._rates = [(slice(None), 1.0)]  # parts of the storage, their rates as shares of learning_rate
+        if first is not None:
+            size, rate = first
+            self._rates = [(slice(0, size), rate / learning_rate), (slice(size, None), 1.0)]
+        self._decays: Tensor | None = None
+        if weight_decay:
+            assert not isinstance(modules, FlatParameters), "decay needs to know the modules"
+            self._decays = weight_matrices(modules) * weight_decay
+            for part, share in self._rates:
+                self._decays[part] *= share
+
+    @override
+    @torch.no_grad()
+    def _move(self, gradient: Tensor) -> None:
+        if self._decays is not None:
+            usable = self._decays * (1.0 - self._unusable)
+            self.flat.data.addcmul_(self.flat.data, usable, value=-self.learning_rate * self.factor)
+        before = self._count.clone() if len(self._rates) > 1 else self._count
+        rate = self._rate[0]
+        for index, (part, share) in enumerate(self._rates):
+            if index:
+                self._count.copy_(before)  # each call counts a step, and it is one
+            self._step(part, gradient, rate if share == 1.0 else rate * share)
+
+    def _step(self, part: slice, gradient: Tensor, rate: Tensor) -> None:
+        mean, square = self._moments
+        if torch.compiler.is_compiling():
+            self._step_in_graph(part, gradient[part], rate)
+            return
+        adam(
+            [self.flat.data[part]],
+            [gradient[part]],
+            [mean[part]],
+            [square[part]],
+            [],
+            [self._count],
+            fused=True,
+            found_inf=self._unusable,
+            amsgrad=False,
+            beta1=self._beta_1,
+            beta2=BETA_2,
+            lr=rate,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            maximize=False,
+        )
+
+    def _step_in_graph(self, part: slice, gradient: Tensor, rate: Tensor) -> None:
+        """Take the kernel's step in operations that a compiler can fuse."""
+        usable = self._unusable == 0.0
+        self._count.add_(usable)
+        count = self._count.double()
+        size = _once((rate / (1.0 - self._beta_1**count)).float())
+        root = _once((1.0 - BETA_2**count).sqrt().float())
+        old_mean, old_square = (moment[part] for moment in self._moments)
+        mean = old_mean + (gradient - old_mean) * (1.0 - self._beta_1)
+        square = old_square * BETA_2 + gradient * gradient * (1.0 - BETA_2)
+        parameters = self.flat.data[part]
+        moved = parameters - size * mean / (square.sqrt() / root + self._epsilon)
+        for old, new in ((parameters, moved), (old_mean, mean), (old_square, square)):
+            old.copy_(torch.where(usable, new, old))
+
+    @override
+    def tensors(self) -> dict[str, Tensor]:
+        """Return Adam's state by name: both moments and the step count."""
+        return {"exp_avg": self._moments[0], "exp_avg_sq": self._moments[1], "step": self._count}
+
+
+def _once(number: Tensor) -> Tensor:
+    """Have a number computed once, instead of in each place where the compiler would put its formula."""
+    return number.as_strided((), ())
+
+
+class FlatRms(FlatOptimiser):
+    """RMSprop (Hinton's lecture 6e): g / (√E[g²] + ε), or g / √(E[g²] + ε) as TensorFlow has it.
+
+    decay:   of the running mean of g²
+    epsilon: ε
+    inside:  ε stands inside the root, and the mean begins at 1
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module] | FlatParameters,
+        learning_rate: float,
+        *,
+        max_norm: float = math.inf,
+        skipped: Tensor | None = None,
+        decay: float = 0.99,
+        epsilon: float = 1e-5,
+        inside: bool = False,
+    ) -> None:
+        super().__init__(modules, learning_rate, max_norm=max_norm, skipped=skipped)
+        self._decay, self._epsilon, self._inside = decay, epsilon, inside
+        self._square = torch.full_like(self.flat.data, float(inside))
+
+    @override
+    @torch.no_grad()
+    def _move(self, gradient: Tensor) -> None:
+        skips = self._unusable.bool()
+        square = self._square.lerp(gradient.square(), 1.0 - self._decay)
+        self._square.copy_(torch.where(skips, self._square, square))
+        if self._inside:
+            divisor = (self._square + self._epsilon).sqrt_()
+        else:
+            divisor = self._square.sqrt().add_(self._epsilon)
+        step = gradient / divisor * (self.learning_rate * self.factor)
+        self.flat.data.sub_(torch.where(skips, torch.zeros_like(step), step))
+
+    @override
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the mean of g²."""
+        return {"square_avg": self._square}
+
+    @override
+    def reset(self) -> None:
+        """Begin anew."""
+        self._square.fill_(float(self._inside))
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.Module]) -> FlatAdam | None:
+    """Return an optimiser of the parts' parameters, from ``make``; None if there are none."""
+    return make(parts) if any(True for part in parts for _ in part.parameters()) else None

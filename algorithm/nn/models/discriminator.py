@@ -1,0 +1,63 @@
+"""Discriminator of demonstrated and own transitions, the protocol for a task's own one, and its check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.core.spec import AgentSpec
+from algorithm.nn.dry_run import shape_of
+from algorithm.nn.layers.conv import conv
+from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.layers.mlp import mlp
+
+
+class Discriminator(Protocol):
+    """Protocol of ``ModelDiscriminator(spec, vector_size, dense_n, dense_depth)``.
+
+    Its gradient with respect to the inputs is part of its loss, so it needs a second derivative.
+    """
+
+    def __call__(self, vector: Tensor, images: Mapping[str, Tensor]) -> Tensor:
+        """Return the logit [P] of P transitions.
+
+        vector: [P, vector_size] all observations that are no images, choices as one-hots; then the flat
+                action, unless ``use_actions`` is false; then 1 where the task terminated, else 0
+        images: name -> [P, C, H, W] in [0, 1] for bytes
+        """
+        ...
+
+
+class ModelDiscriminator(nn.Module):
+    """``dense_depth`` layers of ``dense_n`` units with tanh, over the vector and the images' features.
+
+    Images go through convolutions of their own, of the kind that suits their size.
+    """
+
+    def __init__(self, spec: AgentSpec, vector_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
+        super().__init__()
+        layouts = image_layouts(spec.obs)
+        convolutions = {name: conv(layout, where=f"observation {name!r}") for name, layout in layouts.items()}
+        self._names = tuple(convolutions)
+        self.convolutions = nn.ModuleList(convolutions.values())
+        width = vector_size + sum(one.out_size for one in convolutions.values())
+        self.net = mlp(width, [dense_n] * dense_depth, 1, activation=nn.Tanh)
+
+    @override
+    def forward(self, vector: Tensor, images: Mapping[str, Tensor]) -> Tensor:
+        """Return the logit [P]."""
+        seen = [one(images[name]) for name, one in zip(self._names, self.convolutions, strict=True)]
+        logit: Tensor = self.net(torch.cat([vector, *seen], -1)).squeeze(-1)
+        return logit
+
+
+def check_discriminator(network: nn.Module, spec: AgentSpec, vector_size: int) -> None:
+    """Run a network on zeros. Raises ModelError for another shape than [P], or its own exception."""
+    layouts = image_layouts(spec.obs).items()
+    for p in (3, 1):
+        images = {key: torch.zeros(p, one.channels, one.height, one.width) for key, one in layouts}
+        shape_of(network, (torch.zeros(p, vector_size), images), (p,))

@@ -1,0 +1,224 @@
+"""Networks of a world model, see :mod:`algorithm.extensions.prediction`, with their default classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import ceil, log2
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.core.errors import ModelError
+from algorithm.core.spec import AgentSpec, ObsSpec
+from algorithm.nn.dry_run import blame, file_of, fitting_shape
+from algorithm.nn.layers.encode import VectorEncoder
+from algorithm.nn.layers.images import ImageLayout, image_layouts
+from algorithm.nn.layers.mlp import mlp
+
+DECODER_SIDE = 8
+"""Largest side of a decoder's first picture, which it then doubles."""
+
+
+class TransitionModel(Protocol):
+    """Protocol of ``ModelTransition(spec, state_size, use_extra_data)``."""
+
+    def __call__(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Predict the state that follows.
+
+        state:  [..., S]
+        action: [..., A] flat
+        obs:    name -> [..., *shape] of the same positions, normalised, also those without use in
+                ``ModelRep``; empty without ``use_extra_data``
+        Returns the mean [..., S] of a normal distribution, and the input [..., S] of
+        :func:`~algorithm.ops.prediction.bounded_std` for its standard deviation.
+        """
+        ...
+
+
+class RewardModel(Protocol):
+    """Protocol of ``ModelReward(spec, state_size)``."""
+
+    def __call__(self, state: Tensor, action: Tensor) -> Tensor:
+        """Predict the reward [...] after state [..., S] and flat action [..., A]."""
+        ...
+
+
+class ObservationModel(Protocol):
+    """Protocol of ``ModelObservation(spec, state_size)``."""
+
+    def __call__(self, state: Tensor) -> Mapping[str, Tensor]:
+        """Predict every observation of the spec from state [..., S].
+
+        Numbers have [..., *shape], images of bytes on a scale from 0 to 1. Choices have one logit for each
+        category of each element, [..., Σ categories].
+        """
+        ...
+
+
+class ModelTransition(nn.Module):
+    """Transition model of ``dense_depth`` layers of ``dense_n`` units over state and action.
+
+    use_extra_data: also over all observations that are no images, choices as one-hots
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        state_size: int,
+        use_extra_data: bool,
+        dense_n: int = 256,
+        dense_depth: int = 2,
+    ) -> None:
+        super().__init__()
+        self.extra = VectorEncoder(spec.obs, None if use_extra_data else [])
+        width = state_size + spec.action.size + self.extra.out_size
+        self.net = mlp(width, [dense_n] * dense_depth, 2 * state_size)
+
+    @override
+    def forward(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the mean and the raw deviation of the next state, [..., S] each."""
+        seen = [self.extra(obs)] if self.extra.names else []
+        mean, raw_std = self.net(torch.cat([state, action, *seen], -1)).chunk(2, -1)
+        return mean, raw_std
+
+
+class ModelReward(nn.Module):
+    """Reward model of ``dense_depth`` layers of ``dense_n`` units over state and action."""
+
+    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 2) -> None:
+        super().__init__()
+        self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, 1)
+
+    @override
+    def forward(self, state: Tensor, action: Tensor) -> Tensor:
+        """Return the predicted reward [...]."""
+        reward: Tensor = self.net(torch.cat([state, action], -1))
+        return reward.squeeze(-1)
+
+
+class ModelObservation(nn.Module):
+    """Observation model of ``dense_depth`` common layers of ``dense_n`` units and a head per observation."""
+
+    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 1) -> None:
+        super().__init__()
+        self.names = spec.obs.names
+        self.net = mlp(state_size, [dense_n] * dense_depth)
+        width = dense_n if dense_depth else state_size
+        layouts, shapes = image_layouts(spec.obs), observed_shapes(spec.obs)
+        self.heads = nn.ModuleList(
+            ImageDecoder(width, layouts[name]) if name in layouts else _Shaped(width, shapes[name])
+            for name in self.names
+        )
+
+    @override
+    def forward(self, state: Tensor) -> dict[str, Tensor]:
+        """Return the prediction of every observation by name."""
+        features = self.net(state)
+        return {name: head(features) for name, head in zip(self.names, self.heads, strict=True)}
+
+
+class ImageDecoder(nn.Module):
+    """Decoder of features [..., in_size] as images [..., *shape], without bounds.
+
+    A linear layer makes a small picture, which transposed convolutions double up to the image's size. The
+    excess at its lower and right border is cut off.
+
+    channels: of every layer between
+    """
+
+    def __init__(self, in_size: int, layout: ImageLayout, channels: int = 32) -> None:
+        super().__init__()
+        self.layout = layout
+        doublings = max(1, ceil(log2(max(layout.height, layout.width) / DECODER_SIDE)))
+        small = (ceil(layout.height / 2**doublings), ceil(layout.width / 2**doublings))
+        layers: list[nn.Module] = [
+            nn.Linear(in_size, channels * small[0] * small[1]),
+            nn.Unflatten(-1, (channels, *small)),
+        ]
+        for last in [False] * (doublings - 1) + [True]:
+            out = layout.channels if last else channels
+            layers += [nn.ReLU(inplace=True), nn.ConvTranspose2d(channels, out, 4, stride=2, padding=1)]
+        self.net = nn.Sequential(*layers)
+
+    @override
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features [..., in_size] to [..., *shape]."""
+        layout, lead = self.layout, features.shape[:-1]
+        planes: Tensor = self.net(features.reshape(-1, features.shape[-1]))
+        picture = planes[..., : layout.height, : layout.width].permute(0, 2, 3, 1)  # [P, H, W, C]
+        axes = picture.reshape(-1, *(layout.shape[axis] for axis in layout.order))
+        place = [layout.order.index(axis) + 1 for axis in range(len(layout.shape))]
+        return axes.permute(0, *place).reshape(*lead, *layout.shape)
+
+
+class _Shaped(nn.Module):
+    """Linear layer: features [..., in_size] -> [..., *shape]."""
+
+    def __init__(self, in_size: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+        self.net = mlp(in_size, [], torch.Size(shape).numel())
+
+    @override
+    def forward(self, features: Tensor) -> Tensor:
+        flat: Tensor = self.net(features)
+        return flat.view(*features.shape[:-1], *self.shape)
+
+
+def observed_shapes(obs: ObsSpec) -> dict[str, tuple[int, ...]]:
+    """Return name -> shape of its prediction by an :class:`ObservationModel`, without leading dimensions."""
+    return {
+        name: (sum(categories),) if categories else shape
+        for name, shape, categories in zip(obs.names, obs.shapes, obs.categories, strict=True)
+    }
+
+
+@torch.no_grad()
+def check_world(
+    spec: AgentSpec,
+    state_size: int,
+    *,
+    transition: nn.Module,
+    reward: nn.Module,
+    observation: nn.Module,
+    use_extra_data: bool,
+) -> None:
+    """Run all three on zeros. Raises ModelError with class, expected and got if a shape is wrong."""
+    for lead in (2, 3), (1, 1):
+        state, action = torch.zeros(*lead, state_size), torch.zeros(*lead, spec.action.size)
+        obs = {name: torch.from_numpy(value) for name, value in spec.obs.zeros(*lead).items()}
+        following = {"mean": (state_size,), "raw_std": (state_size,)}
+        seen = obs if use_extra_data else {}
+        check = partial(_check, lead=lead)
+        check("ModelTransition", transition, (state, action, seen), following)
+        check("ModelReward", reward, (state, action), {"reward": ()})
+        check("ModelObservation", observation, (state,), observed_shapes(spec.obs))
+
+
+def _check(
+    name: str,
+    network: nn.Module,
+    inputs: tuple[object, ...],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    lead: tuple[int, ...],
+) -> None:
+    """Check one network; ``shapes`` of its results by name: a mapping, a tuple in that order, or a tensor."""
+    where = file_of(network)
+    with blame(name, "forward", where):
+        result = network(*inputs)
+    parts = (result,) if isinstance(result, Tensor) else result
+    fits = isinstance(parts, tuple) and len(parts) == len(shapes)
+    named = dict(zip(shapes, parts, strict=True)) if fits else parts
+    if not isinstance(named, Mapping) or set(named) != set(shapes):
+        got = ", ".join(sorted(named)) if isinstance(named, Mapping) else type(result).__name__
+        raise ModelError(
+            f"{name}.forward returned a wrong value",
+            where=where,
+            why=f"expected {', '.join(shapes)}, got {got}",
+        )
+    for what, shape in shapes.items():
+        fitting_shape(name, where, f"shape of {what}", (*lead, *shape), named[what])

@@ -1,0 +1,149 @@
+"""What a training logs and shows on its way: rows of metrics, evaluations, the panel."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import psutil
+
+from algorithm.agents.divergence import diverged
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Episode
+from algorithm.config.schema import Config
+from algorithm.core.console import Console, Evaluation, Progress
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.evaluation.evaluate import Performance
+from algorithm.runs.logs.metrics import MetricsLogger, Rate
+from algorithm.train.counters import EvaluationOutcome
+from algorithm.train.state import TrainState
+
+
+class Reporter:
+    """Log and panel of a training."""
+
+    def __init__(
+        self, training: TrainState, config: Config, console: Console, metrics: MetricsLogger
+    ) -> None:
+        self._training = training
+        self._base = config.base_config
+        self._console = console
+        self._metrics = metrics
+        self._latest_metrics: dict[str, float] = {}
+        self._process = psutil.Process()
+        self._compiling = -1.0  # seconds of it when the rates began
+        self._started = time.monotonic()
+
+    def start(self) -> None:
+        """Begin to count the seconds of this process."""
+        self._started = time.monotonic()
+
+    def flush(self) -> None:
+        """Write the row that is open."""
+        self._metrics.flush()
+
+    def pretrained(self, behaviour: str, values: Mapping[str, float]) -> None:
+        """Log what updates before the first step have come to."""
+        self._metrics.write(0, values, behaviour=behaviour)
+
+    def evaluation(self, behaviour: str, performance: Performance, *, is_best: bool) -> Evaluation:
+        """Log and show the evaluation of a behaviour; return it as it is shown."""
+        interval, step = performance.interval, self._training.counters.step
+        values = {
+            "eval/return_mean": interval.mean,
+            "eval/return_ci95": interval.half_width,
+            "eval/length": float(np.mean(performance.lengths)),
+        }
+        self._metrics.write(step, values, behaviour=behaviour)
+        shown = _shown(step, performance, behaviour)
+        self._console.evaluation(shown, best=is_best)
+        return shown
+
+    def summary(self) -> None:
+        """Log a row of metrics for each behaviour, and warn of what is wrong with them.
+
+        Raises NumericalError for a loss that is not finite.
+        """
+        training, watch = self._training, self._training.watch
+        step, since_summary = training.counters.step, training.counters.since_summary
+        seconds = max(watch.total, 1e-9)
+        shared = watch.shares()
+        shared["time/env_steps_per_s"] = step / seconds
+        shared["time/updates_per_s"] = training.updates / seconds
+        shared |= training.faults.metrics | training.collector.metrics()
+        with contextlib.suppress(OSError):  # no descriptor is left to ask with
+            shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
+        for name, agent in training.agents.items():
+            values = agent.metrics(training.collector.behaviour_steps[name])
+            _refuse_non_finite(values, step)
+            episodes, since_summary[name] = since_summary[name], []
+            values |= _episode_metrics(episodes) | shared
+            self._metrics.write(step, values, behaviour=name)
+            self._metrics.show(step, agent.pictures(), behaviour=name)
+            self._latest_metrics = values
+            for line in training.health[name].update(step, values):
+                self._console.warn(line)
+
+    def progress(self) -> None:
+        """Show the state of the training."""
+        training, base = self._training, self._base
+        counters, updates, watch = training.counters, training.updates, training.watch
+        max_step = base.max_step if base.max_step > 0 else None
+        compiling = watch.seconds["compile"]
+        if compiling != self._compiling:  # it takes long, and what was before says nothing of the rest
+            self._compiling = compiling
+            self._step_rate = Rate(clock=lambda: watch.total)
+            self._update_rate = Rate(clock=lambda: watch.total)
+        rate = self._step_rate.update(counters.step)
+        left = (max_step - counters.step) / rate if max_step and rate > 0 else None
+        progress = Progress(
+            step=counters.step,
+            max_step=max_step,
+            iteration=counters.iteration,
+            max_iter=base.max_iter if base.max_iter > 0 else None,
+            updates=updates,
+            episodes=counters.episodes,
+            seconds=time.monotonic() - self._started,
+            eta_s=left if left is not None and math.isfinite(left) else None,
+            env_steps_per_s=rate,
+            updates_per_s=self._update_rate.update(updates),
+            returns=tuple(counters.returns),
+            last_eval=_shown_overall(counters.last_eval),
+            best_eval=_shown_overall(counters.best_eval),
+            env_restarts=training.faults.env_restarts,
+            metrics=self._latest_metrics,
+            readouts=family(list(training.agents.values())[-1].config).readouts,
+            rows=training.collector.rows(),
+        )
+        self._console.progress(progress)
+
+
+def _shown(step: int, performance: Performance, behaviour: str = DEFAULT_BEHAVIOUR) -> Evaluation:
+    interval = performance.interval
+    return Evaluation(step, interval.mean, interval.half_width, len(performance.returns), behaviour)
+
+
+def _shown_overall(outcome: EvaluationOutcome | None) -> Evaluation | None:
+    return _shown(outcome.step, outcome.overall) if outcome else None
+
+
+def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
+    if not episodes:
+        return {}
+    totals = np.array([episode.total for episode in episodes])
+    return {
+        "rollout/return_mean": float(totals.mean()),
+        "rollout/return_min": float(totals.min()),
+        "rollout/return_max": float(totals.max()),
+        "rollout/return_std": float(totals.std()),
+        "rollout/length": float(np.mean([episode.length for episode in episodes])),
+    }
+
+
+def _refuse_non_finite(values: Mapping[str, float], step: int) -> None:
+    bad = [f"{k} = {v}" for k, v in values.items() if k.startswith("loss/") and not math.isfinite(v)]
+    if bad:
+        raise diverged(", ".join(bad), step)

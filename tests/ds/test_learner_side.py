@@ -1,0 +1,605 @@
+"""Who is here, under which number; what they are told; what of it is stored, once, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithm.agents.roles import Episode
+from algorithm.core.data import State
+from algorithm.experience.collector import Iteration
+from algorithm.runs.logs.metrics import METRICS
+from ds import collector, registry
+from ds.checking import AHEAD
+from ds.collector import MAX_ROWS
+from ds.ingest import ActorLeft, IngestQueue
+from ds.protocol import PROTOCOL, Join, Refused, TrajectoryChunk, WeightRequest, Welcome
+from ds.registry import BURST, MAX_DEPARTED
+from tests.ds.inside import AGREED, BEAT, OF_ONE, LearnerSide
+from tests.ds.trajectories import Clock, chunk, chunks_of, trajectory, with_column
+
+FOREVER = 60.0  # seconds; what waits so long in a test hangs
+
+
+# ---- who is here
+
+
+def test_slots_are_used_again_and_numbers_are_not():
+    side = LearnerSide().come("a", "b", "c")
+
+    def slots(*names):
+        return [(one.slot, one.number) for one in map(side.hello, names)]
+
+    assert slots("a", "b", "c") == [(0, 0), (1, 1), (2, 2)] and side.hello("a") == side.hello("a")
+    assert side.hello("a").learner != LearnerSide().hello("a").learner
+    side.bye("b"), side.bye("b")
+    assert slots("d", "b") == [(1, 3), (3, 1)], "its own number; its slot is taken"
+    side.bye("a"), side.bye("c")
+    assert slots("c", "e") == [(2, 2), (0, 4)], "who comes back has its former slot if nobody else has"
+    assert side.taken() == [ActorLeft(1), ActorLeft(0), ActorLeft(2)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"protocol": PROTOCOL + 1}, "protocol"),
+        ({"actor": ""}, "malformed"),
+        ({"actor": "a" * 65}, "malformed"),
+        ({"pid": -1}, "malformed"),
+    ],
+)
+def test_who_cannot_come_is_not_remembered(changes, why):
+    side = LearnerSide()
+    refused = side.hello(**changes)
+    assert isinstance(refused, Refused) and refused.why == why
+    assert side.actors.state().members == [] and isinstance(side.hello("a" * 64), Welcome)
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [({"limit": 2}, 2), ({"synchronous": True}, 1), ({"synchronous": True, "limit": 5}, 1)],
+)
+def test_no_more_actors_than_may_be(settings, most):
+    side = LearnerSide(**settings)
+    for name in "abc"[:most]:
+        side.hello(name)
+    refused = side.hello("z")
+    assert isinstance(refused, Refused) and refused.why == "full" and refused.fix
+    assert isinstance(side.hello("a"), Welcome), "who is here is not one more"
+    side.bye("a")
+    assert isinstance(side.hello("z"), Welcome)
+
+
+@pytest.mark.fault("F03")
+def test_three_missed_heartbeats_free_a_slot_and_every_word_is_a_sign_of_life():
+    side = LearnerSide(limit=1).come()
+    words = (side.beat, side.deliver, side.hello, side.join, side.deliver)
+    for word in words:
+        side.clock.now += 3 * BEAT
+        word()
+        assert side.actors.number("a") == 0
+    side.clock.now += 3 * BEAT + 0.001
+    assert isinstance(side.hello("b"), Welcome), "it makes room for another"
+    assert side.beat("a").state == side.deliver(2).state == "unknown"
+    assert side.taken() == [(0, 1), ActorLeft(0)], "the word of it comes behind what it sent"
+
+
+def test_an_actor_that_was_stopped_comes_back():
+    side = LearnerSide().come("a", "b")
+    side.deliver(1, actor="a")
+    side.clock.now += 30.0
+    side.beat("b")
+    side.come("a", channels=(1, 0), taken_steps=3)
+    assert side.states(1, 2) == ["taken", "taken"] and side.counts()["ds/duplicates"] == 1.0
+    assert "ds/lost" not in side.counts(), "nothing of it was lost, though it is not stored yet"
+
+
+@pytest.mark.fault("F32")
+def test_ever_so_many_who_come_and_leave_fill_neither_log_nor_memory(monkeypatch):
+    side = LearnerSide().come("honest")
+    assert len(side.actors.news()) == 1
+    for number in range(1000):
+        side.hello(f"visitor {number}", host="x\x1b[2J\ny" * 99)
+        side.bye(f"visitor {number}", "x" * 1000)
+    lines = side.actors.news()
+    assert len(lines) == BURST - 1 and all(line.isprintable() and len(line) < 500 for line in lines)
+    assert side.taken() == [], "nothing of them can be open"
+    side.clock.now += 61
+    side.beat("honest")
+    side.hello("later")
+    (line,) = side.actors.news()
+    assert line == "actor 1001 (here, pid 3) has come, in slot 1 (1,937 more like this before)"
+    assert [one.actor for one in side.actors.state().members] == ["honest", "later"]
+    for number in range(MAX_DEPARTED + 10):
+        side.come(f"{number}").bye(f"{number}")
+    assert len(side.actors.state().members) == MAX_DEPARTED + 2
+    monkeypatch.setattr(registry, "MAX_LIVING", 2)
+    assert side.hello("one more").why == "full"
+
+
+@pytest.mark.fault("F18")
+def test_what_is_wrong_is_counted_and_told_of_in_a_line():
+    side = LearnerSide()
+    for k in range(1000):
+        side.actors.count_fault("malformed", f"127.0.0.1:{k}: no message\x1b")
+    side.clock.now += 61.0
+    side.actors.count_fault("malformed", "127.0.0.1:5: no message")
+    later = "malformed: 127.0.0.1:5: no message (999 more like this before)"
+    assert side.actors.news() == ["malformed: 127.0.0.1:0: no message?", later]
+    assert side.counts() == {"ds/rejected": 1001.0}
+
+
+# ---- what they are told
+
+
+def test_receipts_say_the_news():
+    side = LearnerSide()
+    side.hello()
+    joined = side.join(channels=(4, 0))
+    assert (joined.channels, joined.receipt.state) == ((4, 0), "taken")
+    assert (joined.receipt.version, joined.receipt.warming_up) == (0, {"vector": True})
+    side.parameters.publish(1, [b"w"])
+    side.parameters.warming_up = {"vector": False}
+    receipt = side.deliver(5)
+    assert (receipt.state, receipt.version, receipt.warming_up) == ("taken", 1, {"vector": False})
+    assert side.service.weights(WeightRequest(actor="a", newer_than=0)) == (b"w",)
+    assert side.service.weights(WeightRequest(actor="a", newer_than=1)) == ()
+    with pytest.raises(ValueError, match="weights of version 1 follow"):
+        side.parameters.publish(1, [])
+
+
+def test_who_is_not_known_is_asked_to_say_hello():
+    side = LearnerSide()
+    assert side.deliver().state == side.beat().state == side.join(version=3).receipt.state == "unknown"
+    assert side.service.unknown(Join).receipt.state == side.service.unknown(Welcome).state == "unknown"
+    side.hello()
+    assert side.deliver().state == "unknown" and side.beat().state == "taken"
+    side.join()
+    side.bye()
+    side.hello()
+    assert side.deliver().state == "unknown", "it is back and may have other settings now"
+    assert side.taken() == [ActorLeft(0)] and side.parameters.next_version == 1
+
+
+@pytest.mark.fault("F19")
+def test_other_settings_are_refused_and_free_the_slot():
+    side = LearnerSide(limit=1)
+    side.hello("a")
+    refused = side.join("a", agreed={**AGREED, "sac_config.nn": "nn\n2"})
+    assert isinstance(refused, Refused) and refused.why == "differs" and refused.fix
+    assert refused.differences == ('sac_config.nn: the learner has "nn", the actor "nn\\n2"',)
+    assert isinstance(side.hello("b"), Welcome)
+    for agreed in ("", "[1]", "{", "[" * 5000):
+        refused = side.join("b", **{"agreed": agreed} if not agreed else {"agreed": AGREED}, digest="")
+        side.hello("b")
+        join = Join(actor="b", agreed=agreed, digest="", version=0, channels=(0,), taken_steps=0)
+        refused = side.run(side.service.join(join))
+        assert refused.reason == "what the actor has agreed to is no JSON object"
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize(
+    "forged",
+    [{"channels": ()}, {"channels": (0,) * 65}, {"channels": (-1,)}, {"channels": (2**53,)}, {"version": -1},
+     {"version": AHEAD + 1}, {"taken_steps": 2**53}],
+)  # fmt: skip
+def test_a_join_beyond_what_can_be_is_refused_and_changes_nothing(forged):
+    side = LearnerSide().come("honest")
+    side.parameters.publish(1, [b"w"])
+    state = side.actors.state().members
+    side.hello("forger")
+    refused = side.join("forger", **forged)
+    assert isinstance(refused, Refused) and refused.why == "malformed"
+    assert side.parameters.next_version == 2 and side.actors.state().members == state
+    assert side.deliver(1, actor="honest", version=1).state == "taken"
+    assert side.counts()["ds/rejected"] == 1 and "rejected: a join: " in side.actors.news()[-2]
+
+
+@pytest.mark.fault("F31")
+def test_a_trajectory_or_beat_beyond_what_can_be_is_refused_and_changes_nothing():
+    side = LearnerSide().come()
+    forged = [
+        {"number": 2**53}, {"number": 0}, {"dropped": 2**53}, {"version": 2**53}, {"channel": 2},
+        {"channel": -1}, {"gone": (("vector", 2**31),)}, {"episodes": (("vector", 0, 1.7e308, 4),) * 2},
+    ]  # fmt: skip
+    states = [side.deliver(**{"number": n + 1} | one).state for n, one in enumerate(forged)]
+    assert states == ["rejected"] * 8 and side.taken() == []
+    beats = [{"version": 2**53}, {"steps": -1}, {"waiting": 2**32}, {"dropped": 2**53}, {"faults": (0, -1)}]
+    assert [side.beat(**one).state for one in beats] == ["rejected"] * 5
+    assert (side.counts()["ds/rejected"], side.counts().get("ds/dropped")) == (13, None)
+    assert side.deliver(9).state == "taken", "the channel goes on where it was"
+
+
+@pytest.mark.fault("F31")
+def test_what_a_resumed_learner_has_not_published_may_still_have_been_seen():
+    """It stood at version 500 when its state was taken; the one before it went on to 900, and was killed."""
+    side = LearnerSide()
+    side.parameters.resume(500)
+    first = side.parameters.next_version
+    assert first > 900, "an actor may have each version between"
+    side.parameters.publish(first, [b"w"])
+    side.come(version=900, channels=(70, 0))
+    assert side.deliver(71, version=900).state == "taken"
+    side.parameters.publish(first + 1, [b"w"])
+    assert [side.parameters.lag(version) for version in (first + 1, first, 900, 501, 500)] == [0, 1, 2, 2, 2]
+    assert side.counts()["ds/lag"] == 1.0, "that of a learner before this one is no large number"
+    for version, refused in ((500 + AHEAD + 1, True), (500 + AHEAD, False)):
+        side.hello("forger")
+        assert isinstance(side.join("forger", version=version), Refused) == refused
+    side.parameters.publish(side.parameters.next_version, [b"w"])
+    side.hello("forger")
+    leap = side.join("forger", version=side.parameters.newest + 1)
+    assert isinstance(leap, Refused), "there is one such leap, not one after the other"
+
+
+def test_versions_go_on_behind_what_an_actor_has_seen():
+    side = LearnerSide().come(version=41)
+    assert side.parameters.next_version == 42 and side.parameters.newest == 0
+
+
+def test_when_the_training_has_ended_everybody_is_told():
+    side = LearnerSide(size=1, room_timeout=FOREVER).come()
+    side.deliver(1)
+    waiting = side.begin(side.delivering(2))
+    side.parameters.finished = True
+    side.queue.close()
+    assert side.run(waiting).state == side.deliver(3).state == side.beat().state == "finished"
+
+
+# ---- what comes, once
+
+
+def test_a_trajectory_that_comes_twice_is_stored_once():
+    side = LearnerSide().come()
+    assert side.states(1, 1, 2, 1) == ["taken"] * 4 and side.deliver(1, channel=1).state == "taken"
+    assert side.taken() == [(0, 1), (0, 2), (0, 1)] and side.counts()["ds/duplicates"] == 2.0
+
+
+def test_what_never_came_and_what_was_given_up_is_counted():
+    side = LearnerSide().come()
+    side.deliver(3)
+    side.deliver(4, dropped=50)
+    side.beat(dropped=60), side.beat(dropped=60)
+    side.deliver(5, dropped=55)
+    counts = side.counts()
+    assert (counts["ds/gaps"], counts["ds/dropped"]) == (2.0, 60.0)
+
+
+def test_a_bad_trajectory_is_rejected_once_and_for_all():
+    side = LearnerSide().come()
+    bad = with_column(chunk(), "reward", np.full(3, np.nan, np.float32))
+    receipt, again = side.deliver(1, bad), side.deliver(1, bad)
+    assert receipt.state == "rejected" and "reward [0] is nan" in receipt.reason
+    assert (again.state, again.reason) == ("rejected", "it came before")
+    assert "rejected: actor 0 (here, pid 3): chunk 0" in side.actors.news()[-1]
+    long = side.deliver(2, chunk(length=11))
+    assert long.state == "rejected" and "base_config.max_episode_length" in long.reason
+    assert side.deliver(3).state == "taken" and side.taken() == [(0, 3)]
+    assert side.counts()["ds/rejected"] == 2.0 and "ds/gaps" not in side.counts()
+
+
+@pytest.mark.fault("F05")
+@pytest.mark.parametrize(("max_lag", "state"), [(-1, "taken"), (0, "stale"), (1, "stale"), (2, "taken")])
+def test_of_what_is_too_old_only_the_ends_are_stored(max_lag, state):
+    side = LearnerSide(max_lag=max_lag).come()
+    side.parameters.publish(5, [b"w"])
+    chunks = (chunk(agent=2), chunk(agent=3), chunk(agent=2, start=3))
+    receipt = side.deliver(1, *chunks, version=3, episodes=(("vector", 2, 1.0, 3),))
+    assert receipt.state == state and ("2 versions behind" in receipt.reason) == (state == "stale")
+    assert side.deliver(1, version=5).state == state, "as it was the first time"
+    episodes = [found for found, _ in side.steps(9)]
+    if state == "stale":
+        assert side.closed() == [2, 3, 2] and side.collector.steps == 0 and not any(episodes)
+        assert side.counts()["ds/stale"] == 9.0
+    else:
+        assert side.closed() == [] and side.collector.steps == 9
+
+
+@pytest.mark.fault("F06")
+def test_without_room_it_is_to_be_sent_again_and_then_comes_in():
+    side = LearnerSide(size=1).come()
+    assert side.states(1, 2, 2) == ["taken", "again", "again"]
+    assert side.taken() == [(0, 1)]
+    assert side.states(2, 3) == ["taken", "again"] and side.taken() == [(0, 2)]
+
+
+@pytest.mark.fault("F32")
+def test_no_more_wait_for_room_than_may_and_they_come_in_by_turns():
+    side = LearnerSide(size=1, room_timeout=FOREVER).come("a", "b", "c")
+    side.deliver(1, actor="a")
+    waiting = [side.begin(side.delivering(2 - (actor == "b"), actor=actor)) for actor in "ab"]
+    assert side.deliver(1, actor="c").state == "again", "at once"
+    waiting[0].cancel()  # it hangs up; else the outcome would be unknown
+    side.turn()
+    assert side.deliver(2, actor="a").state == "again", "it is still under way"
+    assert side.queue.take(0).message.number == 1 and len(side.queue) == 1, "who waited is in at once"
+    side.turn()
+    assert side.deliver(2, actor="a").state == "taken" and not waiting[1].done()
+    assert side.taken() == [(0, 2), (1, 1)] and side.run(waiting[1]).state == "taken"
+
+
+def test_of_an_actor_that_has_left_nothing_comes_in_afterwards():
+    side = LearnerSide(size=1, room_timeout=FOREVER).come("a", "b")
+    side.deliver(1, actor="a")
+    waiting = [side.begin(side.delivering(number, actor=actor)) for actor, number in (("a", 2), ("b", 1))]
+    side.bye("a")
+    side.turn()
+    assert waiting[0].done() and waiting[0].result().state == "again"
+    assert side.taken() == [(0, 1), ActorLeft(0), (1, 1)] and side.run(waiting[1]).state == "taken"
+    side.come("a", channels=(1, 0))
+    assert side.deliver(1, actor="a").state == "taken" and side.taken() == []
+
+
+def test_in_synchronous_mode_the_answer_comes_when_it_has_been_learned_from():
+    side = LearnerSide(synchronous=True, whole=True)
+    side.hello()
+    refused = side.join()
+    assert isinstance(refused, Refused) and "channels" in refused.reason
+    side.come(channels=(0,))
+    delivering = side.begin(side.delivering(1, chunk(length=2)))
+    assert side.steps(1) == [([], 2)]
+    side.turn()
+    assert not delivering.done()
+    side.parameters.publish(1, [b"w"])
+    assert side.steps(1) == [([], 2)]
+    receipt = side.run(delivering)
+    assert (receipt.state, receipt.version) == ("taken", 1)
+    last = side.begin(side.delivering(2))
+    side.collector.step()
+    side.queue.close()
+    assert side.run(last).state == "taken", "nobody waits for what the end has left"
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_no_wake_up_is_lost_between_threads(size):
+    """Many channels against one taker: everything arrives once, in order within each channel."""
+    queue, taken, channels, each = IngestQueue(size, line=8), [], 8, 50
+
+    def take_all():
+        while len(taken) < channels * each:
+            item = queue.take(FOREVER)
+            assert len(queue) <= size
+            taken.append(item.message)
+        queue.left(0)
+        taken.append(queue.take(FOREVER))
+        queue.close()
+
+    async def send(channel):
+        for number in range(1, each + 1):
+            one = trajectory(channel=channel, number=number, chunks=())
+            came = await queue.put(channel, one, timeout=FOREVER)
+            assert came is not None
+            if number % 10 == 0:
+                await came.learned.wait()
+
+    async def send_all():
+        await asyncio.gather(*(send(channel) for channel in range(channels)))
+
+    thread = threading.Thread(target=take_all)
+    thread.start()
+    asyncio.run(send_all())
+    thread.join(FOREVER)
+    assert taken.pop() == ActorLeft(0) and queue.take(FOREVER) is None
+    for channel in range(channels):
+        assert [one.number for one in taken if one.channel == channel] == list(range(1, each + 1))
+
+
+def test_a_loop_that_has_ended_does_not_harm_the_taker():
+    side = LearnerSide(size=1, room_timeout=FOREVER).come()
+    side.deliver(1)
+    side.begin(side.delivering(2))
+    side.loop.close()
+    assert side.taken() == [(0, 1), (0, 2)]
+
+
+# ---- what becomes of it
+
+
+@pytest.mark.parametrize(("whole", "released"), [(False, [1, 2, 3, 4]), (True, [4, 4, 4, 4])])
+def test_all_is_stored_at_once_and_released_one_by_one_or_as_a_step_of_all(whole, released):
+    side = LearnerSide(whole=whole).come()
+    assert side.steps(2) == [([], 0), ([], 0)], "nothing comes, and nobody waits for ever"
+    both = (chunk(agent=0, length=3, truncated=True), chunk("camera", agent=1, length=1))
+    side.deliver(1, *both, episodes=(("vector", 0, 2.5, 10),))
+    found = []
+    for steps in released:
+        found += side.collector.step()
+        assert side.collector.steps == steps and side.logs["vector"].told == [("add", 0, 0, 3)]
+        assert bool(found) == (steps == 4), "the episode comes with the last step"
+    assert found == [Episode("vector", 0, 2.5, 10)]
+    assert side.collector.behaviour_steps == dict.fromkeys(side.logs, 0) | {"vector": 3, "camera": 1}
+    assert side.published == 6, "asked before every step"
+    side.deliver(2, chunks=(), episodes=(("vector", 7, 1.0, 3),))
+    assert side.steps(1) == [([Episode("vector", 7, 1.0, 3)], 4)], "a message of no steps"
+
+
+def test_what_is_too_old_for_a_behaviour_is_left_out_and_counted():
+    """By the versions that are newest when it is stored, not when it came."""
+    side = LearnerSide(lags={"vector": 1, "camera": None}).come()
+    side.parameters.publish(3, [])
+    side.deliver(1, chunk(), version=3)
+    side.deliver(2, chunk(start=3), chunk("camera", agent=1), version=3)
+    side.deliver(3, chunk(start=6), version=3, episodes=(("vector", 0, 1.0, 9),))
+    side.parameters.publish(4, [])
+    side.steps(3)
+    side.parameters.publish(5, [])
+    assert side.steps(3)[-1] == ([], 6)
+    assert side.logs["vector"].told == [("add", 0, 0, 3), ("close", 0)] and side.logs["camera"].lags == [2]
+    assert side.steps(1)[-1] == ([Episode("vector", 0, 1.0, 9)], 6) and side.logs["vector"].lags == [1]
+    assert side.counts()["ds/stale"] == 6
+    assert side.actors.state().members[0].stored_steps == 12, "they have come, the actor has not lost them"
+
+
+def test_streams_of_actors_do_not_mix_and_end_with_them():
+    side = LearnerSide().come("a", "b")
+    side.deliver(1, chunk(agent=3), actor="b", episodes=(("vector", 3, 1.0, 3),))
+    side.deliver(1, chunk("camera", agent=3), chunk(agent=1, terminated=True), actor="a")
+    assert side.steps(3)[-1] == ([Episode("vector", OF_ONE + 3, 1.0, 3)], 3)
+    side.steps(6)
+    assert side.logs["camera"].told == [("add", 3, 0, 3)]
+    assert side.collector.agents == {("vector", OF_ONE + 3), ("camera", 3), ("vector", 1)}
+    side.bye("a")
+    side.steps(1)
+    assert side.closed("camera") == [3] and side.collector.agents == {("vector", OF_ONE + 3)}
+    side.clock.now += 6.1
+    side.steps(2)
+    assert side.closed()[-1] == OF_ONE + 3 and side.collector.agents == frozenset(), "it is silent"
+
+
+def test_an_agent_that_is_gone_or_not_heard_of_is_not_waited_for():
+    """Of two agents one has left after 2 · 3 transitions without any of its own, even if nobody said so."""
+    side = LearnerSide(silence=3).come()
+    side.deliver(1, chunk(agent=0, length=1), chunk(agent=1, length=1))
+    side.deliver(2, chunk(agent=0, start=1, length=5))
+    side.steps(3)
+    assert side.collector.agents == {("vector", 0), ("vector", 1)}
+    side.deliver(3, chunk(agent=0, start=6, length=1))
+    side.steps(6)
+    assert side.collector.agents == {("vector", 0)} and side.closed() == [1]
+    side.deliver(4, chunk(agent=2, length=1), gone=(("vector", 0), ("camera", 9)))
+    side.steps(1)
+    assert side.collector.agents == {("vector", 2)} and side.closed() == [1, 0]
+
+
+def test_iterations_end_when_all_have_finished_an_episode():
+    side = LearnerSide(whole=True).come()
+    iteration, ended = Iteration(side.collector), []
+    for number, finished in enumerate(([0], [0], [1], [0, 1]), 1):
+        episodes = tuple(("vector", agent, 1.0, 3) for agent in finished)
+        side.deliver(number, chunk(agent=0), chunk(agent=1), episodes=episodes)
+        ended.append(iteration.ends(side.collector.step()))
+    assert ended == [False, False, True, True]
+
+
+@pytest.mark.fault("F32")
+def test_trajectories_of_no_steps_do_not_make_ever_more_agents(monkeypatch):
+    monkeypatch.setattr(collector, "MAX_STREAMS", 8)
+    side = LearnerSide().come()
+    for agent in range(30):
+        side.deliver(agent + 1, chunk(agent=agent, length=1))
+        side.steps(1)
+    assert side.collector.agents == {("vector", agent) for agent in range(22, 30)}
+    assert side.closed() == list(range(22)), "their episodes end where they are, the oldest first"
+
+
+# ---- over a restart
+
+
+@given(st.lists(st.integers(0, 10), max_size=8), st.integers(0, 60))
+@settings(max_examples=25)
+def test_every_step_is_counted_also_over_a_restart(sizes, stop):
+    side = LearnerSide().come()
+    for number, steps in enumerate(sizes, 1):
+        side.deliver(number, chunks=chunks_of(steps), episodes=(("vector", 0, 0.0, 1),))
+    found, before = [], 0
+    for k in range(100):
+        if k == stop:
+            waiting = side.queue
+            side = side.restarted()
+            side.collector._queue = waiting  # nothing of what waited is lost here
+        found += side.collector.step()
+        assert 0 <= side.collector.steps - before <= 1
+        before = side.collector.steps
+    assert before == sum(sizes) and len(found) == len(sizes)
+
+
+@pytest.mark.fault("F04")
+def test_a_restarted_learner_knows_what_it_has_and_counts_what_it_lost():
+    """Of a: three messages of three steps before the checkpoint, one of them not stored; one after it."""
+    before = LearnerSide().come("a", "b", "c")
+    for number in (1, 2, 3):
+        before.deliver(number, chunk(agent=1, start=3 * number))
+    before.steps(4)
+    before.bye("c")
+    side = before.restarted()
+    assert len(side.notices) == 1 and LearnerSide(state=LearnerSide().collector.state()).notices == []
+    assert side.collector.state().meta == before.collector.state().meta and side.collector.steps == 4
+    assert side.deliver(4).state == "unknown" and side.collector.agents == {("vector", 1)}
+    assert [side.hello(name).slot for name in ("b", "a")] == [1, 0], "the order does not matter"
+    for _ in range(2):
+        side.join("a", channels=(4, 0), taken_steps=12)
+        assert side.counts()["ds/lost"] == 6.0, "once"
+    assert side.states(4, 5) == ["taken", "taken"] and side.counts()["ds/duplicates"] == 1.0
+    assert [side.hello(name).number for name in ("d", "e")] == [1003, 1004], "others may have come since"
+    assert "ds/lost" not in before.restarted().come("a").counts(), "it was never told that it was taken"
+    with pytest.raises(ValueError, match="missing required field"):
+        LearnerSide(state=State(meta={"steps": {}}))
+
+
+@pytest.mark.fault("F04")
+def test_streams_of_who_does_not_come_back_are_closed():
+    """Word of who had left before the checkpoint was waiting in the queue, and is gone with it."""
+    before = LearnerSide().come("a", "b")
+    before.deliver(1, chunk(agent=1), actor="a"), before.deliver(1, chunk(agent=6), actor="b")
+    before.steps(6)
+    before.bye("b")
+    side = before.restarted(limit=1)
+    side.steps(1)
+    assert side.closed() == [OF_ONE + 6] and side.collector.agents == {("vector", 1)}
+    side.come("z")  # who is waited for has no slot
+    side.clock.now += 6.1
+    side.steps(2)
+    assert side.closed() == [OF_ONE + 6, 1]
+
+
+def test_faults_of_actors_are_counted_once_by_whichever_learner():
+    side = LearnerSide()
+    for actor, *beats in (("a", (1, 0), (3, 2), (0, 0), (3, 2)), ("b", (0, 1))):
+        side.hello(actor)
+        for faults in beats:
+            side.beat(actor, faults=faults)
+    assert [side.actors.take_faults() for _ in range(2)] == [(3, 3), (0, 0)]
+    side = side.restarted()
+    side.hello("a")
+    side.beat("a", faults=(4, 2))
+    assert side.actors.take_faults() == (1, 0)
+
+
+# ---- what is shown
+
+
+def test_what_is_shown_and_logged():
+    side = LearnerSide().come(*map(str, range(MAX_ROWS + 4)))
+    side.parameters.publish(4, [b"w"])
+    side.deliver(1, actor="0", version=2), side.deliver(1, actor="1", version=1)
+    metrics = side.collector.metrics()
+    assert (metrics["ds/actors"], metrics["ds/waiting"], metrics["ds/lag"]) == (20.0, 2.0, 2.5)
+    assert metrics.keys() <= METRICS.keys()
+    side.beat("0", version=3, steps=100)
+    side.clock.now += 2.0
+    side.beat("0", version=2, steps=150, waiting=2, dropped=7)
+    side.clock.now += 1.0
+    rows = side.collector.rows()
+    assert len(rows) == MAX_ROWS + 1 and rows[-1] == ("actors", "and 4 more")
+    text = "here:3 · heard of 1 s ago · 25 steps/s · 2 versions behind · 2 waiting · 7 dropped"
+    assert rows[0] == ("actor 0", text)
+
+
+def test_waiting_and_storing_are_charged_apart(monkeypatch):
+    side = LearnerSide().come()
+    side.deliver()
+    clock = side.watch._clock = Clock()
+    side.watch.skip()
+
+    def slow(call, seconds):
+        def run(*args):
+            clock.now += seconds
+            return call(*args)
+
+        return run
+
+    side.queue.take, side.logs["vector"].add = slow(side.queue.take, 5.0), slow(side.logs["vector"].add, 2.0)
+    side.collector.step()
+    assert (side.watch.seconds["wait"], side.watch.seconds["store"]) == (5.0, 2.0)
+
+
+def test_an_end_alone_closes_the_episode():
+    side = LearnerSide().come()
+    side.deliver(1, chunk(agent=2), TrajectoryChunk("vector", 2, None))
+    side.steps(1)
+    assert side.logs["vector"].told == [("add", 2, 0, 3), ("close", 2)]

@@ -1,0 +1,304 @@
+"""Troubles that the watchdog has to name, and what looks alike and is none, as made-up summaries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from algorithm.config.schema import Config
+
+Series = float | Callable[[int], float]
+Row = tuple[int, dict[str, float]]
+
+RETURNS = {
+    "rollout/return_mean": 100.0,
+    "rollout/return_min": 50.0,
+    "rollout/return_max": 200.0,
+    "rollout/length": 200.0,
+}
+KEYS = {
+    **{"init_log_alpha": -2.3, "learning_rate": 0.0003, "tau": 0.005, "reward_scaling": False},
+    **{"discrete_soft_target": True, "target_d_alpha": 0.3},
+}
+
+
+class Case(NamedTuple):
+    """A configuration with summaries, and the step at which a line is due; 0: never."""
+
+    name: str
+    config: Config
+    rows: list[Row]
+    step: int = 0
+
+
+def sac(*, capacity: int = 20_000, scale: float = 1.0, **keys: Any) -> Config:
+    """A configuration of SAC."""
+    return Config.model_validate(
+        {
+            "base_config": {"reward_scale": scale},
+            "replay_config": {"capacity": capacity, "td_error_max": 1.0},
+            "sac_config": {**KEYS, **keys},
+        }
+    )
+
+
+def on_policy(algorithm: str = "PPO", *, scaling: bool = False, **keys: Any) -> Config:
+    """A configuration of PPO or A2C."""
+    block = f"{algorithm.lower()}_config"
+    shared = {"reward_scaling": scaling}
+    return Config.model_validate({"algorithm": algorithm, block: keys, "sac_config": shared})
+
+
+def summaries(series: Mapping[str, Series], *, count: int = 30, every: int = 1000) -> Iterator[Row]:
+    """Made-up summaries; a series is a number, or a function of how many came before."""
+    for k in range(count):
+        values = {name: value(k) if callable(value) else value for name, value in series.items()}
+        yield 1000 + every * k, {**RETURNS, "loss/q": 1.0 + k, **values}
+
+
+def temperature(
+    part: str = "d", *, growth: float = 1.5, start: float = 0.1, **other: Series
+) -> dict[str, Series]:
+    """A temperature that grows beyond all returns."""
+    return {
+        f"policy/alpha_{part}": lambda k: start * growth**k,
+        f"policy/entropy_{part}": 0.5,
+        f"policy/target_entropy_{part}": 0.5,
+        **other,
+    }
+
+
+def falling(k: int) -> float:
+    """Mean returns that fall."""
+    return 100.0 - k
+
+
+def rising(k: int) -> float:
+    """Mean returns that rise."""
+    return 100.0 + k
+
+
+NAN = math.nan
+MEAN, LENGTH, BEST = "rollout/return_mean", "rollout/length", "rollout/return_max"
+WORSE: dict[str, Series] = {MEAN: lambda k: 100.0 if k < 1 else 90.0}
+# Rewards so large that the bonus is nothing beside them, and still the entropy does not rise.
+ABOVE = temperature("c", growth=1.6, **{"policy/entropy_c": 0.69, "policy/target_entropy_c": 1.0, BEST: 1e9})
+# Two actions, steered to −10 each; the policy cannot get below −2.5.
+BELOW = temperature("c", growth=0.7, **{"policy/entropy_c": -5.0, "policy/target_entropy_c": -20.0})
+SATURATED = {"policy/saturation": 0.99, **WORSE}
+DIVERGING: dict[str, Series] = {"value/q_mean": lambda k: -(1.5**k)}
+CLIPPED: dict[str, Series] = {"value/clipped": 0.9, "replay/priority_mean": 3.0}
+CLIP = {"clip_epsilon": 0.5, "tau": 0.02, "update_target_per_step": 2}
+LARGEST: dict[str, Series] = {"replay/priority_saturated": 0.95, "replay/priority_mean": 3.0}
+HISTOGRAMS = {"value_head": "categorical", "reward_scaling": True}
+UNKNOWN: dict[str, Series] = {"loss/q": NAN}
+# Returns of at most 200, as at random; a bonus of 0.9 · 5 a step, 450 where it never ends.
+ENDLESS = {"value/q_mean": lambda k: 400 * (1 - 0.5**k), **WORSE}
+BONUS_D = {"policy/alpha_d": 0.9, "policy/entropy_d": 5.0, **ENDLESS}
+BONUS_C = {"policy/alpha_c": 0.9, "policy/entropy_c": 5.0, **ENDLESS}
+TOO_FAR: dict[str, Series] = {"ppo/approx_kl": 0.2, "ppo/clip_fraction": 0.3, MEAN: falling}
+NOTHING: dict[str, Series] = {"ppo/explained_variance": -0.1}
+COLLAPSED: dict[str, Series] = {"policy/entropy_share": lambda k: 1.0 if k < 4 else 0.005}
+WIDER: dict[str, Series] = {"policy/std": lambda k: min(7.39, 1.0 + 0.2 * k)}
+
+
+def _cases(
+    table: list[tuple[Any, ...]],
+) -> list[Case]:
+    """Rows (name, configuration, series, step), the step left out for silence."""
+    return [Case(name, config, [*summaries(series)], *step) for name, config, series, *step in table]
+
+
+TROUBLES = _cases(
+    [
+        ("a discrete temperature", sac(), temperature(), 11_000),
+        ("a continuous temperature", sac(target_c_alpha=2), temperature("c"), 11_000),
+        ("a temperature with scaled rewards", sac(scale=1000.0), temperature(growth=2.0), 17_000),
+        ("a target above every entropy", sac(target_c_alpha=-1), ABOVE, 16_000),
+        ("a target below every entropy", sac(target_c_alpha=10), BELOW, 21_000),
+        ("actions at their bounds", sac(), SATURATED, 12_000),
+        ("a ratio that is not kept", sac(capacity=300, replay_ratio=2.0), {"time/replay_ratio": 1.5}, 5000),
+        ("a learner without an update", sac(), UNKNOWN, 6000),
+        ("a learner that stops", sac(), {"loss/q": lambda k: min(k, 12) / 7}, 18_000),
+        # Returns of at most 200 over 200 steps: 1 a step, 100 with γ = 0.99. So 200; told beyond 5 · 200.
+        ("diverging critics", sac(n_step=3), DIVERGING, 19_000),
+        # With γ = 0.999 a reward of 1 a step is worth 1,000.
+        ("diverging critics that look far ahead", sac(gamma=0.999), DIVERGING, 23_000),
+        # With γ = 1 nothing but an episode is known: 200 steps of 1.
+        ("diverging critics without a discount", sac(gamma=1.0), DIVERGING, 19_000),
+        (
+            "diverging critics without entropy in the targets",
+            sac(discrete_soft_target=False),
+            DIVERGING | {"policy/alpha_d": 1e4, "policy/entropy_d": 0.5},
+            19_000,
+        ),
+        ("critics held back by their clip", sac(**CLIP), CLIPPED, 3000),
+        ("priorities that are all the largest", sac(), LARGEST, 6000),
+        ("the same with scaled rewards", sac(reward_scaling=True), LARGEST, 6000),
+        ("values of the discrete bonus", sac(init_log_alpha=-1.0), BONUS_D, 7000),
+        ("values of the continuous bonus", sac(discrete_soft_target=False), BONUS_C, 7000),
+        (
+            "values of the bonus with divided rewards",
+            sac(),
+            BONUS_D | {"policy/alpha_d": 0.09, "value/return_scale": 10.0},
+            7000,
+        ),
+        (
+            "values of the bonus in long episodes",
+            sac(),
+            BONUS_D | {MEAN: lambda k: NAN if k % 2 else 90.0},
+            7000,
+        ),
+        ("targets beyond the histograms", sac(**HISTOGRAMS), {"value/clamped": 0.02}, 5000),
+        ("statistics of a critic", sac(), {"norm/shift": lambda k: 3.0 + k}, 6000),
+        ("statistics of a policy", sac(), {"norm/shift_policy": lambda k: 3.0 + k}, 6000),
+        ("updates that go too far", on_policy(learning_rate=0.01, num_epoch=20), TOO_FAR, 6000),
+        (
+            "ratios outside the clip",
+            on_policy(target_kl=0.1),
+            TOO_FAR | {"ppo/approx_kl": 0.01, "ppo/clip_fraction": 0.6},
+            6000,
+        ),
+        ("values that learn nothing", on_policy(), NOTHING, 12_000),
+        ("the same, rewards scaled", on_policy(scaling=True), NOTHING, 12_000),
+        ("a policy that stops exploring", on_policy("A2C", entropy_coef=0.0), COLLAPSED, 10_000),
+        ("a policy that grows wider for entropy", on_policy(entropy_coef=0.1), WIDER, 12_000),
+        ("a policy that grows wider", on_policy(), WIDER, 12_000),
+    ]
+)
+"""Each gets one line."""
+
+LIKE_TROUBLE = _cases(
+    [
+        ("the temperature belongs to the rewards", sac(), temperature(**{BEST: 1e9})),
+        ("it falls", sac(), temperature(growth=0.9, start=1e4)),
+        ("it is large, and stays", sac(), temperature(**{"policy/alpha_d": 50.0})),
+        ("it was set so", sac(init_log_alpha=math.log(1e4)), temperature(start=1e4, growth=1.08)),
+        (
+            "it goes up and down",
+            sac(),
+            temperature(**{"policy/alpha_d": lambda k: 0.1 * 1.5**k * (2 if k % 4 else 1)}),
+        ),
+        ("it hardly grows", sac(), temperature(growth=1.02, start=20.0)),
+        ("it is not learned", sac(use_auto_alpha=False), temperature()),
+        ("nothing is known of returns", sac(), temperature(**{LENGTH: NAN})),
+        ("rewards were divided by little", sac(), temperature(**{"value/return_scale": 1e-6})),
+        (
+            "the entropy comes closer",
+            sac(target_c_alpha=-1),
+            ABOVE | {"policy/entropy_c": lambda k: 0.69 + 0.01 * k},
+        ),
+        ("the entropy is near", sac(target_c_alpha=-1), ABOVE | {"policy/entropy_c": 0.95}),
+        ("it falls to it", sac(target_c_alpha=10), BELOW | {"policy/entropy_c": lambda k: -5.0 - k / 2}),
+        # Where actions do not matter the entropy stays near log 2 each, and α falls for ever.
+        ("actions do not matter", sac(target_c_alpha=10), BELOW | {"policy/entropy_c": 1.3}),
+        (
+            "the target is usual",
+            sac(),
+            BELOW | {"policy/entropy_c": 1.3, "policy/target_entropy_c": -2.0},
+        ),
+        ("the bounds are the best actions", sac(), SATURATED | {MEAN: rising}),
+        ("only some actions are there", sac(), SATURATED | {"policy/saturation": 0.9}),
+        (
+            "not all of the time",
+            sac(),
+            SATURATED | {"policy/saturation": lambda k: 0.5 if k % 10 == 0 else 1.0},
+        ),
+        ("saturation is not measured", sac(), SATURATED | {"policy/saturation": NAN}),
+        ("the ratio is kept", sac(replay_ratio=2.0), {"time/replay_ratio": lambda k: 1.5 if k < 4 else 2.0}),
+        (
+            "there is no replay",
+            sac(use_replay_buffer=False, use_priority=False, replay_ratio=2.0),
+            {"time/replay_ratio": 0.01},
+        ),
+        ("learning has not begun", sac(start_step=10**6), UNKNOWN),
+        ("hardly any update is due", sac(replay_ratio=1e-3), UNKNOWN),
+        ("values grow to the possible", sac(), {"value/q_mean": lambda k: 200 * (1 - 0.5**k)}),
+        ("values are large and do not grow", sac(), {"value/q_mean": 5000.0}),
+        ("the bonus is in them", sac(), DIVERGING | {"policy/alpha_d": 1e4, "policy/entropy_d": 0.5}),
+        (
+            "it is, in the unit of the rewards",
+            sac(),
+            DIVERGING | {"policy/alpha_d": 1e2, "policy/entropy_d": 0.5, "value/return_scale": 100.0},
+        ),
+        ("rewards are scaled", sac(scale=10_000.0), DIVERGING),
+        ("values of unknown returns", sac(), DIVERGING | {LENGTH: NAN}),
+        ("they swing", sac(), {"value/q_mean": lambda k: 1.5**k * (-1) ** k * (3 if k % 3 else 1)}),
+        ("there is no clip", sac(clip_epsilon=-1.0), CLIPPED),
+        ("it takes few gradients", sac(**CLIP), CLIPPED | {"value/clipped": 0.7}),
+        (
+            "it does not always",
+            sac(**CLIP),
+            CLIPPED | {"value/clipped": lambda k: 0.2 if k % 3 == 0 else 1.0},
+        ),
+        ("values are near", sac(**CLIP), CLIPPED | {"replay/priority_mean": 2.0}),
+        (
+            "values come near",
+            sac(**CLIP),
+            CLIPPED | {"replay/priority_mean": lambda k: 100 * 0.85**k},
+        ),
+        ("nothing was learned yet", sac(**CLIP), CLIPPED | {"value/clipped": NAN}),
+        ("there are no priorities", sac(use_priority=False), LARGEST),
+        ("everything is used once", sac(use_priority=False, use_replay_buffer=False), LARGEST),
+        ("some are not the largest", sac(), LARGEST | {"replay/priority_saturated": 0.85}),
+        (
+            "they are not always",
+            sac(),
+            LARGEST | {"replay/priority_saturated": lambda k: 0.5 if k % 6 == 0 else 1.0},
+        ),
+        ("they are hardly above", sac(), LARGEST | {"replay/priority_mean": 1.9}),
+        ("rewards allow as much", sac(), BONUS_D | {BEST: 320.0}),
+        ("returns are better than at random", sac(), BONUS_D | {MEAN: rising}),
+        ("the bonus is too small for that", sac(), BONUS_D | {"policy/alpha_d": 0.3}),
+        ("entropy costs", sac(), BONUS_D | {"policy/entropy_d": -5.0}),
+        ("there is no entropy", sac(), BONUS_D | {"policy/entropy_d": NAN}),
+        (
+            "values are low at times",
+            sac(),
+            BONUS_D | {"value/q_mean": lambda k: 100.0 if k % 5 == 0 else 400.0},
+        ),
+        ("a bonus with unknown returns", sac(), BONUS_D | {LENGTH: NAN}),
+        ("hardly an episode ends", sac(), BONUS_D | {MEAN: lambda k: NAN if k % 3 else 90.0}),
+        ("the bonus is in no target", sac(discrete_soft_target=False), BONUS_D),
+        ("few targets are clamped", sac(**HISTOGRAMS), {"value/clamped": 0.009}),
+        ("they are not always", sac(**HISTOGRAMS), {"value/clamped": lambda k: 0.02 * (k % 5 > 0)}),
+        ("there are no histograms", sac(), {"value/clamped": 0.5}),
+        ("statistics are near", sac(), {"norm/shift": 2.9}),
+        ("they are, at times", sac(), {"norm/shift": lambda k: 2.0 if k % 6 == 0 else 9.0}),
+        ("large updates learn", on_policy(), TOO_FAR | {MEAN: rising}),
+        ("the policy stays at its best", on_policy(), TOO_FAR | {MEAN: 500.0}),
+        ("updates are small", on_policy(), TOO_FAR | {"ppo/approx_kl": 0.09}),
+        ("most are", on_policy(), TOO_FAR | {"ppo/approx_kl": lambda k: 0.05 if k % 5 == 0 else 0.9}),
+        ("A2C has but one update", on_policy("A2C"), {"ppo/approx_kl": 0.0, "ppo/clip_fraction": 0.0}),
+        ("A2C does not look at it", on_policy("A2C"), TOO_FAR),
+        ("there is little to explain", on_policy(), NOTHING | {MEAN: rising}),
+        (
+            "something is explained",
+            on_policy(),
+            {"ppo/explained_variance": lambda k: 0.01 if k % 11 == 0 else -1.0},
+        ),
+        ("nothing is known of episodes", on_policy(), NOTHING | {LENGTH: NAN}),
+        ("the best choices are sure", on_policy(), COLLAPSED | {MEAN: rising}),
+        ("there was never a choice", on_policy(), {"policy/entropy_share": 0.005}),
+        (
+            "it still tries others",
+            on_policy(),
+            {"policy/entropy_share": lambda k: 1.0 if k < 4 else 0.02},
+        ),
+        ("a wide policy learns", on_policy(), WIDER | {MEAN: rising}),
+        ("it is wide and stays so", on_policy(), {"policy/std": 7.0}),
+        ("it grows and is not wide", on_policy(), {"policy/std": lambda k: 1.0 + 0.05 * k}),
+    ]
+)
+"""None gets a line."""
+
+LIKE_TROUBLE += [
+    Case("too early for saturation", sac(), [*summaries(SATURATED, every=100)]),
+    Case("too early for a clip", sac(**CLIP), [*summaries(CLIPPED, every=30)]),
+    Case(
+        "a batch of new data takes long",
+        sac(use_replay_buffer=False, use_priority=False),
+        [*summaries(UNKNOWN, every=300)],
+    ),
+]
