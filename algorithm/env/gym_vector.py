@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from algorithm.core.data import Bool, Float, Int, State
@@ -31,7 +30,7 @@ from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import check_spaces
-from algorithm.env.vector_info import info_of, observation_of
+from algorithm.env.vector_info import flags_of, info_of, numbers_of, observation_of
 
 _T = TypeVar("_T")
 
@@ -144,9 +143,12 @@ class GymVectorEnv(VecEnv):
         scaled = self._actions.to_env(actions[DEFAULT_BEHAVIOUR])
         obs, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))
         self._step += 1
-        reward = self._copy(rewards, "rewards")
-        terminated = self._flags(terminations, "terminations")
-        truncated = self._flags(truncations, "truncations")
+        try:
+            reward = numbers_of(rewards, self._n, "rewards")
+            terminated = flags_of(terminations, self._n, "terminations")
+            truncated = flags_of(truncations, self._n, "truncations")
+        except SpaceMismatchError as error:
+            raise self._space_error(str(error)) from error
         skipped, ended, final = self._resets_itself, terminated | truncated, None
         self._episode[skipped] += 1
         self._resets_itself = np.zeros(self._n, np.bool_)
@@ -275,23 +277,6 @@ class GymVectorEnv(VecEnv):
                 why=described(error),
                 fix="run with --debug for the environment's own traceback",
             ) from error
-
-    def _copy(self, value: ArrayLike, what: str) -> Float:
-        """Return a new array with one number per sub-environment."""
-        given = np.asarray(value)
-        if given.dtype.kind not in "fiub":  # numpy would parse text
-            raise self._space_error(f"{what} are {given.dtype}, not numbers")
-        array: Float = np.array(given, np.float32)
-        if array.shape != (self._n,):  # numpy would broadcast it silently
-            raise self._space_error(f"{what} have shape {array.shape} instead of {(self._n,)}")
-        return array
-
-    def _flags(self, value: ArrayLike, what: str) -> Bool:
-        """Return a new array with one truth value per sub-environment."""
-        numbers = self._copy(value, what)
-        if np.isnan(numbers).any():  # numpy would take it for true
-            raise self._space_error(f"{what} are NaN, neither true nor false")
-        return numbers.astype(np.bool_)
 
     def _autoreset_mode(self) -> AutoresetMode:
         stated = self._env.metadata.get("autoreset_mode")

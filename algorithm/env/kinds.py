@@ -13,7 +13,8 @@ class EnvKind:
     """A kind of environments: its name, what makes them, and what they offer.
 
     maker:      ``module:attribute``: a subclass of :class:`~algorithm.env.gym.GymRecipe`, or a function of an
-                :class:`~algorithm.env.request.EnvRequest` that returns a :class:`~algorithm.env.base.VecEnv`
+                :class:`~algorithm.env.request.EnvRequest` that returns a :class:`~algorithm.env.base.VecEnv`;
+                empty for a plug-in, whose entry point says it
     gymnasium:  single Gymnasium environments, named by an id: with wrappers, workers and the Python API
     films:      they hand out pictures
     repeats:    an episode can begin again from its seed
@@ -23,7 +24,7 @@ class EnvKind:
     """
 
     name: str
-    maker: str
+    maker: str = ""
     gymnasium: bool = True
     films: bool = True
     repeats: bool = True
@@ -51,14 +52,10 @@ ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", own=tup
 
 
 def kind_of(name: str) -> EnvKind:
-    """Return the kind of a name; nothing of a plug-in is imported, and what it cannot do is refused later.
-
-    Raises UsageError for a name that nobody has, or several packages.
-    """
-    plugin = find(ENVS, name)
-    return KINDS[name] if plugin is None else EnvKind(name=name, maker=plugin.value)
+    """Return the kind of a name. A plug-in is not looked up or imported: it may offer anything so far."""
+    return KINDS.get(name) or EnvKind(name=name)
 
 
 def plugin_of(kind: EnvKind) -> Plugin:
-    """Return what a kind is loaded from. Raises UsageError as :func:`kind_of`."""
+    """Return what a kind is loaded from. Raises UsageError for a name that nobody has or several have."""
     return find(ENVS, kind.name) or Plugin(ENVS, kind.name, kind.maker)

@@ -1,7 +1,9 @@
 """Action masks from an observation or an info, as one flat bool array.
 
 A mask is ``obs["action_mask"]`` of a Dict that is the whole observation, or else ``info["action_mask"]``;
-flat, [ΣN], or in the structure of the action space (:mod:`algorithm.env.mask_tree`).
+flat, [ΣN], or in the structure of the action space, as ``space.sample(mask=…)`` of Gymnasium takes it:
+Discrete [n]; MultiDiscrete a tuple of them per axis; MultiBinary 0, 1, or 2 for both, per element; Dict and
+Tuple the same per part. None, and a missing key, allow everything.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ import gymnasium as gym
 import numpy as np
 from typing_extensions import override
 
-from algorithm.core.data import Bool
-from algorithm.env.actions import Actions
-from algorithm.env.mask_tree import RawMask, as_bools, fill_mask
+from algorithm.core.data import Array, Bool
+from algorithm.env.actions import Actions, branches
 from algorithm.env.single import SpaceMismatchError
-from algorithm.env.spaces import Space
+from algorithm.env.spaces import Space, branches_of, is_leaf
 from algorithm.env.vector_info import info_of, observation_of
 
 MASK = "action_mask"
 """Key of the mask in the observation or the info."""
 
 Info = Mapping[str, Any]
+
+RawMask = Any
+"""A mask, or a part of one, as environments return it."""
 
 
 class MaskSource(Protocol):
@@ -107,7 +111,7 @@ class Masks:
         mask = np.ones((len(over), self._size), np.bool_)
         held = self._source.present(infos, len(over))
         if isinstance(given, np.ndarray) and given.dtype != object and given.shape == mask.shape:
-            mask[held] = as_bools(given[held], MASK)
+            mask[held] = _as_bools(given[held], MASK)
             held = np.any(self._empty(mask), axis=1)  # all others are complete
         for i in held.nonzero()[0].tolist():
             mask[i] = self._of_env(given, i, over[i])
@@ -122,12 +126,12 @@ class Masks:
     def _flat(self, given: RawMask) -> Bool:
         """Return the mask as a new flat array, [ΣN]."""
         if _is_flat(given, self._size):
-            return as_bools(np.asarray(given), MASK)
+            return _as_bools(np.asarray(given), MASK)
         nested = not isinstance(self._space, gym.spaces.Discrete | gym.spaces.MultiBinary)
         if nested and isinstance(given, np.ndarray) and given.ndim < 2 and given.dtype != object:
             raise SpaceMismatchError(f"{MASK} has {given.size} entries for {self._size} choices")
         mask = np.ones(self._size, np.bool_)
-        fill_mask(self._space, given, mask, MASK)
+        _fill(self._space, given, mask, MASK)
         return mask
 
     def _empty(self, mask: Bool) -> Bool:
@@ -153,3 +157,95 @@ def _is_flat(given: RawMask, size: int) -> bool:
     if not isinstance(given, Sequence) or len(given) != size:
         return False
     return all(isinstance(one, int | float | np.generic) for one in given)
+
+
+def _fill(space: Space, given: RawMask, out: Bool, name: str) -> int:
+    """Write the mask of ``space`` into the beginning of ``out``, which is all true.
+
+    name: of this part, for messages
+
+    Returns its number of entries. Raises SpaceMismatchError for another structure.
+    """
+    if given is None or isinstance(space, gym.spaces.Box):
+        if given is not None:
+            raise SpaceMismatchError(f"{name} belongs to a Box, which has no choices: it must be None")
+        return _width(space)
+    if not is_leaf(space):
+        done = 0
+        for (_, part), (label, value) in zip(branches_of(space), _parts(space, given, name), strict=True):
+            done += _fill(part, value, out[done:], label)
+        return done
+    if isinstance(space, gym.spaces.MultiBinary):
+        return _fill_binary(space, given, out, name)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return _fill_choices(space.nvec, given, out, name)
+    return _fill_choices(np.array(branches(space)[0][0]), given, out, name)
+
+
+def _parts(space: Space, given: RawMask, name: str) -> list[tuple[str, RawMask]]:
+    """Return label and mask of each part of a Dict or Tuple, in its order."""
+    keys = [key for key, _ in branches_of(space)]
+    if isinstance(space, gym.spaces.Dict):
+        if not isinstance(given, Mapping) or (unknown := set(given) - set(keys)):
+            what = (
+                f"has unknown keys {sorted(map(str, unknown))}"
+                if isinstance(given, Mapping)
+                else "is not a mapping"
+            )
+            raise SpaceMismatchError(f"{name} {what}: the action space has {keys}")
+        return [(f"{name}/{key}", given.get(key)) for key in keys]
+    if not isinstance(given, tuple | list) or len(given) != len(keys):
+        raise SpaceMismatchError(f"{name} is not a tuple of {len(keys)} parts, unlike its action space")
+    return [(f"{name}/{key}", given[key]) for key in keys]
+
+
+def _fill_choices(counts: Array, given: RawMask, out: Bool, name: str) -> int:
+    """Write the mask of a Discrete or MultiDiscrete with these ``counts``, of any number of axes."""
+    if counts.ndim:
+        if not isinstance(given, Sequence | np.ndarray) or len(given) != len(counts):
+            raise SpaceMismatchError(f"{name} is not a tuple of {len(counts)} masks")
+        done = 0
+        for i, count in enumerate(counts):
+            done += _fill_choices(np.asarray(count), given[i], out[done:], f"{name}[{i}]")
+        return done
+    n = int(counts)
+    mask = _as_bools(_array(given, name), name)
+    if mask.shape != (n,):
+        raise SpaceMismatchError(f"{name} has shape {mask.shape} for {n} choices")
+    out[:n] = mask
+    return n
+
+
+def _fill_binary(space: gym.spaces.MultiBinary, given: RawMask, out: Bool, name: str) -> int:
+    values = _array(given, name)
+    if values.shape != space.shape or not np.isin(values, (0, 1, 2)).all():
+        raise SpaceMismatchError(f"{name} is not an array of 0, 1 and 2 of shape {space.shape}")
+    pairs = np.stack([values.ravel() != 1, values.ravel() != 0], 1)
+    out[: pairs.size] = pairs.ravel()
+    return pairs.size
+
+
+def _array(given: RawMask, name: str) -> Array:
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise SpaceMismatchError(f"{name} is not an array: {error}") from error
+
+
+def _as_bools(given: Array, name: str) -> Bool:
+    """Convert zeros and ones to a new bool array. Raises SpaceMismatchError for other values.
+
+    Some masks are added to logits; as bools they would mean the opposite.
+    """
+    mask: Bool = np.equal(given, 1)
+    if given.dtype != np.bool_ and not (mask | np.equal(given, 0)).all():
+        raise SpaceMismatchError(f"{name} holds other values than 0 and 1")
+    return mask
+
+
+def _width(space: Space) -> int:
+    if isinstance(space, gym.spaces.Box):
+        return 0
+    if is_leaf(space):
+        return sum(branches(space)[0])
+    return sum(_width(part) for _, part in branches_of(space))

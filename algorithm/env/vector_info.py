@@ -1,9 +1,15 @@
-"""Selection of one sub-environment from the batched output of a vector class."""
+"""Reading of the batched output of a vector class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from algorithm.core.data import Bool, Float
+from algorithm.env.single import SpaceMismatchError
 
 Batched = Any
 """Observations or infos of N sub-environments: an array, list or structure of them, with a row for each."""
@@ -27,6 +33,24 @@ def info_of(infos: Batched, i: int) -> Any:  # noqa: ANN401 - an info may hold a
         for key, part in infos.items()
         if not _is_flag(infos, key) and (f"_{key}" not in infos or infos[f"_{key}"][i])
     }
+
+
+def numbers_of(value: ArrayLike, n: int, what: str) -> Float:
+    """Return a new array with one number per sub-environment, [N]. Raises SpaceMismatchError."""
+    given = np.asarray(value)
+    if given.dtype.kind not in "fiub":  # numpy would parse text
+        raise SpaceMismatchError(f"{what} are {given.dtype}, not numbers")
+    if given.shape != (n,):  # numpy would broadcast it silently
+        raise SpaceMismatchError(f"{what} have shape {given.shape} instead of {(n,)}")
+    return np.array(given, np.float32)
+
+
+def flags_of(value: ArrayLike, n: int, what: str) -> Bool:
+    """Return a new array with one truth value per sub-environment, [N]. Raises SpaceMismatchError."""
+    numbers = numbers_of(value, n, what)
+    if np.isnan(numbers).any():  # numpy would take it for true
+        raise SpaceMismatchError(f"{what} are NaN, neither true nor false")
+    return numbers.astype(np.bool_)
 
 
 def _is_flag(infos: Mapping[Any, Batched], key: Any) -> bool:  # noqa: ANN401 - a mapping may have any keys

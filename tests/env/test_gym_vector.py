@@ -216,12 +216,6 @@ class Spoken(DiaryVector):
         self.single_observation_space = gym.spaces.Dict(word=gym.spaces.Text(5))
 
 
-def test_spaces_that_are_not_served_are_refused():
-    with pytest.raises(EnvError, match="the observation 'word' is a Text space") as caught:
-        adapt(Spoken)
-    assert "Diary-v0" in str(caught.value)
-
-
 def test_the_vector_class_of_cart_pole_brings_what_single_cart_poles_bring():
     """From the same states, which the class draws in its own way, the same step; in its float32."""
     make = partial(gym.make_vec, "CartPole-v1", 3, vectorization_mode="vector_entry_point")
@@ -324,18 +318,6 @@ def test_failures_name_the_class_the_step_and_the_cause(call, vector):
         env.close()
 
 
-def test_failures_count_the_steps_before_them():
-    env = own(mode=SAME, fails="sometimes")
-    begin(env)
-    done = 0
-    with pytest.raises(EnvError, match="failed in step") as caught:
-        while True:
-            step(env)
-            done += 1
-    assert done > 3
-    assert f"of 3 environments, index unknown, step {done}\n" in str(caught.value)
-
-
 class Wrong(DiaryVector):
     """Returns one thing in a wrong shape or undefined, or ends an episode without its last observation."""
 
@@ -391,9 +373,3 @@ def test_what_cannot_be_made_says_what_to_check():
     with pytest.raises(EnvError, match="could not be made") as caught:
         adapt(make)
     assert all(fragment in str(caught.value) for fragment in ("Diary-v0", "colour", "env_args"))
-
-
-def test_close_reaches_the_class():
-    made = DiaryVector(1)
-    adapt(lambda: made).close()
-    assert made.closed

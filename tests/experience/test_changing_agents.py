@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from algorithm.agents.roles import Episode
-from algorithm.app import play
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.training import train
 from algorithm.config.loader import load_config
@@ -19,8 +17,6 @@ from algorithm.core.data import ActorOutput, Segment, StepBatch
 from algorithm.core.errors import EnvError, NumericalError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Observation
-from algorithm.evaluation import evaluator
-from algorithm.evaluation.callbacks import NULL_CALLBACK
 from algorithm.experience import collector
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.collector import Iteration, LocalCollector
@@ -77,14 +73,14 @@ def transition(s: Segment) -> tuple:
 def test_what_is_stored_is_what_each_agent_by_itself_brings(rng, first, limit, stored):
     script = random_script(rng, 100, 6)
     player = Remembering(stored)
-    _, episodes = roll(Guests(script, first), player, len(script), length_limit=limit)
+    rollout, episodes = roll(Guests(script, first), player, len(script), length_limit=limit)
     rows, closed, ended = tale(script, first, limit)
     assert Counter(map(transition, player.segments)) == Counter(rows)
     assert Counter(player.closed) == Counter(closed)
     assert Counter((e.agent, e.total, e.length) for es in episodes for e in es) == Counter(ended)
     assert len(player.calls) < len(script), "one call a step, none while nobody is there"
     assert {s.carry.shape for s in player.segments} == {(2, *stored)}
-    assert player.replay.num_transitions == len(rows)
+    assert player.replay.num_transitions == rollout.steps == len(rows)
     check_windows(player.replay, rows)
 
 
@@ -141,33 +137,6 @@ def test_a_boundary_of_one_agent_resets_it_and_no_other(script, limit, steps_see
     assert handed[1][2] == beginning
 
 
-def test_who_vanishes_stores_nothing_of_its_last_step_and_is_not_reported():
-    player = Attentive()
-    _, episodes = roll(Guests(["..", ".v", "..", ".a", "..", ".v"], {0, 1}), player, 6)
-    told = [event for event in player.log if event[1] == 1]
-    assert told == [("add", 1), ("close", 1), ("add", 1), ("close", 1)]
-    assert episodes == [[]] * 6
-    assert not any(s.truncated[0] or s.terminated[0] for s in player.segments)
-
-
-def test_who_vanishes_before_its_first_step_leaves_nothing_to_close():
-    player = Attentive()
-    roll(Guests([".a", ".v", ".a", ".T", ".v"], {0}), player, 5)
-    assert [event for event in player.log if event[1] == 1] == [("add", 1)]
-
-
-@pytest.mark.parametrize("how", "tu")
-def test_the_end_of_one_that_leaves_is_stored_and_reported(how):
-    player = Attentive()
-    rollout, episodes = roll(Guests(["...", f".{how}.", "..."], {0, 1, 2}), player, 3)
-    assert [transition(s) for s in player.segments if s.stream == 1][-1] == (
-        1, 1, 1, 2.0, how == "t", how == "u",
-    )  # fmt: skip
-    assert episodes == [[], [Episode(DEFAULT_BEHAVIOUR, 1, 3.0, 2)], []]
-    assert rollout.agents == {(DEFAULT_BEHAVIOUR, 0), (DEFAULT_BEHAVIOUR, 2)}
-    assert player.closed == []
-
-
 def test_where_nobody_is_there_nobody_is_asked():
     script = ["...", ".a.", "...", ".v.", "...", "a.a", "..."]
     player, env, shapes = Attentive(), Guests(script, set()), []
@@ -177,18 +146,6 @@ def test_where_nobody_is_there_nobody_is_asked():
     assert shapes == [(0, 4), (0, 4), (1, 4), (1, 4), (0, 4), (0, 4), (2, 4)]
     assert [len(moments) for moments in player.calls] == [1, 1, 2]
     assert rollout.steps == 1 + 2, "agent 1 before it vanished, then the other two"
-
-
-def test_agents_are_counted_as_far_as_they_took_the_step():
-    script = ["s...a", "ssss.", "vvsss", "..vvv", ".....", "p...."]
-    rollout = LocalCollector(Guests(script, range(4)), {DEFAULT_BEHAVIOUR: Attentive()}, num_envs=4)
-    taken = []
-    for _ in script:
-        before = rollout.steps
-        rollout.step()
-        taken.append(rollout.steps - before)
-    # 1 of 4 is skipped, and one appears; 4 of 5; 3 of 5, while 2 vanish; all vanish; nobody is there, twice
-    assert taken == [3, 1, 0, 0, 0, 0]
 
 
 def test_an_environment_without_any_agent_ends_the_run(monkeypatch):
@@ -319,16 +276,6 @@ def test_who_is_there_may_change_with_a_reset():
     assert sorted(player.log) == [("add", 1), ("add", 2), ("add", 3)]
 
 
-def test_truncate_begins_all_anew_whose_episode_is_open():
-    player = Attentive()
-    rollout, _ = roll(Guests(["...", ".T.", "..a", "...", "..."], {0, 1}), player, 4)
-    player.log.clear()
-    rollout.truncate()
-    assert sorted(player.log) == [("close", 0), ("close", 1), ("close", 2)]
-    rollout.step()
-    assert [s.start_step for s in player.segments[-3:]] == [0, 0, 0]
-
-
 def test_behaviours_change_each_by_itself(rng):
     scripts = {"a": random_script(rng, 60, 4), "b": ["...."] * 60}
     env = Both(**{k: Guests(script, range(4)) for k, script in scripts.items()})
@@ -358,27 +305,6 @@ def ends(script: list[str], first: set[int]) -> list[int]:
 ])  # fmt: skip
 def test_an_iteration_ends_when_all_who_are_there_have_finished(script, first, expected):
     assert ends(script, first) == expected
-
-
-@pytest.mark.parametrize("iterations", [1, 2])
-def test_playing_counts_iterations_of_those_who_are_there(monkeypatch, iterations):
-    """Nobody is there at first; agent 1 never finishes and vanishes."""
-    script = ["..", "..", "aa", "..", "T.", "..", ".v", "..", "T.", "T."]
-    steps = []
-    env = Guests(script, set())
-    step = env.step
-    env.step = lambda actions: steps.append(1) or step(actions)
-    monkeypatch.setattr(evaluator, "EvalPolicy", lambda actor, greedy: actor)
-    base = SimpleNamespace(n_envs=1, max_step_each_iter=-1, max_step=-1, max_iter=iterations)
-    loaded = SimpleNamespace(config=SimpleNamespace(base_config=base))
-    agents = {DEFAULT_BEHAVIOUR: SimpleNamespace(new_policy=lambda purpose: Attentive())}
-    files, greedy = SimpleNamespace(callback=NULL_CALLBACK), {"step": 0, "acting": "deterministic"}
-    playing = play._Playing(
-        loaded=loaded, agents=agents, env=env, stop=False, console=None, files=files, **greedy
-    )
-    episodes = list(playing._endless())
-    assert len(steps) == {1: 7, 2: 9}[iterations]
-    assert len(episodes) == iterations
 
 
 class Patient(Guests):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 import tests.toys  # noqa: F401 - registers the environments
 from algorithm.core.data import ActorOutput, Segment, StepBatch
-from algorithm.core.errors import EnvError, NumericalError
+from algorithm.core.errors import EnvError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.core.timing import Stopwatch
@@ -88,8 +87,7 @@ def plain_rows(index: int, count: int, limit: int = -1) -> list[tuple]:
     return rows
 
 
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("limit", [-1, 2, 5])
+@pytest.mark.parametrize(("n", "limit"), [(1, -1), (3, 2), (3, 5)])
 def test_stored_transitions_are_those_of_single_environments(n, limit):
     rollout, player = make(n, length_limit=limit)
     episodes = [episode for _ in range(60) for episode in rollout.step()]
@@ -98,26 +96,6 @@ def test_stored_transitions_are_those_of_single_environments(n, limit):
     ended = [r for r in expected if r[-1] or r[-2]]
     assert len(episodes) == len(ended)
     assert sorted(e.length for e in episodes) == sorted(r[1] + 1 for r in ended)
-
-
-def test_returns_are_sums_of_rewards():
-    rollout, player = make(1)
-    episodes = [episode for _ in range(40) for episode in rollout.step()]
-    rewards = iter(float(s.reward[0]) for s in player.segments)
-    for episode in episodes:
-        assert episode.total == pytest.approx(sum(next(rewards) for _ in range(episode.length)))
-
-
-def test_truncate_ends_what_is_unfinished_and_only_that():
-    rollout, player = make(3)
-    while len({e.agent for e in rollout.step()}) != 1:  # one agent has just begun anew, two are under way
-        pass
-    fresh = [s.stream for s in player.segments[-3:] if s.terminated[0] or s.truncated[0]]
-    before = len(player.segments)
-    rollout.truncate()
-    assert sorted(player.closed + fresh) == [0, 1, 2]
-    rollout.step()
-    assert [s.start_step for s in player.segments[before:]] == [0, 0, 0]
 
 
 def test_a_rollout_begins_at_episode_zero():
@@ -214,8 +192,7 @@ class Remembering(Scripted):
         self.replay.close(stream)
 
 
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize(("n", "share"), [(1, 0.1), (3, 0.5)])
 def test_an_agent_that_is_skipped_stores_nothing_and_begins_anew(rng, n, share):
     lost = rng.random((120, n)) < share
     lost[0] = lost[7] = True  # before anything is stored, and all at once
@@ -243,19 +220,6 @@ def check_windows(batch, rows: set[tuple]) -> None:
     for b, t in zip(*np.nonzero(valid), strict=True):
         before, after = tuple(obs[b, t].tolist()), tuple(obs[b, t + 1].tolist())
         assert bool(batch.terminated[b, t]) == ends[before, after]
-
-
-def test_steps_count_agents_not_environments():
-    """Four agents in two environments: a step counts four, or two where one environment took none."""
-    lost = np.zeros((3, 4), np.bool_)
-    lost[1, :2] = lost[2] = True
-    env, player = Losing(lost), Scripted()
-    rollout = LocalCollector(env, {DEFAULT_BEHAVIOUR: player}, num_envs=2)
-    steps = []
-    for _ in lost:
-        rollout.step()
-        steps.append(rollout.steps)
-    assert steps == [4, 6, 6]
 
 
 def test_what_is_stored_before_a_reset_fails_is_counted(monkeypatch):
@@ -318,56 +282,3 @@ def test_the_length_limit_resets_a_simulator_once_for_all_behaviours():
         steps = [tuple(segment.obs["obs"][:, 1].tolist()) for segment in player.segments]
         assert steps == [(0, 1), (1, 2), (2, 3)] * 2
         assert [bool(segment.truncated[0]) for segment in player.segments] == [False, False, True] * 2
-
-
-class Glitch(gym.Wrapper):
-    """The second step of every episode, has a ``number`` in ``place``."""
-
-    def __init__(self, env, number, place):
-        super().__init__(env)
-        self._number, self._place = number, place
-
-    def reset(self, **options):
-        self._count = 0
-        return self.env.reset(**options)
-
-    def step(self, action):
-        obs, reward, *ends, info = self.env.step(action)
-        self._count += 1
-        if self._count == 2:
-            reward = self._number if self._place == "reward" else reward
-            obs = np.array([obs[0], self._number]) if self._place == "obs" else obs
-        return obs, reward, *ends, info
-
-
-@pytest.mark.fault("F10")
-@pytest.mark.parametrize(("place", "number", "said"), [
-    ("reward", float("nan"), ["reward of 'default' agent 0", "it is nan"]),
-    ("obs", float("inf"), ["observation 'obs'[1] of 'default' agent 0", "it is inf"]),
-])  # fmt: skip
-def test_numbers_that_are_not_finite_are_refused_where_they_enter(place, number, said):
-    wrappers = [{"tests.experience.test_collector:Glitch": {"number": number, "place": place}}]
-    env = make_vec_env("GYM", "tests.toys:Counting-v0", n=2, seed_of=SEEDS, wrappers=wrappers)
-    player = Scripted()
-    rollout = LocalCollector(env, {DEFAULT_BEHAVIOUR: player}, {DEFAULT_BEHAVIOUR: player})
-    rollout.step()
-    with pytest.raises(NumericalError) as caught:
-        rollout.step()
-    for fragment in [*said, "step 2 of its episode, after action [", "base_config.wrappers"]:
-        assert fragment in str(caught.value)
-    assert len(player.segments) == 2, "nothing of the bad step was stored"
-
-
-def test_what_final_holds_for_others_means_nothing():
-    """Only the rows of agents whose episode ended are looked at."""
-    shared = Shared()
-    rubbish = Observation(**{**shared._seen(), "obs": {"obs": np.full((1, 2), np.nan, np.float32)}})
-    players = {name: Scripted() for name in shared.specs}
-    rollout = LocalCollector(shared, players, players)
-    group = rollout._groups["a"]
-    group.act()
-    result = shared.step({})["a"]
-    group.record(replace(result, final=rubbish), -1)
-    group.act()
-    with pytest.raises(NumericalError, match="not finite"):
-        group.record(replace(result, final=rubbish, terminated=np.ones(1, bool)), -1)

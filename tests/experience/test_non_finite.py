@@ -169,7 +169,7 @@ def scatter(rng: np.random.Generator, n: int) -> list[Event]:
 
 
 @pytest.mark.parametrize(("n", "limit"), [(1, -1), (3, -1), (3, 3)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_is_dropped_leaves_all_else_as_it_is(tmp_path, seed, n, limit):
     rng = np.random.default_rng(seed)
     events = scatter(rng, n)
@@ -194,18 +194,6 @@ def check_replay(player: Player) -> None:
         assert bool(value.isfinite().all())
     seeds, valid = batch.obs["obs"][..., 0], batch.obs_valid
     assert bool(((seeds == seeds[:, :1]) | ~valid).all()), "two episodes in one window"
-
-
-def test_worker_processes_drop_as_this_one_does(tmp_path):
-    events = [(1, 3, "reward", "nan"), (1000, 0, "obs", "inf"), (1002, LENGTH, "obs", "nan")]
-    found = []
-    for workers in (0, 2):
-        rollout, player, faults, env = rollout_of(events, tmp_path / str(workers), n=2, workers=workers)
-        for _ in range(25):
-            rollout.step()
-        env.close()
-        found.append((Counter(map(row, player.segments)), Counter(player.closed), faults.non_finite))
-    assert found[0] == found[1] and found[0][2] == 3
 
 
 def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not(tmp_path):

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 from algorithm.core.data import Segment
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.unity import package
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from tests.unity_player import ROOT, make_build, speed
+from tests.unity_player import make_build, speed
 from tests.unity_player.compare import compare, read_ledgers
-from tests.unity_player.faults import PlannedFault
 from tests.unity_player.tasks import LEARNABLE
 
 package.load()
 
 from mlagents_envs.environment import UnityEnvironment  # noqa: E402
-from mlagents_envs.exception import UnityEnvironmentException  # noqa: E402
 from mlagents_envs.side_channel.engine_configuration_channel import EngineConfigurationChannel  # noqa: E402
 from mlagents_envs.side_channel.environment_parameters_channel import (  # noqa: E402
     EnvironmentParametersChannel,
@@ -255,72 +247,6 @@ def test_what_was_stored_by_hand_equals_the_ledger_and_each_change_of_it_is_foun
     assert len(compare(replay, tmp_path / "ledger", "EchoChoice").wrong) == len(slots)
     replay._storage.byte[slots, 0] ^= 1
     assert len(compare(replay, tmp_path / "ledger", "EchoChoice").wrong) == 2 * len(slots)
-
-
-@pytest.mark.parametrize(
-    ("fault", "returncode"), [("crash@start", -signal.SIGSEGV), ("exit@start", 1), ("quit@start", 0)]
-)
-def test_a_fault_ends_the_process_as_it_should(fault: str, returncode: int) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.unity_player", "--fault", fault], cwd=ROOT, timeout=60, check=False
-    )
-    assert run.returncode == returncode
-
-
-def test_a_crash_is_one_for_the_package_too_and_the_second_start_has_another_fault(
-    tmp_path: Path, rng: Any
-) -> None:
-    faults = ("--fault", "crash@step:5#1", "--fault", "nan@step:3#2", "--starts", str(tmp_path / "starts"))
-    with opened(tmp_path, *faults) as env, pytest.raises(UnityEnvironmentException, match="SIGSEGV"):
-        env.reset()
-        for _ in range(10):
-            act(env, rng)
-            env.step()
-    assert "Caught fatal signal" in (tmp_path / "Player-0.log").read_text()
-    with opened(tmp_path, *faults) as env:
-        env.reset()
-        for at in range(6):
-            assert np.isnan(env.get_steps("Continuous?team=0")[0].obs[0]).any() == (at > 2)
-            act(env, rng)
-            env.step()
-
-
-def test_a_message_may_be_cut_short(tmp_path: Path, rng: Any) -> None:
-    with opened(tmp_path, "--fault=short@step:2") as env, pytest.raises(ValueError, match="reshape"):
-        env.reset()
-        for _ in range(5):
-            act(env, rng)
-            env.step()
-
-
-def test_it_ignores_signals_and_goodbye_if_it_is_told_to_and_ends_with_its_parent(tmp_path: Path) -> None:
-    code = (
-        "import subprocess, sys; "
-        "print(subprocess.Popen([sys.executable, '-m', 'tests.unity_player', '--stubborn', '--wait=0.1', "
-        f"'--mlagents-port={free_port()}', '-logFile', {str(tmp_path / 'log')!r}]).pid, flush=True); "
-        "sys.stdin.read()"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert parent.stdin and parent.stdout
-    player = psutil.Process(int(parent.stdout.readline()))
-    deadline = time.monotonic() + 20
-    log = tmp_path / "log"
-    while not (log.exists() and "gone" in log.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(player.pid, signal.SIGTERM)
-    time.sleep(0.3)
-    assert player.is_running() and player.status() != psutil.STATUS_ZOMBIE
-    parent.communicate("")
-    gone, alive = psutil.wait_procs([player], timeout=5)
-    assert gone and not alive
-
-
-@pytest.mark.parametrize("text", ["crash", "melt@start", "crash@nowhere", "hang@step:x"])
-def test_a_fault_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="KIND@PLACE"):
-        PlannedFault.parse(text)
 
 
 def best(name: str, asking: Any, cues: dict[int, int]) -> tuple[Any, Any]:

@@ -6,21 +6,18 @@ port, and waits for ever if a player ends during the handshake.
 
 from __future__ import annotations
 
-import errno
 import logging
 import queue
 import socket
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
-from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
-import psutil
 from typing_extensions import override
 
 from algorithm.core.errors import UsageError
-from algorithm.core.system.processes import allow_reuse
+from algorithm.core.system.ports import port_error, refusal
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.unity.package import load
 
@@ -210,7 +207,7 @@ class PlayerLink:
                     _own.add(candidate)
                     return server, candidate
             if fixed:
-                raise _port_error(hosts, candidate)
+                raise port_error(hosts, candidate)
         raise UsageError(
             "no port is left for the Unity player",
             where="base_config.unity_args.port",
@@ -220,7 +217,7 @@ class PlayerLink:
 
     def _bound(self, hosts: Iterable[str], port: int) -> Any | None:  # noqa: ANN401 - gRPC brings no types
         """Return a server that is bound to the port on all hosts; None if that is impossible."""
-        if any(_refusal(host, port) for host in hosts):  # gRPC would print lines of its own
+        if any(refusal(host, port) for host in hosts):  # gRPC would print lines of its own
             return None
         import grpc
 
@@ -288,44 +285,3 @@ def _hosts(listen: Listen) -> tuple[str, ...]:
     except OSError:
         return (first,)
     return (first, second) if listen == "loopback" else (second,)  # gRPC's :: takes IPv4 as well
-
-
-def _refusal(host: str, port: int) -> OSError | None:
-    """Return the reason why the port cannot be bound."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        allow_reuse(probe)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error
-    return None
-
-
-def _port_error(hosts: Iterable[str], port: int) -> UsageError:
-    """Return the error of a fixed port that cannot be bound; it names the process that has it."""
-    refusal = next(filter(None, (_refusal(host, port) for host in hosts)), None)
-    if refusal is not None and refusal.errno in (errno.EACCES, errno.EPERM):
-        return UsageError(
-            f"port {port} may not be used",
-            where=f"port {port}",
-            why=f"{refusal.strerror}: ports below 1024 are the system's",
-            fix="choose another port, such as 5005",
-        )
-    return UsageError(
-        f"port {port} is taken",
-        where=f"port {port}",
-        why=f"{_user_of(port)} listens there",
-        fix="end that process, choose another port, or leave the flag out: then the next free port is taken",
-    )
-
-
-def _user_of(port: int) -> str:
-    """Return the name, id and command line of the process that listens on a port, if they can be seen."""
-    with suppress(psutil.Error, OSError):
-        for connection in psutil.net_connections(kind="tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
-            if listens and connection.pid is not None:  # those of other users have none
-                process = psutil.Process(connection.pid)
-                return f"{process.name()} (process {process.pid}: {' '.join(process.cmdline())[:200]})"
-    return "a process of another user"

@@ -411,12 +411,6 @@ def test_what_lies_outside_of_its_bounds_is_told_once_and_trained_on(workers):
 
 
 @pytest.mark.fault("F14")
-def test_a_worker_tells_the_same_of_a_space_that_is_not_kept_to():
-    said = "observation 'speed' has shape (3,), its space says (2,)"
-    test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen("shape", said, 1, workers=1)
-
-
-@pytest.mark.fault("F14")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_observation_that_is_changed_in_place_afterwards_does_no_harm(workers):
     """The same array every time, with the episode, the step and the position in it."""
