@@ -1,4 +1,4 @@
-"""The page of a population: its lineage line by line, curves of its genes, its family tree."""
+"""The page of a population: its lineage line by line, curves of its genes."""
 
 import math
 
