@@ -24,7 +24,7 @@ from algorithm.app.console.output import open_console
 from algorithm.app.play import LIMITS
 from algorithm.app.resume import resume
 from algorithm.app.sharing.export import build, write
-from algorithm.app.sharing.opening import Found, open_export
+from algorithm.app.sharing.opening import PlayableRun, open_export
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
@@ -235,8 +235,8 @@ class Run:
         return self._found.task(folder)
 
     @property
-    def _found(self) -> Found:
-        return Found(self._dir, self._dir, self._export)
+    def _found(self) -> PlayableRun:
+        return PlayableRun(self._dir, self._dir, self._export)
 
     def _acting_agents(
         self, loaded: LoadedConfig, specs: Mapping[str, AgentSpec], saved: Checkpoint, device: str

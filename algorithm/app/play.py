@@ -18,7 +18,7 @@ from algorithm.agents.networks import pick_device
 from algorithm.agents.roles import Agent, Episode
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import open_console
-from algorithm.app.sharing.opening import found
+from algorithm.app.sharing.opening import playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
@@ -65,7 +65,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     """
     _refuse_contradictions(options)
     with ExitStack() as stack:
-        played = stack.enter_context(found(options, folder))
+        played = stack.enter_context(playable_run(options, folder))
         run, output = played.run, played.output
         loaded = load_config_file(
             run.config,
