@@ -19,7 +19,7 @@ from algorithm.app.play import LIMITS
 from algorithm.app.policy import TrainedPolicy, make_gym_env
 from algorithm.app.resume import go_on
 from algorithm.app.sharing.export import build, write
-from algorithm.app.sharing.opening import Found, open_export
+from algorithm.app.sharing.opening import PlayableRun, open_export
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
@@ -97,7 +97,7 @@ class Run:
     def __init__(self, folder: str | Path, *, trust: bool = False) -> None:
         self._export = open_export(str(folder), trust=trust) if is_export(str(folder)) else None
         self._dir = self._export.run if self._export else _run_dir(Path(folder))
-        self._found = Found(self._dir, self._dir, self._export)
+        self._found = PlayableRun(self._dir, self._dir, self._export)
         self.folder = self._dir.path
 
     @override

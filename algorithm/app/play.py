@@ -17,7 +17,7 @@ from algorithm.agents.roles import Episode
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import open_console
 from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table
-from algorithm.app.sharing.opening import Found, found
+from algorithm.app.sharing.opening import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
@@ -61,7 +61,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     """
     _refuse_contradictions(options)
     with ExitStack() as stack:
-        played = stack.enter_context(found(options, folder))
+        played = stack.enter_context(playable_run(options, folder))
         loaded = _loaded(options, played, folder)
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
@@ -99,7 +99,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     return stop.exit_code
 
 
-def _loaded(options: TrainOptions, played: Found, folder: EnvFolder) -> LoadedConfig:
+def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> LoadedConfig:
     loaded = load_config_file(
         played.run.config,
         (*LIMITS, *options.overrides),

@@ -199,12 +199,14 @@ class RunLock:
     def _take(self, lock: BaseFileLock) -> str | None:
         """Write ``run.lock`` while ``lock`` is held; returns the stale text that it replaces.
 
-        A process of another machine is refused even so: kernel locks may not reach from there to here.
+        A process named there that still runs is refused even so: kernel locks may not reach from another
+        machine to this one, and a file of a kernel lock may have been removed.
         """
         try:
             found = _read(self._path)
             holder = Holder.read(found or "")
-            if holder is not None and holder.is_elsewhere:
+            mine = found == self._text  # of a run of this process that could not remove it, and has ended
+            if holder is not None and not mine and holder.lives:
                 raise _refusal(self._path, holder)
             write_bytes(self._path, self._text.encode())
         except BaseException:

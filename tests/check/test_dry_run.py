@@ -115,7 +115,20 @@ def test_every_way_of_training_is_measured_and_leaves_nothing(task, capsys, tmp_
 
 def test_a_family_that_learns_from_rollouts_is_measured_too(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["CartPole-v1", "--dry_run", "--device=cpu", "-o", "algorithm=PPO"]) == 0
+    assert (
+        main(
+            [
+                "CartPole-v1",
+                "--dry_run",
+                "--device=cpu",
+                "-o",
+                "algorithm=PPO",
+                "-o",
+                "ppo_config.num_epoch=1",
+            ]
+        )
+        == 0
+    )
     assert "updates/s" in capsys.readouterr().out
 
 

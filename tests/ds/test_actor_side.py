@@ -75,6 +75,10 @@ def test_patience_ends_at_the_start_and_while_acting():
     learner.up = True
     actor = Actor(learner, patience=10)
     link = actor.join()
+    learner.answers.append(Busy("no hand free"))
+    with pytest.raises(Busy):
+        link.deliver(MESSAGE)
+    assert not link.away, "it is there all the same"
     learner.up = False
     for call, seconds in ((link.beat, 9), (lambda: link.deliver(MESSAGE), 1)):
         with pytest.raises(Unreachable):

@@ -539,7 +539,7 @@ def test_streams_of_who_does_not_come_back_are_closed():
     before.steps(6)
     before.bye("b")
     side = before.restarted(limit=1)
-    side.steps(1)
+    side.steps(3)
     assert side.closed() == [OF_ONE + 6] and side.collector.agents == {("vector", 1)}
     side.come("z")  # who is waited for has no slot
     side.clock.now += 6.1

@@ -266,6 +266,15 @@ def test_what_an_environment_writes_later_changes_nothing():
     assert np.array_equal(found.chunks[0].transitions.reward, one.reward)
 
 
+def test_a_message_is_as_old_as_the_oldest_weights_in_it():
+    writer = TrajectoryWriter(max_length=9, channels=1)
+    for stream, version in ((1, 4), (2, 6)):
+        writer.version = version
+        add(writer, 0, stream=stream)
+    (one,) = flush(writer, whole=True)
+    assert one.version == 4 and one.steps == 2
+
+
 def test_closing_truncates_what_is_pending_or_says_so_alone():
     writer = TrajectoryWriter(max_length=3, channels=2)
     recorder = writer.recorder("a")

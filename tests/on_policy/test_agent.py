@@ -113,7 +113,7 @@ def test_the_step_size_of_curiosity_falls_with_the_others():
         "Pendulum-v1", n=2, sac={"curiosity": "FORWARD", "learning_rate_schedule": "linear"}
     )
     train(agent, collector, 512)
-    factors = {name: optimiser.factor for name, optimiser in agent.learner._optimisers()}
+    factors = {name: optimiser.factor for name, optimiser in agent.learner.optimisers().items()}
     assert factors == {"all": pytest.approx(1 - 512 / 1000), "own": pytest.approx(1 - 512 / 1000)}
 
 

@@ -50,7 +50,7 @@ def test_a_band_goes_up_one_way_and_down_the_other():
     (corners,) = paths(drawn(line([1, 2, 3], band=(y - 1, y + 1))), "fill: var(--c0)")
     assert [x for x, _ in corners] == [52, 179, 179, 52]
     assert corners[0][1] < corners[3][1]  # upper end above the lower one: y grows downwards
-    assert corners[1][1] < corners[2][1]
+    assert corners[1][1] < corners[2][1] < corners[3][1], "the lower end comes back from the right"
 
 
 def test_a_long_line_keeps_its_peaks_and_little_else():

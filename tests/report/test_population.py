@@ -1,12 +1,13 @@
-"""The page of a population: its lineage line by line, curves of its genes, its family tree."""
+"""The page of a population: its lineage line by line, curves of its genes."""
 
 import math
 
 import numpy as np
 import pytest
 
+from algorithm.app.report.drift import _moments
 from algorithm.app.report.lineage import gene_text, read_lineage
-from algorithm.app.report.population import _moments, write_population
+from algorithm.app.report.population import write_population
 from main import main
 from tests.report.made_runs import make_population, make_run, metrics_text, outcome
 from tests.report.pages import read

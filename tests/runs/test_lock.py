@@ -187,12 +187,14 @@ def test_the_lock_of_a_killed_process_is_taken_over(path, told, file_system, req
     assert not path.exists() and beside(path) == set()
 
 
-def test_who_of_this_machine_lives():
+def test_who_of_this_machine_lives(path):
     """A number used again is another process; one that nobody has buried is gone."""
     with subprocess.Popen(["sleep", "60"]) as process:
         started = psutil.Process(process.pid).create_time()
         holder = changed(Holder.me(), pid=process.pid, started=started)
         assert holder.lives and not changed(holder, started=1e9).lives
+        path.write_text(holder.text)  # and the file of its kernel lock was removed
+        assert f"kill {process.pid}" in refused(path) and path.read_text() == holder.text
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert not holder.lives

@@ -6,9 +6,9 @@ import pytest
 
 from algorithm.agents.sac import description
 from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.app import summaries
 from algorithm.config import load_config
-from algorithm.config.schema import Config
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.evaluation.evaluate import Performance
 
@@ -68,7 +68,7 @@ def test_what_is_seen():
 )
 def test_what_learns(options, said):
     sac = SacConfig(**{"clip_epsilon": -1.0, **options})
-    assert said in description._algorithm(Config(sac_config=sac), SPEC)
+    assert said in description._algorithm(sac, SPEC, ActionHeads(SPEC.action, sac))
 
 
 STOP = "(base_config.stop_at_return)"

@@ -115,14 +115,14 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
     own = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
     loaded, facts = _without_own(own), Facts.gather(run)
     saved = find_checkpoint(run.checkpoints, which, warn=warn)
-    networks, code = _networks(saved.path), _code(loaded, run)
+    networks, code, later = _networks(saved.path), _code(loaded, run), _later(run, saved.step)
     plots = {f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))}
     files = {**networks, **code, **plots, CONFIG: dump_config(loaded).encode()}
-    if run.result.exists():
-        result = {key: value for key, value in run.read_result().items() if key != "paths"}
-        files[RESULT] = json_text(result).encode()
-    if later := _later(run, saved.step):
-        files[EVALUATION] = json_text(later).encode()
+    result = run.read_result() if run.result.exists() else {}
+    result.pop("paths", None)
+    files |= {
+        name: json_text(said).encode() for name, said in ((RESULT, result), (EVALUATION, later)) if said
+    }
     for problem in facts.problems:
         if not problem.endswith("is missing"):
             warn(f"{problem} · the card is without it")

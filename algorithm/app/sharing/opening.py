@@ -85,7 +85,7 @@ def open_export(source: str, *, trust: bool = False) -> Export:
 
 
 @dataclass(frozen=True)
-class Found:
+class PlayableRun:
     """A run that is to be played.
 
     run:    its files
@@ -147,11 +147,11 @@ class Found:
 
 
 @contextmanager
-def found(options: TrainOptions, folder: EnvFolder) -> Iterator[Found]:
-    """Find what ``-n`` names, a run or an export, which is unpacked for the length of the block."""
+def playable_run(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableRun]:
+    """Yield what ``-n`` names, a run or an export, which is unpacked for the length of the block."""
     if options.name is None or not is_export(options.name):
         run = find_run(options, folder)
-        yield Found(run, run)
+        yield PlayableRun(run, run)
         return
     export = open_export(options.name, trust=options.trust)
     try:
@@ -164,7 +164,7 @@ def found(options: TrainOptions, folder: EnvFolder) -> Iterator[Found]:
                 fix=shlex.join([*program(), task_of(export.loaded), "-n", options.name, "--eval=10"]),
             )
         place = env_folder(label, options.directory) / _file_name(options.name)
-        yield Found(export.run, RunDir(label, options.name, place, options.env), export)
+        yield PlayableRun(export.run, RunDir(label, options.name, place, options.env), export)
     finally:
         export.close()
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from algorithm.runs.logs.rows import PatientFile
+from algorithm.runs.logs.rows import RecordFile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +52,7 @@ class LoggedPicture(NamedTuple):
         return cls(height, width, colours, base64.b64decode(png))
 
 
-def event_file(folder: Path, purge: int | None = None) -> PatientFile:
+def event_file(folder: Path, purge: int | None = None) -> RecordFile:
     """Return a new event file of a folder, made with the first record.
 
     Tensorboard's own writer is not used: its thread ends at the first error, and it is unknown then what has
@@ -68,7 +68,7 @@ def event_file(folder: Path, purge: int | None = None) -> PatientFile:
 
         head += _record(step=purge, session_log=SessionLog(status=SessionLog.START))
     name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"
-    return PatientFile(folder / name, begun=False, head=head)
+    return RecordFile(folder / name, begun=False, head=head)
 
 
 def event_of(step: int, row: Mapping[str, float | LoggedPicture]) -> bytes:

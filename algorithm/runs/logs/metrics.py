@@ -22,7 +22,7 @@ from algorithm.core.reading import read_text
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.runs.files import write_text
 from algorithm.runs.logs.events import EVENT_FILES, LoggedPicture, event_file, event_of
-from algorithm.runs.logs.rows import MOST, PatientFile, Row, csv_table, cut_back, json_line, naming, parse_row
+from algorithm.runs.logs.rows import MOST, RecordFile, Row, csv_table, cut_back, json_line, naming, parse_row
 from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.names import behaviour_level
 
@@ -117,8 +117,8 @@ class MetricsLogger:
         self._step = -1
         self._pending: dict[tuple[str, str], float] = {}
         self._pictures: dict[tuple[str, str], LoggedPicture] = {}
-        self._rows = PatientFile(jsonl, begun=True)
-        self._events: dict[Path, PatientFile] = {}
+        self._rows = RecordFile(jsonl, begun=True)
+        self._events: dict[Path, RecordFile] = {}
         self._purge: int | None = None
         self._table_error: StorageError | None = None
         self._failing = False
@@ -206,7 +206,7 @@ class MetricsLogger:
             self._upload.close()
 
     @property
-    def _files(self) -> list[PatientFile]:
+    def _files(self) -> list[RecordFile]:
         return [self._rows, *self._events.values()]
 
     def _commit(self) -> None:
@@ -233,7 +233,7 @@ class MetricsLogger:
         if not self._rows.waiting:
             self._table_step = self._closed_step
 
-    def _events_of(self, folder: Path) -> PatientFile:
+    def _events_of(self, folder: Path) -> RecordFile:
         if folder not in self._events:
             self._events[folder] = event_file(folder, self._purge)
         return self._events[folder]

@@ -23,7 +23,7 @@ Row = Mapping[str, float]
 """Values by column; NaN and infinity become null, an empty cell, or no point."""
 
 
-class PatientFile:
+class RecordFile:
     """A file of whole records. Those that a full disk does not take wait in memory for the next attempt.
 
     begun: the file is there and is never made anew; else it is made with the first record, its folder too,
