@@ -133,13 +133,6 @@ def test_an_unknown_name_is_answered_by_near_ones(name, fragments):
         assert fragment in str(caught.value)
 
 
-@pytest.mark.fault("F12")
-def test_an_argument_that_the_task_does_not_take():
-    with pytest.raises(EnvError, match="unexpected keyword argument 'mass'") as caught:
-        make(env_args={"mass": 1})
-    assert "camera_id go to the task" in caught.value.fix
-
-
 def test_actions_without_limits_are_refused():
     with pytest.raises(EnvError, match="no finite bounds"):
         make("lqr/lqr_2_1")

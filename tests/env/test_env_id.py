@@ -70,7 +70,7 @@ def test_modules_where_the_user_stands_are_imported_only_if_something_there_is_n
 
 
 def test_a_program_takes_no_modules_from_the_folder_that_python_puts_first(folder, monkeypatch):
-    root, first, other = str(Path(command.__file__).parents[1]), str(folder), folder / "site"
+    root, first, other = str(Path(command.__file__).parents[2]), str(folder), folder / "site"
     (other / "algorithm").mkdir(parents=True)
     (other / "algorithm" / "__init__.py").touch()
     for path, left in (

@@ -151,19 +151,6 @@ def test_a_batch_of_structures_as_gymnasium_gathers_it():
     ]
 
 
-def test_a_batch_names_the_copy():
-    over = np.array([True, False])
-    for both in (np.zeros((2, 3), np.int8), [np.zeros(3)] * 2):
-        with pytest.raises(
-            SpaceMismatchError, match="environment 1: action_mask leaves no choice in branch 0"
-        ):
-            masks(Discrete(3)).read_batch(None, {"action_mask": both}, over)
-    with pytest.raises(SpaceMismatchError, match=r"environment 0: action_mask has shape \(2,\) for 3"):
-        masks(Discrete(3)).read_batch(None, {"action_mask": np.ones((2, 2))}, over)
-    with pytest.raises(SpaceMismatchError, match="environment 1: "):
-        masks(Discrete(3)).read_batch(None, {"action_mask": [np.ones(3)]}, over)
-
-
 def test_an_observed_mask_is_no_observation():
     space = Dict(seat=Discrete(2), action_mask=Box(0, 1, (3,), np.int8), board=Box(0, 1, (9,), np.int8))
     adapter = Adapter(space, Discrete(3), "x")
@@ -266,14 +253,6 @@ def test_a_vector_class_names_copy_and_branch_too(mode):
     with pytest.raises(EnvError, match="Grants-v0 returned what its spaces do not allow") as caught:
         act(env)
     assert "environment 0: action_mask leaves no choice in branch 1 (jump)" in str(caught.value)
-
-
-def test_a_vector_class_that_never_masks_shares_one_mask():
-    env = GymVectorEnv(
-        lambda: SyncVectorEnv([partial(Grants, [None] * 9)] * 2), seed_of=lambda index, episode: 0, name="x"
-    )
-    env.reset()
-    assert act(env).action_mask is act(env).action_mask
 
 
 def test_a_copy_whose_reset_is_pending_may_still_show_that_nothing_is_allowed():

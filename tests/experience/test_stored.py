@@ -43,21 +43,21 @@ def agent_and_rollout(tmp_path):
 
 
 def test_counting_environment_through_training(agent_and_rollout):
-    """200 steps of three copies: the ring wraps four times while the agent learns from it."""
+    """100 steps of three copies: the ring wraps while the agent learns from it."""
     agent, rollout = agent_and_rollout
     lengths = {}
     for copy in range(3):
         for episode in range(200):
             seed = SEEDS(copy, episode)
             lengths.setdefault(seed % 1000, set()).add((3 + seed % 5, seed % 2 == 0))
-    for step in range(1, 201):
+    for step in range(1, 101):
         rollout.step()
         agent.learn(3 * step)
         batch = agent.replay.sample() if step % 10 == 0 else None
         if batch is not None:
             check(batch, lengths)
-    assert agent.updates == 600 - 40
-    assert agent.replay.next_id > 4 * 150
+    assert agent.updates == 300 - 40
+    assert agent.replay.next_id > 2 * 150
 
 
 def check(batch, lengths) -> None:

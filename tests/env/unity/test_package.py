@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import logging
 import os
 import shutil
@@ -33,15 +32,6 @@ def test_every_message_of_the_package_survives_the_wire():
     assert again.unity_input.rl_input.agent_actions["a?team=0"].value[0].discrete_actions == [1, 2]
 
 
-def test_all_message_modules_can_be_imported():
-    spec = importlib.util.find_spec("mlagents_envs.communicator_objects")
-    assert spec is not None and spec.submodule_search_locations is not None
-    files = sorted(Path(spec.submodule_search_locations[0]).glob("*_pb2.py"))
-    assert len(files) == 21
-    for file in files:
-        importlib.import_module(f"mlagents_envs.communicator_objects.{file.stem}")
-
-
 def test_loads_in_a_new_process_with_warnings_as_errors_and_prints_nothing():
     code = (
         "import google.protobuf, numpy, sys\n"
@@ -66,19 +56,6 @@ def test_its_log_is_part_of_the_program_s(caplog):
         environment.logger.info("Connected new brain")
     assert [record.name for record in caplog.records] == ["algorithm.env.unity.mlagents_envs.environment"]
     assert environment.logger.handlers == []
-
-
-def test_a_logger_that_is_asked_for_in_every_step_has_one_filter():
-    from mlagents_envs import logging_util
-
-    assert {len(logging_util.get_logger("loop").filters) for _ in range(3)} == {1}
-
-
-def test_versions_are_compared_without_distutils():
-    from mlagents_envs.environment import UnityEnvironment
-
-    assert UnityEnvironment._check_communication_compatibility("1.0.0", "1.5.0", "x")
-    assert not UnityEnvironment._check_communication_compatibility("2.0.0", "1.5.0", "x")
 
 
 def test_nan_passes_the_package():

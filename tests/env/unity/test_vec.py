@@ -16,7 +16,7 @@ from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
 from algorithm.env.request import EnvRequest, PoolOptions, UnityOptions
 from algorithm.env.unity.player import PlayerEnd, PlayerError
-from algorithm.env.unity.seat import AgentNumbers
+from algorithm.env.unity.slot import AgentNumbers
 from algorithm.env.unity.vec import UnityVecEnv
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDumps
