@@ -27,7 +27,7 @@ class DeterministicHeads(Heads):
             raise UsageError(
                 "TD3 is for continuous actions alone",
                 where="algorithm",
-                why=f"the environment has {len(action.branches)} discrete choices, which have no gradient",
+                why="the environment has discrete actions, whose values have no gradient",
                 fix="set algorithm: SAC, PPO or A2C",
             )
         self.climbed = [0]
