@@ -37,9 +37,8 @@ class UnityVecEnv(VecEnv):
         self._slots = self._players.slots
         self.time_limit = self.fps = None
         self.render_modes = () if args.editor else ("human",)
-        n = request.n
-        built = f"{n} player{'s' * (n > 1)} of {self._slots[0].player.file}"
-        self.arrangement = "the Unity Editor" if args.editor else built
+        file, n = self._slots[0].player.file, request.n
+        self.arrangement = "the Unity Editor" if file is None else f"{n} player{'s' * (n > 1)} of {file}"
         self._numbers = AgentNumbers()
         self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
         found = self._players.behaviours

@@ -64,6 +64,7 @@ class ScriptedPlayer:
         self.actions: list[dict[str, list[float]]] = []
         self.resets = 0
         self.closed, self.remark = False, ""
+        self.file = None
         self._told: Told = {}
         self._set: dict[str, list[float]] = {}
 
