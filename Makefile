@@ -15,7 +15,7 @@ PEERS := benchmarks/.peers
 PORTED := algorithm asac ds main.py main_ds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test lint format check mutations docs bench bench-peers constraints clean distclean
+.PHONY: help venv train test nightly lint format check mutations docs bench bench-peers constraints clean distclean
 
 help: ## this list
 	@echo "make <target> [NAME=value …]"
@@ -29,6 +29,9 @@ train: venv ## train a task: make train ENV=gym/pendulum ARGS="--seed 1"
 
 test: venv ## run the test suite: make test ARGS="-k replay" JOBS=2
 	@$(THREADS) $(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+nightly: venv ## the tests that take minutes: kills, fuzz, presets, learning: make nightly ARGS="-k player"
+	@$(THREADS) $(PY) -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
 
 lint: venv ## ruff, mypy, generated files and the budget of statements
 	@$(PY) -m ruff check .
