@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
 from algorithm.core.errors import StorageError, UsageError, explain
-from ds.cluster.host import NodeStatus, StartCommand
-from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import ManagedProcess, Resources, RestartRule
-from ds.cluster.start_commands import Endpoint, LearnerCommands, Secrets
+from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
+from ds.cluster.plan import ClusterPlan, Secrets
+from ds.cluster.process import MakeCommand, ManagedProcess, Resources
+from ds.cluster.restarts import REFUSED, RestartRule
 
 TICK_S = 0.1
+
+Endpoint = tuple[str, int]
 
 _SAVING_S = 600.0
 """Seconds for a learner to save and end."""
@@ -43,7 +45,10 @@ class LearnerGroup:
         rule: RestartRule,
         clock: Callable[[], float],
     ) -> None:
-        self._ray, self._plan, self._say, self._rule, self._clock = ray, plan, say, rule, clock
+        self._ray = ray
+        self._plan = plan
+        self._say = say
+        self._rule = rule
         self._secrets = Secrets(plan.secrets)
         self._commands = LearnerCommands(plan, self._secrets, clock)
         self._actors: dict[int, ManagedProcess] = {}
@@ -52,9 +57,9 @@ class LearnerGroup:
         self.endpoint: Endpoint | None = None
         self.error: StorageError | None = None  # the run is lost
         self.paused = False  # the learner is not to be started
-        self.learner = self._process(
-            f"{plan.prefix}learner", self._learner_resources(), self._learner_command
-        )
+        gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / plan.learners)
+        resources = Resources(cpus=plan.learner_cpus, gpus=gpus, stays=True)
+        self.learner = self._process("learner", resources, self._learner_command)
 
     @property
     def actors(self) -> Sequence[ManagedProcess]:
@@ -91,7 +96,7 @@ class LearnerGroup:
         if self.learner.over:
             return self.learner
         for actor in self._actors.values():
-            if actor.state == "ended" or (actor.was_refused and not self._was_heard(actor)):
+            if actor.state == "ended" or (actor.code == REFUSED and not self._was_heard(actor)):
                 actor.again()  # the learner that it ended with was another one, or is about to end
         failed = [actor for actor in self._actors.values() if actor.over]
         final = [actor for actor in failed if actor.code != 1]
@@ -118,10 +123,6 @@ class LearnerGroup:
             why=f"{process.why}\nthe last it said:\n{lines}",
             fix="",
         )
-
-    def _learner_resources(self) -> Resources:
-        gpus = min(1.0, self._ray.cluster_resources().get("GPU", 0) / self._plan.learners)
-        return Resources(cpus=self._plan.learner_cpus, gpus=gpus, stays=True)
 
     def _learner_command(
         self, process: ManagedProcess, address: str, status: NodeStatus
@@ -170,8 +171,7 @@ class LearnerGroup:
         for number in range(target):
             if number not in self._actors and number not in self._leaving:
                 resources = Resources(cpus=self._plan.actor_cpus)
-                name = f"{self._plan.prefix}actor {number}"
-                self._actors[number] = self._process(name, resources, self._actor_command)
+                self._actors[number] = self._process(f"actor {number}", resources, self._actor_command)
 
     def _drop_left(self, now: float) -> None:
         for number, (actor, until) in list(self._leaving.items()):
@@ -186,14 +186,16 @@ class LearnerGroup:
         """Return whether the learner that the actor dialled still listens."""
         return self.endpoint is not None and self._dialled.get(actor.name) == self.endpoint
 
-    def _process(
-        self,
-        name: str,
-        resources: Resources,
-        command: Callable[[ManagedProcess, str, NodeStatus], StartCommand | None],
-    ) -> ManagedProcess:
-        run = (str(self._plan.folder), self._plan.run)
-        return ManagedProcess(self._ray, name, resources, command, run, rule=self._rule, say=self._say)
+    def _process(self, role: str, resources: Resources, command: MakeCommand) -> ManagedProcess:
+        return ManagedProcess(
+            self._ray,
+            f"{self._plan.prefix}{role}",
+            resources,
+            command,
+            run=(str(self._plan.folder), self._plan.run),
+            rule=self._rule,
+            say=self._say,
+        )
 
 
 def save_and_end(groups: Sequence[LearnerGroup], clock: Callable[[], float]) -> None:
@@ -230,3 +232,75 @@ def _wait(processes: Sequence[ManagedProcess], clock: Callable[[], float]) -> No
             if process.runs:
                 process.step(clock())
         time.sleep(TICK_S)
+
+
+class LearnerCommands:
+    """Commands for one start of the learner after the other.
+
+    A run that has a checkpoint is resumed; one without is set aside and begun anew. The former port is asked
+    for where the learner stays, so that actors find it again by themselves.
+
+    clock: seconds.
+    """
+
+    def __init__(self, plan: ClusterPlan, secrets: Secrets, clock: Callable[[], float]) -> None:
+        self._plan = plan
+        self._secrets = secrets
+        self._clock = clock
+        self._again = plan.found
+        self._saved = False
+        self._former: Endpoint | None = None
+        self._lost_at: float | None = None
+        self.took_former_port = False  # asked for in the last order
+
+    def observe(self, report: ProcessReport) -> None:
+        """Note the learner's last report."""
+        self._saved = self._saved or report.saved
+        if report.endpoint is not None:
+            self._former, self._lost_at = report.endpoint, None
+
+    def lost(self) -> None:
+        """Note that the learner's node is gone."""
+        if self._lost_at is None:
+            self._lost_at = self._clock()
+
+    def next_command(self, address: str, status: NodeStatus) -> StartCommand | None:
+        """Return the next command for the node ``address``, which reports ``status``; None: not yet.
+
+        Raises StorageError where a run that had a checkpoint cannot be found.
+        """
+        again = self._again
+        if again and self._saved and not status.saved:
+            raise _lost_run(self._plan, address)
+        unlock = again and status.locked != ""
+        if unlock and self._fenced():
+            return None
+        former = self._former if self._former and self._former[0] == address else None
+        self.took_former_port = former is not None and former[1] != self._plan.port
+        port = former[1] if former else self._plan.port
+        self._former = None  # if it cannot have that port, the next one takes another
+        self._again = True
+        resume = status.saved if again else self._plan.resume
+        return StartCommand(
+            arguments=tuple(self._plan.commands.learner(address, port, resume=resume, step=status.step)),
+            folder=str(self._plan.folder),
+            run=self._plan.run,
+            secrets=self._secrets.learner(address),
+            aside=again and status.exists and not status.saved,
+            unlock=unlock,
+        )
+
+    def _fenced(self) -> bool:
+        """Return whether the lost learner may still be alive behind a broken network, and writing."""
+        return self._lost_at is not None and self._clock() < self._lost_at + self._plan.fence
+
+
+def _lost_run(plan: ClusterPlan, address: str) -> StorageError:
+    return StorageError(
+        "the learner cannot go on where it was",
+        where=f"{plan.folder / plan.run} on {address}",
+        why="the node that it ran on is gone, and this one sees no checkpoint of the run: the nodes do not "
+        "share that folder",
+        fix="bring the node back and add --resume to the command,\n"
+        "or train anew from a folder on a file system that all nodes share",
+    )

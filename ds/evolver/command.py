@@ -24,9 +24,8 @@ from algorithm.runs.names import POPULATION, directory_flags, expand_name
 from algorithm.runs.offers import PAST_SUCCESS
 from algorithm.runs.rundir import RunDir
 from ds.cluster.command import connected, say
-from ds.cluster.connect import python_arguments
-from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
-from ds.cluster.process import RestartRule
+from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets, python_arguments
+from ds.cluster.restarts import RestartRule
 from ds.evolver.evolver import Evolver, Rules
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes

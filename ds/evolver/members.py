@@ -15,7 +15,7 @@ from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_step
 from algorithm.runs.checkpoints.manifest import STATE
 from ds.cluster.group import LearnerGroup
 from ds.cluster.plan import ClusterPlan, MainCommands
-from ds.cluster.process import RestartRule
+from ds.cluster.restarts import RestartRule
 from ds.evolver.generations import MemberStart
 
 End = Literal["complete", "stopped", "given up"]

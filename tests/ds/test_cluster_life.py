@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ds.cluster.cluster import Cluster
+from ds.cluster.group import LearnerCommands
 from ds.cluster.host import NodeStatus
-from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import RestartRule, Restarts
-from ds.cluster.start_commands import LearnerCommands, Secrets
+from ds.cluster.plan import ClusterPlan, Secrets
+from ds.cluster.restarts import RestartRule, Restarts
 from tests.ds.cluster_main import StandIns
 from tests.ds.fake_ray import FakeRay, Handle
 

@@ -15,12 +15,12 @@ from algorithm.config import ConfigError
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
 from ds.cluster.cluster import rows
-from ds.cluster.command import cluster
-from ds.cluster.connect import ClusterAway, join_ray, start_ray
+from ds.cluster.command import ClusterAway, cluster, join_ray, start_ray
+from ds.cluster.group import LearnerCommands
 from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
-from ds.cluster.plan import ClusterPlan, MainCommands, plan_from_args
-from ds.cluster.process import ManagedProcess, RestartRule, Restarts, ending
-from ds.cluster.start_commands import LearnerCommands, Secrets
+from ds.cluster.plan import ClusterPlan, MainCommands, Secrets, plan_from_args
+from ds.cluster.process import ManagedProcess
+from ds.cluster.restarts import RestartRule, Restarts, ending
 from ds.evolver.command import evolve
 from ds.evolver.generations import MemberStart
 from ds.evolver.members import GenerationPart, MemberCommands
