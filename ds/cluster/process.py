@@ -83,6 +83,8 @@ class ManagedProcess:
         self._moved_at: float | None = None
         self._node_id = ""
         self._released = True  # its node
+        self._life: _Life
+        self._ref: Any = None
         self.start_anew()
 
     @property
@@ -123,8 +125,8 @@ class ManagedProcess:
         self.why = ""
         self._restarts.forget_failures()
         if self._released:
-            self._life: _Life = self._live()
-            self._ref: Any = next(self._life)
+            self._life = self._live()
+            self._ref = next(self._life)
         else:
             self._ready_at(self._now)
 
