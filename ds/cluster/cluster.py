@@ -37,13 +37,11 @@ class Cluster:
         *,
         say: Callable[[str], None],
         rule: RestartRule,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = plan
         self._say = say
-        self._clock = clock
         self._target = TargetSizeWatcher(ray, plan.label, plan.name, plan.actors, say)
-        self._group = LearnerGroup(ray, plan, say=say, rule=rule, clock=clock)
+        self._group = LearnerGroup(ray, plan, say=say, rule=rule)
         self._show_at = 0.0
         self._shown: list[str] = []
 
@@ -55,19 +53,19 @@ class Cluster:
             time.sleep(TICK_S)
         if code is None:
             self._say(stop.text)
-            save_and_end([self._group], self._clock)
+            save_and_end([self._group])
             self._say("everything has ended")
             code = stop.exit_code
         else:
-            end([self._group], self._clock, by_themselves=code == 0)
+            end([self._group], by_themselves=code == 0)
         self._target.close()
         return code
 
     def _tick(self) -> int | None:
-        now = self._clock()
+        now = time.monotonic()
         group = self._group
         self._target.step(now)
-        group.step(now, self._target.number)
+        group.step(self._target.number)
         if now >= self._show_at:
             self._show_at = now + _SHOWN_EVERY_S
             self._show(rows(group.learner, group.actors, group.endpoint, self._target.number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -77,8 +78,7 @@ class ManagedProcess:
         self._run = run
         self._say = say
         self._restarts = Restarts(rule)
-        self._now = 0.0
-        self._since = 0.0  # the last start
+        self._since = 0.0  # it was placed, or started
         self._until = 0.0  # no start before
         self._moved_at: float | None = None
         self._node_id = ""
@@ -107,9 +107,8 @@ class ManagedProcess:
         """True if there is a process or is about to be one."""
         return self.state in ("starting", "running", "leaving")
 
-    def step(self, now: float) -> None:
-        """Advance without waiting. now: seconds of a monotonic clock."""
-        self._now = now
+    def step(self) -> None:
+        """Advance without waiting."""
         if self._released or (self._ref is not None and not self._ray.wait([self._ref], timeout=0)[0]):
             return
         try:
@@ -128,7 +127,7 @@ class ManagedProcess:
             self._life = self._live()
             self._ref = next(self._life)
         else:
-            self._ready_at(self._now)
+            self._ready_at(time.monotonic())
 
     def again(self) -> None:
         """Start it once more after all, after a pause."""
@@ -136,14 +135,14 @@ class ManagedProcess:
         self.why = ""
         if code == 0:
             # The training is over; its learner is about to end as well.
-            self._ready_at(self._now + _DONE_S, "done")
+            self._ready_at(time.monotonic() + _DONE_S, "done")
         else:
             self._again(f"exit code {code}")
 
     def move(self) -> None:
         """End the process and start it with another command, without counting that as a restart."""
         if self.state == "running" and self._moved_at is None:
-            self._moved_at = self._now
+            self._moved_at = time.monotonic()
             self._host.signal.remote(int(signal.SIGTERM))
 
     def leave(self, number: signal.Signals) -> None:
@@ -185,15 +184,15 @@ class ManagedProcess:
         self.node, self._node_id = yield self._host.where.remote()
         self.state = "ready"
         while True:
-            while self.over or self._now < self._until:
+            while self.over or time.monotonic() < self._until:
                 yield None
             status = yield self._host.status.remote(*self._run)
             command = self._make_command(self, self.node, status)
             if command is None:
-                self._until = self._now + _POLL_S
+                self._until = time.monotonic() + _POLL_S
                 continue
             self.state = "starting"
-            self._since = self._now
+            self._since = time.monotonic()
             self.report = None
             self._moved_at = None
             self.lost_node = False
@@ -206,8 +205,8 @@ class ManagedProcess:
     def _watch(self) -> Generator[Any, Any, int]:
         """Poll the process until it has ended; return its exit code."""
         while True:
-            until = self._now + _POLL_S
-            while self._now < until:
+            until = time.monotonic() + _POLL_S
+            while time.monotonic() < until:
                 yield None
             try:
                 report: ProcessReport = yield self._host.poll.remote()
@@ -218,13 +217,14 @@ class ManagedProcess:
             self.fresh_lines.extend(report.lines)
             if report.code is not None:
                 return report.code
-            if self._moved_at is not None and self._now >= self._moved_at + _MOVE_S:
+            if self._moved_at is not None and time.monotonic() >= self._moved_at + _MOVE_S:
                 self._host.signal.remote(KILL)
 
     def _place(self) -> None:
         self.state = "placing"
         self.node = ""
         self._released = False
+        self._since = time.monotonic()
         strategy: Any = "SPREAD"
         if self._resources.stays and self._node_id:
             affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -237,16 +237,16 @@ class ManagedProcess:
         )
         self._host = actor.remote()
 
-    def _ready_at(self, time: float, state: ProcessState = "ready") -> None:
+    def _ready_at(self, until: float, state: ProcessState = "ready") -> None:
         self.state = state
-        self._until = time
+        self._until = until
 
     def _ended(self, code: int) -> None:
         if self.state == "leaving":
             self.code = code
             self.drop()
         elif self._moved_at is not None:
-            self._ready_at(self._now)
+            self._ready_at(time.monotonic())
         elif code == 0:
             self.code = 0
             self.state = "ended"
@@ -256,12 +256,12 @@ class ManagedProcess:
             self._again(ending(code))
 
     def _again(self, reason: str) -> None:
-        pause = self._restarts.after(self._now - self._since)
+        pause = self._restarts.after(time.monotonic() - self._since)
         if pause is None:
             self._give_up(1, f"{reason}; {self.restarts} restarts did not help")
             self._say(f"{self.name}: {reason}; given up after {self.restarts} restarts")
             return
-        self._ready_at(self._now + pause, "back-off")
+        self._ready_at(time.monotonic() + pause, "back-off")
         self._say(f"{self.name}: {reason}; starts again in {pause:g} s")
 
     def _lost(self, reason: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -113,4 +112,4 @@ def _member(ray: ModuleType, plan: PopulationPlan, options: DistributedOptions, 
         prefix=f"{name} ",
         learners=len(plan.generation.starts),
     )
-    return MemberRun(number, ray, described, commands, say=say, rule=RestartRule(), clock=time.monotonic)
+    return MemberRun(number, ray, described, commands, say=say, rule=RestartRule())

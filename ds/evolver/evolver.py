@@ -37,7 +37,6 @@ class Evolver:
     folder: of the population
     log:    tells of the generations that have ended
     say:    prints a line
-    clock:  seconds
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class Evolver:
         log: LineageLog,
         *,
         say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._members = members
         self._folder = folder
@@ -57,8 +55,7 @@ class Evolver:
         self._generation = plan.generation
         self._log = log
         self._say = say
-        self._clock = clock
-        self._begun = clock()
+        self._begun = time.monotonic()
         self._shown: list[str] = []
         self._show_at = 0.0
 
@@ -76,24 +73,24 @@ class Evolver:
                 if self._tick():
                     code = self._next()
                     if code is not None:
-                        end(groups, self._clock, by_themselves=False)
+                        end(groups, by_themselves=False)
                         self._log.write_page()
                         return code
                 time.sleep(TICK_S)
         except (StorageError, NumericalError):
-            save_and_end(groups, self._clock)
+            save_and_end(groups)
             raise
         self._say(stop.text)
-        save_and_end(groups, self._clock)
+        save_and_end(groups)
         self._log.write_page()
         self._say("everything has ended; --resume goes on with this generation")
         return stop.exit_code
 
     def _tick(self) -> bool:
         """Advance all members; return whether the generation has ended."""
-        now, base = self._clock(), self._base
+        now, base = time.monotonic(), self._base
         for member in self._members:
-            member.step(now)
+            member.step()
         if now >= self._show_at:
             self._show_at = now + _SHOWN_EVERY_S
             self._show()
@@ -124,7 +121,7 @@ class Evolver:
         if any(self._has_ended(member) for member in self._members):
             self._report_winner()
             return 0
-        self._begun = self._clock()
+        self._begun = time.monotonic()
         for member in self._members:
             member.begin(self._plan.part(self._generation, member.number), actors=self._plan.genes.shared)
         self._announce()

@@ -85,12 +85,11 @@ class MemberRun:
         *,
         say: Callable[[str], None],
         rule: RestartRule,
-        clock: Callable[[], float],
     ) -> None:
         self.number, self.name, self.commands = number, plan.name, commands
         self.run = plan.folder / plan.run
         self._actors = plan.actors
-        self.group = LearnerGroup(ray, plan, say=say, rule=rule, clock=clock)
+        self.group = LearnerGroup(ray, plan, say=say, rule=rule)
         self.end: End | None = None
         self.why = ""  # it was given up
         if saved_evaluations(self.run) >= commands.part.evaluations:  # before the command was started again
@@ -101,9 +100,9 @@ class MemberRun:
         """Mean return of each evaluation in this generation; NaN where there was none."""
         return read_evaluations(self.run)[self.commands.part.start.evaluations :]
 
-    def step(self, now: float) -> None:
-        """Advance without waiting. now: seconds."""
-        self.group.step(now, self._actors)
+    def step(self) -> None:
+        """Advance without waiting."""
+        self.group.step(self._actors)
         if self.group.error is not None:
             raise self.group.error
         ended = None if self.end else self.group.over()

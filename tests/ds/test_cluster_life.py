@@ -119,6 +119,14 @@ def test_a_learner_that_never_comes_up(begin: Callable[..., Life], tmp_path: Pat
     assert len(life.events("learner")) == 4
 
 
+def test_a_host_that_dies_wherever_it_is_placed(begin: Callable[..., Life]) -> None:
+    ray = FakeRay()
+    ray.dies = True
+    life = begin(ray=ray)
+    assert life.end() == 1
+    assert "3 restarts did not help" in life.said[-1]
+
+
 def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]) -> None:
     life = begin()
     life.wait(lambda: life.events("connected"))

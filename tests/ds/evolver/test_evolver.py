@@ -138,9 +138,9 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
     states: list[str] = []
     written = [0]
 
-    def killed_in_a_generation(member: members.MemberRun, now: float) -> None:
+    def killed_in_a_generation(member: members.MemberRun) -> None:
         """The first member dies after its first checkpoint; the command is killed once it has begun again."""
-        step(member, now)
+        step(member)
         if member.number > 1:
             return
         if states:
