@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -168,7 +169,8 @@ class TargetSizeWatcher:
         except errors.ActorUnavailableError:
             return
         except errors.RayActorError:  # its node died; the number is known here
-            self._make()
+            with contextlib.suppress(UsageError):  # Ray keeps its name for a moment; the next answer is alike
+                self._make()
             return
         if target != self.number:
             self._say(f"{target} actors from now on, {self.number} before")

@@ -53,6 +53,9 @@ class Life:
         """0: the learner's first; then those of actors and of learners that were placed anew."""
         return [handle for handle, options in self.ray.placed if "name" not in options][number]
 
+    def targets(self) -> list[Handle]:
+        return [handle for handle, options in self.ray.placed if "name" in options]
+
     def events(self, word: str) -> list[str]:
         file = self.folder / "events.txt"
         return [line for line in file.read_text().splitlines() if word in line] if file.exists() else []
@@ -136,7 +139,9 @@ def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]
     life.host(1).kill()  # and placed again
     life.wait(lambda: len(life.events("connected")) == 3)
 
-    target = next(handle for handle, options in life.ray.placed if "name" in options)
+    life.targets()[0].kill()  # its node is lost; Ray keeps its name for a moment
+    life.wait(lambda: len(life.targets()) == 2)
+    target = life.targets()[1]
     target.set.remote(3)
     life.wait(lambda: len(life.events("connected")) == 5)
     target.set.remote(1)
