@@ -143,7 +143,10 @@ class TargetSizeWatcher:
     def __init__(
         self, ray: ModuleType, label: str, name: str, number: int, say: Callable[[str], None]
     ) -> None:
-        self._ray, self._label, self._name, self._say = ray, label, name, say
+        self._ray = ray
+        self._label = label
+        self._name = name
+        self._say = say
         self.number = number
         self._ref: Any = None
         self._next = 0.0

@@ -50,7 +50,9 @@ class MemberCommands:
     """
 
     def __init__(self, main: MainCommands, script: tuple[str, ...] | None, part: GenerationPart) -> None:
-        self._main, self._script, self.part = main, script, part
+        self._main = main
+        self._script = script
+        self.part = part
 
     def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
         """Return the command line of the process that learns."""
@@ -86,7 +88,9 @@ class MemberRun:
         say: Callable[[str], None],
         rule: RestartRule,
     ) -> None:
-        self.number, self.name, self.commands = number, plan.name, commands
+        self.number = number
+        self.name = plan.name
+        self.commands = commands
         self.run = plan.folder / plan.run
         self._actors = plan.actors
         self.group = LearnerGroup(ray, plan, say=say, rule=rule)
