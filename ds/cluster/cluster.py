@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
+from algorithm.core.errors import UsageError
 from algorithm.train.signals import StopRequest
 from ds.cluster.group import TICK_S, LearnerGroup, end, save_and_end
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import ManagedProcess, RestartRule
-from ds.cluster.target_size import TargetSizeWatcher
+from ds.cluster.process import ManagedProcess
+from ds.cluster.restarts import RestartRule
+
+NAMESPACE = "sac"
+_ASKED_EVERY_S = 1.0
+_SHOWN_EVERY_S = 10.0
+_SINGLE = 20
+"""Number of processes above which the actors of a node share a line."""
 
 
 class Cluster:
@@ -29,12 +38,13 @@ class Cluster:
         *,
         say: Callable[[str], None],
         rule: RestartRule,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._plan, self._say, self._clock = plan, say, clock
+        self._plan = plan
+        self._say = say
         self._target = TargetSizeWatcher(ray, plan.label, plan.name, plan.actors, say)
-        self._group = LearnerGroup(ray, plan, say=say, rule=rule, clock=clock)
-        self._table = StatusTable(say)
+        self._group = LearnerGroup(ray, plan, say=say, rule=rule)
+        self._show_at = 0.0
+        self._shown: list[str] = []
 
     def run(self, stop: StopRequest) -> int:
         """Run until the training ends, cannot continue, or ``stop`` is set; return the exit code."""
@@ -44,19 +54,22 @@ class Cluster:
             time.sleep(TICK_S)
         if code is None:
             self._say(stop.text)
-            save_and_end([self._group], self._clock)
+            save_and_end([self._group])
             self._say("everything has ended")
             code = stop.exit_code
         else:
-            end([self._group], self._clock, by_themselves=code == 0)
+            end([self._group], by_themselves=code == 0)
         self._target.close()
         return code
 
     def _tick(self) -> int | None:
-        now, group = self._clock(), self._group
+        now = time.monotonic()
+        group = self._group
         self._target.step(now)
-        group.step(now, self._target.number)
-        self._table.show(now, group.learner, group.actors, group.endpoint, self._target.number)
+        group.step(self._target.number)
+        if now >= self._show_at:
+            self._show_at = now + _SHOWN_EVERY_S
+            self._show(rows(group.learner, group.actors, group.endpoint, self._target.number))
         if group.error is not None:
             self._say(f"error: {group.error}")
             return group.error.exit_code
@@ -70,37 +83,10 @@ class Cluster:
             self._say(f"error: {group.explain_end(ended)}")
         return ended.code
 
-
-_EVERY_S = 10.0
-_SINGLE = 20
-"""Number of processes above which the actors of a node share a line."""
-
-
-class StatusTable:
-    """Table of all processes, shown every ten seconds if it has changed."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._next = 0.0
-        self._shown: list[str] = []
-
-    def show(
-        self,
-        now: float,
-        learner: ManagedProcess,
-        actors: Sequence[ManagedProcess],
-        endpoint: tuple[str, int] | None,
-        target: int,
-    ) -> None:
-        """Show the table if it is due. now: seconds."""
-        if now < self._next:
-            return
-        self._next = now + _EVERY_S
-        lines = rows(learner, actors, endpoint, target)
+    def _show(self, lines: list[str]) -> None:
         if lines != self._shown:
             self._shown = lines
-            for line in lines:
-                self._say(line)
+            self._say("\n".join(lines))
 
 
 def rows(
@@ -129,3 +115,85 @@ def _together(node: str, actors: Sequence[ManagedProcess]) -> tuple[str, str, st
 
 def _state(process: ManagedProcess) -> str:
     return "waits for the learner" if process.state == "ready" else process.state_text
+
+
+class TargetSize:
+    """Ray actor that holds the target number of actors."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def get(self) -> int:
+        """Return the number."""
+        return self._number
+
+    def set(self, number: int) -> int:
+        """Set the number; return the one before."""
+        before, self._number = self._number, number
+        return before
+
+
+class TargetSizeWatcher:
+    """Target size of the training command.
+
+    number: of actors, asked for every second.
+    Raises UsageError if there is a target size for that run already.
+    """
+
+    def __init__(
+        self, ray: ModuleType, label: str, name: str, number: int, say: Callable[[str], None]
+    ) -> None:
+        self._ray = ray
+        self._label = label
+        self._name = name
+        self._say = say
+        self.number = number
+        self._ref: Any = None
+        self._next = 0.0
+        self._make()
+
+    def step(self, now: float) -> None:
+        """Ask for the number, or read the answer, without waiting. now: seconds."""
+        if self._ref is None:
+            if now >= self._next:
+                self._ref, self._next = self._actor.get.remote(), now + _ASKED_EVERY_S
+        elif self._ray.wait([self._ref], timeout=0)[0]:
+            ref, self._ref = self._ref, None
+            self._hear(ref)
+
+    def close(self) -> None:
+        """Remove the target size from Ray."""
+        self._ray.kill(self._actor)
+
+    def _hear(self, ref: Any) -> None:  # noqa: ANN401
+        errors = self._ray.exceptions
+        try:
+            target = self._ray.get(ref)
+        except errors.ActorUnavailableError:
+            return
+        except errors.RayActorError:  # its node died; the number is known here
+            with contextlib.suppress(UsageError):  # Ray keeps its name for a moment; the next answer is alike
+                self._make()
+            return
+        if target != self.number:
+            self._say(f"{target} actors from now on, {self.number} before")
+            self.number = target
+
+    def _make(self) -> None:
+        options = self._ray.remote(TargetSize).options(
+            name=target_size_name(self._label, self._name), num_cpus=0
+        )
+        try:
+            self._actor = options.remote(self.number)
+        except ValueError as error:
+            raise UsageError(
+                f"{self._label} is being trained under the name {self._name!r} on this cluster already",
+                where="-n",
+                why=str(error),
+                fix="choose another name, or change that one's number of actors with --scale",
+            ) from error
+
+
+def target_size_name(label: str, name: str) -> str:
+    """Return Ray's name for a run's target size."""
+    return f"target_size/{label}/{name}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,9 @@ from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from algorithm.runs.names import MODELS, directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
-from ds.cluster.connect import python_arguments
+
+PROJECT = Path(__file__).resolve().parents[2]
+"""Folder of the packages, and in a checkout of ``main_ds.py``."""
 
 
 class Commands(Protocol):
@@ -74,6 +78,32 @@ def make_secrets(folder: Path, hosts: Sequence[str]) -> None:
     from ds.certificates import make  # cryptography is needed beyond one machine only
 
     make(folder, hosts, days=365)
+
+
+class Secrets:
+    """Token and certificates beyond one machine, made anew for each address of a learner.
+
+    make: None where nothing is to be made
+    """
+
+    def __init__(self, make: MakeSecrets | None) -> None:
+        self._make = make
+        self._host, self._files = "", dict[str, bytes]()
+
+    def learner(self, host: str) -> Mapping[str, bytes]:
+        """Return files by name for a learner that listens at ``host``; none on the loopback."""
+        if self._make is None or ipaddress.ip_address(host).is_loopback:
+            return {}
+        if host != self._host:
+            with tempfile.TemporaryDirectory(prefix="sac-secrets-") as name:
+                self._make(Path(name), [host])
+                self._files = {file.name: file.read_bytes() for file in Path(name).iterdir()}
+            self._host = host
+        return self._files
+
+    def actor(self, host: str) -> Mapping[str, bytes]:
+        """Return files by name for an actor of the learner at ``host``: without its private key."""
+        return {name: data for name, data in self.learner(host).items() if name in ("token", "ca.pem")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,3 +236,9 @@ def _switches(options: DistributedOptions) -> tuple[str, ...]:
 
 def _words(given: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(word for flag, value in given.items() if value is not None for word in (flag, str(value)))
+
+
+def python_arguments(script: str, module: str) -> tuple[str, ...]:
+    """Return what Python runs a program by: a checkout's script, or the module of an installed package."""
+    file = PROJECT / script
+    return (str(file),) if file.is_file() else ("-m", module)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from algorithm.config.schema import Config
 from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
@@ -18,13 +16,12 @@ from algorithm.runs.checkpoints.manifest import DamagedError, check_listed, read
 from algorithm.train.signals import StopRequest
 from ds.cluster.group import TICK_S, end, save_and_end
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
-from ds.evolver.genes import Genes
 from ds.evolver.lineage import LineageLog, make_records
-from ds.evolver.members import GenerationPart, MemberRun, newest_step, read_evaluations
+from ds.evolver.members import MemberRun, newest_step, read_evaluations
 from ds.evolver.networks import REPLAY, write_start
+from ds.evolver.plan import PopulationPlan
 from ds.evolver.population import (
     Population,
-    Selection,
     generation_end,
     next_generation,
     ranking,
@@ -34,63 +31,31 @@ from ds.evolver.population import (
 _SHOWN_EVERY_S = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """Rules of a population, the same in every generation.
-
-    config: of the members, before any draw
-    shared: a gene is a key that learner and actor must agree on, so that actors start anew with it
-    commands: name of a run -> what a user may do with it, as command lines
-    """
-
-    config: Config
-    genes: Genes
-    seed: int
-    shared: bool = False
-    commands: Callable[[str], Mapping[str, str]]
-
-    @property
-    def selection(self) -> Selection:
-        """How a generation follows from another."""
-        base = self.config.base_config
-        return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
-
-    def part(self, generation: Generation, folder: PopulationDir, number: int) -> GenerationPart:
-        """Return what a member does in ``generation``."""
-        member = Population.of(generation.population).members[number - 1]
-        start = generation.starts[number]
-        return GenerationPart(
-            flags=tuple(word for text in self.genes.overrides(member.genes) for word in ("-o", text)),
-            networks=folder.networks(generation.number, number),
-            start=start,
-            evaluations=start.evaluations + self.config.base_config.evolver_cem_length,
-        )
-
-
 class Evolver:
-    """Population of ``members``, from ``generation`` on.
+    """Population of ``members``, from the generation of ``plan`` on.
 
     folder: of the population
     log:    tells of the generations that have ended
     say:    prints a line
-    clock:  seconds
     """
 
     def __init__(
         self,
         members: Sequence[MemberRun],
         folder: PopulationDir,
-        generation: Generation,
-        rules: Rules,
+        plan: PopulationPlan,
         log: LineageLog,
         *,
         say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._members, self._folder, self._rules = members, folder, rules
-        self._generation, self._log = generation, log
-        self._say, self._clock = say, clock
-        self._begun = clock()
+        self._members = members
+        self._folder = folder
+        self._plan = plan
+        self._base = plan.loaded.config.base_config
+        self._generation = plan.generation
+        self._log = log
+        self._say = say
+        self._begun = time.monotonic()
         self._shown: list[str] = []
         self._show_at = 0.0
 
@@ -108,24 +73,24 @@ class Evolver:
                 if self._tick():
                     code = self._next()
                     if code is not None:
-                        end(groups, self._clock, by_themselves=False)
+                        end(groups, by_themselves=False)
                         self._log.write_page()
                         return code
                 time.sleep(TICK_S)
         except (StorageError, NumericalError):
-            save_and_end(groups, self._clock)
+            save_and_end(groups)
             raise
         self._say(stop.text)
-        save_and_end(groups, self._clock)
+        save_and_end(groups)
         self._log.write_page()
         self._say("everything has ended; --resume goes on with this generation")
         return stop.exit_code
 
     def _tick(self) -> bool:
         """Advance all members; return whether the generation has ended."""
-        now, base = self._clock(), self._rules.config.base_config
+        now, base = time.monotonic(), self._base
         for member in self._members:
-            member.step(now)
+            member.step()
         if now >= self._show_at:
             self._show_at = now + _SHOWN_EVERY_S
             self._show()
@@ -156,24 +121,23 @@ class Evolver:
         if any(self._has_ended(member) for member in self._members):
             self._report_winner()
             return 0
-        self._begun = self._clock()
+        self._begun = time.monotonic()
         for member in self._members:
-            part = self._rules.part(self._generation, self._folder, member.number)
-            member.begin(part, actors=self._rules.shared)
+            member.begin(self._plan.part(self._generation, member.number), actors=self._plan.genes.shared)
         self._announce()
         return None
 
     def _write_next(self) -> None:
         """Rank the members, and write what the next generation begins with."""
-        rules, population = self._rules, Population.of(self._generation.population)
+        plan = self._plan
+        population = self._generation.population
         evaluations = {member.number: member.evaluations for member in self._members}
         failed = {member.number for member in self._members if member.end == "given up"}
         scored = scores([member.number for member in population.members], evaluations, failed)
-        following = next_generation(population, scored, rules.selection, rules.seed, rules.genes)
-        records = make_records(population, self._members, evaluations, scored, rules.selection.best)
+        following = next_generation(population, scored, plan.selection, plan.loaded.seed, plan.genes)
+        records = make_records(population, self._members, evaluations, scored, plan.selection.best)
         generation = Generation(
-            number=self._generation.number + 1,
-            population=following.state(),
+            population=following,
             starts={
                 member.number: MemberStart(
                     step=newest_step(member.run), evaluations=len(read_evaluations(member.run))
@@ -190,7 +154,7 @@ class Evolver:
 
     def _write_networks(self, draft: Path, population: Population) -> None:
         """Write what each member begins with into ``draft``; an elite that goes on has nothing there."""
-        copies = self._rules.selection.mode == "copy"
+        copies = self._plan.selection.mode == "copy"
         checkpoints: dict[int, Path] = {}
         for member in population.members:
             if member.origin in ("elite", "again"):
@@ -198,7 +162,7 @@ class Evolver:
             for number in member.parents:
                 if number not in checkpoints:
                     checkpoints[number] = self._checkpoint(self._members[number - 1])
-            names = (self._rules.seed, "networks", population.generation, member.number)
+            names = (self._plan.loaded.seed, "networks", population.generation, member.number)
             write_start(
                 draft / f"member_{member.number}",
                 [checkpoints[number] for number in member.parents],
@@ -227,7 +191,7 @@ class Evolver:
 
     def _has_ended(self, member: MemberRun) -> bool:
         """Return whether the member's run has come to its limit."""
-        base = self._rules.config.base_config
+        base = self._base
         if 0 < base.max_step <= newest_step(member.run):
             return True
         return member.end == "complete" and len(member.evaluations) < base.evolver_cem_length
@@ -237,13 +201,13 @@ class Evolver:
         best = min(self._generation.lineage, key=lambda record: int(record["rank"]))
         winner = self._members[int(best["member"]) - 1]
         self._say(f"the training is over; the best is {winner.name}, score {_text(best['score'])}")
-        for what, words in self._rules.commands(winner.name).items():
+        for what, words in self._plan.commands(winner.name).items():
             self._say(f"  {what:9} {words}")
 
     def _announce(self) -> None:
-        number, base = self._generation.number, self._rules.config.base_config
+        number, base = self._generation.number, self._base
         self._say(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
-        for member in Population.of(self._generation.population).members:
+        for member in self._generation.population.members:
             genes = ", ".join(f"{path.rpartition('.')[2]} {_text(v)}" for path, v in member.genes.items())
             of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
             self._say(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
@@ -257,7 +221,7 @@ class Evolver:
             state = member.end or learner.state_text
             lines.append(
                 f"  {learner.node or '-'}  {member.name}  {state}  "
-                f"{len(done)} of {self._rules.config.base_config.evolver_cem_length} evaluations  {last}"
+                f"{len(done)} of {self._base.evolver_cem_length} evaluations  {last}"
             )
         if lines != self._shown:
             self._shown = lines

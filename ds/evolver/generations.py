@@ -14,9 +14,11 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.reading import read_json
@@ -24,6 +26,7 @@ from algorithm.core.system.files import rename, sync_folder
 from algorithm.runs.checkpoints.manifest import DamagedError, Entry, check_listed
 from algorithm.runs.files import json_text, make_folder, write_durably, write_text
 from algorithm.runs.names import POPULATION, is_taken
+from ds.evolver.population import Population
 
 _FACTS = "population.json"
 _GENERATION = "generation.json"
@@ -50,15 +53,21 @@ class MemberStart:
 class Generation:
     """What the members of a generation begin with, networks apart.
 
-    population: state of :class:`~ds.evolver.population.Population`
-    starts:     by member
-    lineage:    records of the generation before, one for each member
+    starts:  by member
+    lineage: records of the generation before, one for each member
     """
 
-    number: int
-    population: Mapping[str, Any]
+    population: Population
     starts: Mapping[int, MemberStart]
     lineage: Sequence[Mapping[str, Any]]
+
+    @property
+    def number(self) -> int:
+        """Number of generations before it."""
+        return self.population.generation
+
+
+_JSON = TypeAdapter(Generation)
 
 
 class PopulationDir:
@@ -117,11 +126,6 @@ class PopulationDir:
         """One JSON object a line: a member in a generation that has ended."""
         return self.path / "lineage.jsonl"
 
-    @property
-    def report(self) -> Path:
-        """The page about the population."""
-        return self.path / "report.html"
-
     def facts(self) -> dict[str, Any]:
         """Return what the command line said at the start. Raises StorageError."""
         return read_json(self.path / _FACTS)
@@ -142,7 +146,7 @@ class PopulationDir:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
             fill(draft)
-            write_durably(draft / _GENERATION, json_text(_written(generation)).encode())
+            write_durably(draft / _GENERATION, json_text(asdict(generation)).encode())
             listed = {name: _entry(draft / name) for name in _files(draft)}
             manifest = {"files": {name: entry.listed for name, entry in listed.items()}}
             write_durably(draft / _MANIFEST, json_text(manifest).encode())
@@ -197,13 +201,7 @@ class PopulationDir:
             for name, entry in listed.items():
                 if not dropped or name == _GENERATION:
                     check_listed(folder, name, entry)
-            value = read_json(folder / _GENERATION)
-            return Generation(
-                number=int(value["generation"]),
-                population=value["population"],
-                starts={int(k): MemberStart(**one) for k, one in value["members"].items()},
-                lineage=value["lineage"],
-            )
+            return _JSON.validate_python(read_json(folder / _GENERATION))
         except DamagedError:
             raise
         except (StorageError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -219,17 +217,6 @@ class PopulationDir:
 
 def _name(generation: int) -> str:
     return f"generation_{generation:04d}"
-
-
-def _written(generation: Generation) -> dict[str, object]:
-    return {
-        "generation": generation.number,
-        "population": dict(generation.population),
-        "members": {
-            str(k): {"step": one.step, "evaluations": one.evaluations} for k, one in generation.starts.items()
-        },
-        "lineage": [dict(record) for record in generation.lineage],
-    }
 
 
 def _files(folder: Path) -> list[str]:

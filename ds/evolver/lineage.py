@@ -75,21 +75,20 @@ class LineageLog:
     A generation is a row at the median step of its members. All rows are made from the lineage, so those of
     an earlier command are written anew.
 
-    label:    of the environment
-    argument: what the user types for it
-    say:      prints a line
+    run: folder of the population
+    say: prints a line
     """
 
-    def __init__(self, folder: PopulationDir, label: str, argument: str, say: Callable[[str], None]) -> None:
-        self._folder, self._say = folder, say
-        self._run = RunDir(label, folder.path.name, folder.path, argument)
+    def __init__(self, run: RunDir, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._say = say
         self._events = event_file(self._run.log, purge=0)
         self._written = 0
 
     def update(self) -> None:
         """Write the generations that the lineage has more."""
         try:
-            generations = list(by_generation(read_lineage(self._folder.lineage)[0]).values())
+            generations = list(by_generation(read_lineage(PopulationDir(self._run.path).lineage)[0]).values())
         except StorageError as error:
             self._say(f"warning: {error.line}")
             return

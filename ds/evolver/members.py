@@ -15,7 +15,7 @@ from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_step
 from algorithm.runs.checkpoints.manifest import STATE
 from ds.cluster.group import LearnerGroup
 from ds.cluster.plan import ClusterPlan, MainCommands
-from ds.cluster.process import RestartRule
+from ds.cluster.restarts import RestartRule
 from ds.evolver.generations import MemberStart
 
 End = Literal["complete", "stopped", "given up"]
@@ -50,7 +50,9 @@ class MemberCommands:
     """
 
     def __init__(self, main: MainCommands, script: tuple[str, ...] | None, part: GenerationPart) -> None:
-        self._main, self._script, self.part = main, script, part
+        self._main = main
+        self._script = script
+        self.part = part
 
     def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
         """Return the command line of the process that learns."""
@@ -85,12 +87,13 @@ class MemberRun:
         *,
         say: Callable[[str], None],
         rule: RestartRule,
-        clock: Callable[[], float],
     ) -> None:
-        self.number, self.name, self.commands = number, plan.name, commands
+        self.number = number
+        self.name = plan.name
+        self.commands = commands
         self.run = plan.folder / plan.run
         self._actors = plan.actors
-        self.group = LearnerGroup(ray, plan, say=say, rule=rule, clock=clock)
+        self.group = LearnerGroup(ray, plan, say=say, rule=rule)
         self.end: End | None = None
         self.why = ""  # it was given up
         if saved_evaluations(self.run) >= commands.part.evaluations:  # before the command was started again
@@ -101,9 +104,9 @@ class MemberRun:
         """Mean return of each evaluation in this generation; NaN where there was none."""
         return read_evaluations(self.run)[self.commands.part.start.evaluations :]
 
-    def step(self, now: float) -> None:
-        """Advance without waiting. now: seconds."""
-        self.group.step(now, self._actors)
+    def step(self) -> None:
+        """Advance without waiting."""
+        self.group.step(self._actors)
         if self.group.error is not None:
             raise self.group.error
         ended = None if self.end else self.group.over()

@@ -14,10 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 
 from algorithm.core.errors import ModelError, NumericalError
 from algorithm.core.reading import open_plain, parse_json
@@ -49,7 +50,6 @@ CHUNK = 2**17
 
 _BLOCK = 2**12
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-_HEADER = 2**27  # bytes
 _Numbers = NDArray[np.float64]
 
 
@@ -211,41 +211,22 @@ class _NetworkFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            with safe_open(path, "numpy") as layout:  # whose types, shapes and places fit together
+                self.trained = frozenset(parse_json((layout.metadata() or {})[TRAINED]))
+                missing = self.trained.difference(layout.keys())
+            if missing:
+                raise ValueError(f"there is no {min(missing)}")
             self._file: BinaryIO = open_plain(path, LARGEST)
-        except OSError as error:
-            raise damaged(path, error.strerror or str(error)) from error
-        except ValueError as error:
+        except KeyError as error:
+            raise damaged(path, "it does not say which of its tensors are trained") from error
+        except (OSError, ValueError, TypeError, SafetensorError) as error:
             raise damaged(path, str(error)) from error
-        try:
-            self._read_header()
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            self._file.close()
-            raise damaged(path, f"it is no checkpoint's file of networks: {error}") from error
-        except BaseException:
-            self._file.close()
-            raise
-
-    def _read_header(self) -> None:
         size = int.from_bytes(self.read(0, 8), "little")
-        if size > _HEADER:
-            raise ValueError(f"a header of {size:,} bytes")
         self.head = self.read(0, 8 + size)
         header = parse_json(self.head[8:])
-        said = header.pop("__metadata__", {})
-        if TRAINED not in said:
-            raise ValueError("it does not say which of its tensors are trained")
-        self.trained = frozenset(parse_json(said[TRAINED]))
+        del header["__metadata__"]
         found = {name: _stored(entry, len(self.head)) for name, entry in header.items()}
-        self.tensors: Mapping[str, _StoredTensor] = dict(
-            sorted(found.items(), key=lambda item: item[1].start)
-        )
-        end = len(self.head)
-        for name, stored in self.tensors.items():
-            if stored.start != end or stored.end < end:
-                raise ValueError(f"{name} does not begin where the tensor before it ends")
-            end = stored.end
-        if missing := self.trained - found.keys():
-            raise ValueError(f"there is no {min(missing)}")
+        self.tensors = dict(sorted(found.items(), key=lambda item: item[1].start))
 
     def read(self, start: int, end: int) -> bytes:
         """Return bytes of the file. Raises StorageError."""
@@ -265,14 +246,9 @@ class _NetworkFile:
         self._file.close()
 
 
-def _stored(entry: Mapping[str, object], behind: int) -> _StoredTensor:
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or not isinstance(shape, list) or not isinstance(offsets, list):
-        raise TypeError(f"{entry!r:.80} describes no tensor")
-    start, end = (behind + offset for offset in offsets)
-    if dtype in _DTYPES and math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize != end - start:
-        raise ValueError(f"{entry!r:.80} has another size than its type and shape")
-    return _StoredTensor(dtype, tuple(shape), start, end)
+def _stored(entry: Mapping[str, Any], behind: int) -> _StoredTensor:
+    start, end = entry["data_offsets"]
+    return _StoredTensor(entry["dtype"], tuple(entry["shape"]), behind + start, behind + end)
 
 
 def _check_alike(first: _NetworkFile, other: _NetworkFile) -> None:

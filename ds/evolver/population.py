@@ -11,7 +11,9 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Any, Literal
+
+from pydantic import StrictInt
 
 from algorithm.config.random_params import Distribution
 from algorithm.core.seeding import stream_seed
@@ -62,45 +64,25 @@ class Member:
     elite_in: generations in which it was an elite
     """
 
-    number: int
+    number: StrictInt
     genes: Mapping[str, Any]
     origin: Origin = "first"
-    parents: tuple[int, ...] = ()
-    since: int = 0
-    elite_in: tuple[int, ...] = ()
+    parents: tuple[StrictInt, ...] = ()
+    since: StrictInt = 0
+    elite_in: tuple[StrictInt, ...] = ()
 
 
 @dataclass(frozen=True)
 class Population:
     """The members of one generation, in the order of their numbers."""
 
-    generation: int
+    generation: StrictInt
     members: tuple[Member, ...]
 
-    def state(self) -> dict[str, Any]:
-        """Return it as JSON, from which :meth:`of` makes an equal one."""
-        return {
-            "generation": self.generation,
-            "members": [
-                {
-                    "number": member.number,
-                    "genes": dict(member.genes),
-                    "origin": member.origin,
-                    "parents": list(member.parents),
-                    "since": member.since,
-                    "elite_in": list(member.elite_in),
-                }
-                for member in self.members
-            ],
-        }
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Population:
-        """Return the population of a :meth:`state`. Raises KeyError, TypeError, ValueError for others."""
-        members = tuple(_member(one) for one in state["members"])
-        if [member.number for member in members] != list(range(1, len(members) + 1)):
+    def __post_init__(self) -> None:
+        """Raise ValueError unless members are numbered from 1 on."""
+        if [member.number for member in self.members] != list(range(1, len(self.members) + 1)):
             raise ValueError("members are not numbered from 1 on")
-        return cls(_whole(state["generation"]), members)
 
 
 def first_generation(seed: int, size: int, genes: Genes) -> Population:
@@ -278,22 +260,3 @@ def _mean(evaluations: Sequence[float]) -> float:
 def _text(value: object) -> str:
     """Return text that is equal for equal choices only: 1 is neither true nor 1.0."""
     return json.dumps(value, sort_keys=True)
-
-
-def _member(state: Mapping[str, Any]) -> Member:
-    if state["origin"] not in get_args(Origin):
-        raise ValueError(f"{state['origin']!r} is no origin of a member")
-    return Member(
-        _whole(state["number"]),
-        dict(state["genes"]),
-        state["origin"],
-        tuple(_whole(number) for number in state["parents"]),
-        _whole(state["since"]),
-        tuple(_whole(generation) for generation in state["elite_in"]),
-    )
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is no whole number")
-    return value

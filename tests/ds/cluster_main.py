@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from algorithm.core.errors import UserError
 from ds.cluster.command import scale_cluster, train_on_cluster
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import RestartRule
+from ds.cluster.restarts import RestartRule
 
 STANDIN = str(Path(__file__).with_name("standin.py"))
 

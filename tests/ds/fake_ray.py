@@ -51,7 +51,7 @@ class Handle:
 
 
 class FakeRay:
-    """The module. address: of the node where the next actor is placed."""
+    """The module. address: of the node where the next actor is placed; dies: each new host."""
 
     exceptions = SimpleNamespace(
         RayTaskError=TaskError, RayActorError=ActorError, ActorUnavailableError=UnavailableError
@@ -64,6 +64,8 @@ class FakeRay:
         self.address = "127.0.0.1"
         self.placed: list[tuple[Handle, dict[str, Any]]] = []
         self._gpus = gpus
+        self.dies = False
+        self._named: dict[str, Handle] = {}
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 4.0, "GPU": float(self._gpus)}
@@ -71,8 +73,17 @@ class FakeRay:
     def remote(self, kind: type) -> SimpleNamespace:
         def options(**chosen: Any) -> SimpleNamespace:
             def place(*arguments: Any) -> Handle:
-                self.placed.append((Handle(self, kind(*arguments)), chosen))
-                return self.placed[-1][0]
+                name = chosen.get("name", "")
+                if name in self._named:  # that of a dead actor is free the next time
+                    del self._named[name]
+                    raise ValueError(f"{name} is taken")
+                handle = Handle(self, kind(*arguments))
+                self.placed.append((handle, chosen))
+                if name:
+                    self._named[name] = handle
+                if self.dies and "name" not in chosen:
+                    handle.kill()
+                return handle
 
             return SimpleNamespace(remote=place)
 

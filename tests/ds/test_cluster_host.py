@@ -50,11 +50,31 @@ def command(folder: Path, code: str, **more: object) -> StartCommand:
     return StartCommand(arguments=("-c", code), folder=str(folder), **more)  # type: ignore[arg-type]
 
 
-def test_what_a_process_prints_and_how_it_ends_is_told(host: Host, tmp_path: Path) -> None:
-    host.start(command(tmp_path, "import os; print('here', os.getcwd()); os.write(2, b'last'); os._exit(6)"))
-    report, lines = until_ended(host)
-    assert report.code == 6
-    assert lines == [f"here {tmp_path}", "last"]
+CODE = """
+import os, sys
+folder = sys.argv[2].partition("=")[2]
+token = folder + "/token"
+print(os.getcwd(), sys.argv[1], folder)
+print(*(f"{os.stat(path).st_mode:o}" for path in (folder, token)), open(token).read())
+ray = [name for name in os.environ if name.startswith("RAY_")]
+print(ray, os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+os.write(2, b"last")
+os._exit(6)
+"""
+
+
+def test_a_process_has_its_folder_and_secrets_and_nothing_of_ray(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    host.start(command(tmp_path, CODE, secrets={"token": b"abc"}))
+    report, (words, modes, environ, last) = until_ended(host)
+    folder, flag, secrets = words.split()
+    assert (report.code, folder, flag, last) == (6, str(tmp_path), "-o", "last")
+    assert modes == f"{stat.S_IFDIR | 0o700:o} {stat.S_IFREG | 0o600:o} abc"
+    assert environ == "[] 3"
+    assert not Path(secrets).exists(), "they go with the process"
 
 
 def test_a_flood_of_output_keeps_its_end(host: Host, tmp_path: Path) -> None:
@@ -92,30 +112,6 @@ def test_a_process_ends_with_what_started_it(tmp_path: Path) -> None:
     parent.wait()
     parent.stdout.close()
     assert psutil.wait_procs([child], timeout=LIMIT)[1] == []
-
-
-def test_nothing_of_ray_reaches_a_process(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    host.start(command(tmp_path, "import os; print(*os.environ.items(), sep='\\n')"))
-    _, lines = until_ended(host)
-    assert "('CUDA_VISIBLE_DEVICES', '3')" in lines
-    assert not [line for line in lines if "RAY_" in line]
-
-
-def test_secrets_are_for_this_user_and_go_with_the_process(host: Host, tmp_path: Path) -> None:
-    code = (
-        "import os, sys; print(sys.argv[1:])\nfolder = sys.argv[2].partition('=')[2]\n"
-        "token = folder + '/token'\n"
-        "print(*(f'{os.stat(p).st_mode:o}' for p in (folder, token)), open(token).read())"
-    )
-    host.start(command(tmp_path, code, secrets={"token": b"abc"}))
-    _, (arguments, modes) = until_ended(host)
-    assert arguments.startswith("['-o', 'net_config.secrets=")
-    assert modes == f"{stat.S_IFDIR | 0o700:o} {stat.S_IFREG | 0o600:o} abc"
-    assert not Path(arguments.split("=")[1].rstrip("']")).exists()
 
 
 def test_an_endpoint_counts_if_this_process_wrote_it(host: Host, tmp_path: Path) -> None:
@@ -160,8 +156,3 @@ def test_a_run_is_set_aside_and_a_lock_removed_when_asked(host: Host, tmp_path: 
     host.start(command(tmp_path, "", run="run", unlock=True))
     until_ended(host)
     assert list(run.iterdir()) == []
-
-
-def test_a_folder_that_the_node_does_not_have(host: Host, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        host.start(command(tmp_path / "missing", ""))

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from ds.cluster.cluster import Cluster
-from ds.cluster.host import NodeStatus
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import RestartRule, Restarts
-from ds.cluster.start_commands import LearnerCommands, Secrets
+from ds.cluster.restarts import RestartRule
 from tests.ds.cluster_main import StandIns
 from tests.ds.fake_ray import FakeRay, Handle
 
@@ -55,6 +53,9 @@ class Life:
         """0: the learner's first; then those of actors and of learners that were placed anew."""
         return [handle for handle, options in self.ray.placed if "name" not in options][number]
 
+    def targets(self) -> list[Handle]:
+        return [handle for handle, options in self.ray.placed if "name" in options]
+
     def events(self, word: str) -> list[str]:
         file = self.folder / "events.txt"
         return [line for line in file.read_text().splitlines() if word in line] if file.exists() else []
@@ -92,8 +93,10 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Life]]:
 
 
 def test_a_training_that_is_over(begin: Callable[..., Life]) -> None:
-    life = begin(actors=2)
+    life = begin(actors=2, ray=FakeRay(gpus=2))
     life.wait(lambda: len(life.events("connected")) == 2)
+    gpus = [options["num_gpus"] for _, options in life.ray.placed if "name" not in options]
+    assert gpus == [1.0, 0.0, 0.0], "the learner's"
     (life.folder / "finish").touch()
     assert life.end() == 0
     assert len(life.events("finished")) == 2
@@ -101,12 +104,11 @@ def test_a_training_that_is_over(begin: Callable[..., Life]) -> None:
     assert "the training is over; its run is models/task/one on 127.0.0.1" in life.said
 
 
-@pytest.mark.parametrize("code", [2, 5])
-def test_a_code_after_which_a_restart_is_pointless(begin: Callable[..., Life], code: int) -> None:
+def test_a_code_after_which_a_restart_is_pointless(begin: Callable[..., Life]) -> None:
     life = begin()
     life.wait(lambda: life.events("connected"))
-    (life.folder / "refuse").write_text(str(code))
-    assert life.end() == code
+    (life.folder / "refuse").write_text("5")
+    assert life.end() == 5
     assert len(life.events("learner")) == 1
     assert "error: the configuration is wrong" in life.said[-1]
     assert len(life.events("bye")) == 1
@@ -120,23 +122,37 @@ def test_a_learner_that_never_comes_up(begin: Callable[..., Life], tmp_path: Pat
     assert len(life.events("learner")) == 4
 
 
-def test_a_stop_saves_first(begin: Callable[..., Life]) -> None:
+def test_a_host_that_dies_wherever_it_is_placed(begin: Callable[..., Life]) -> None:
+    ray = FakeRay()
+    ray.dies = True
+    life = begin(ray=ray)
+    assert life.end() == 1
+    assert "3 restarts did not help" in life.said[-1]
+
+
+def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]) -> None:
     life = begin()
     life.wait(lambda: life.events("connected"))
-    life.stop.asked = True
-    assert life.end() == 130
-    assert [line.split()[-1] for line in life.events("")[-2:]] == ["saved", "bye"]
-
-
-def test_more_and_fewer_actors(begin: Callable[..., Life]) -> None:
-    life = begin()
-    target = next(handle for handle, options in life.ray.placed if "name" in options)
-    target.set.remote(3)
+    life.host(1).signal.remote(int(signal.SIGKILL))
+    life.wait(lambda: len(life.events("connected")) == 2)
+    assert "actor 0: killed by SIGKILL; starts again in 0.01 s" in life.said
+    life.host(1).kill()  # and placed again
     life.wait(lambda: len(life.events("connected")) == 3)
+
+    life.targets()[0].kill()  # its node is lost; Ray keeps its name for a moment
+    life.wait(lambda: len(life.targets()) == 2)
+    target = life.targets()[1]
+    target.set.remote(3)
+    life.wait(lambda: len(life.events("connected")) == 5)
     target.set.remote(1)
     life.wait(lambda: len(life.events("bye")) == 2)
     life.wait(lambda: "actor 2: has left" in life.said)
     assert "1 actors from now on, 3 before" in life.said
+
+    life.stop.asked = True
+    assert life.end() == 130
+    assert [line.split()[-1] for line in life.events("")[-2:]] == ["saved", "bye"]
+    assert len(life.events("learner")) == 2, "it was started once, and saved once"
 
 
 def test_actors_follow_a_learner_to_another_node(begin: Callable[..., Life]) -> None:
@@ -157,14 +173,6 @@ def test_actors_follow_a_learner_to_another_node(begin: Callable[..., Life]) -> 
     assert set(placed[:-1]) == {"SPREAD"}
 
 
-def test_a_lost_actor_is_placed_again(begin: Callable[..., Life]) -> None:
-    life = begin()
-    life.wait(lambda: life.events("connected"))
-    life.host(1).kill()
-    life.wait(lambda: len(life.events("connected")) == 2)
-    assert len(life.events("learner")) == 1
-
-
 def test_a_run_that_is_lost_with_its_node(begin: Callable[..., Life]) -> None:
     life = begin()
     (life.folder / "save").touch()
@@ -177,48 +185,8 @@ def test_a_run_that_is_lost_with_its_node(begin: Callable[..., Life]) -> None:
     assert "file system that all nodes share" in life.said[-1]
 
 
-def test_a_gpu_is_for_the_learner(begin: Callable[..., Life]) -> None:
-    life = begin(ray=FakeRay(gpus=2))
-    life.wait(lambda: life.events("connected"))
-    assert [options["num_gpus"] for _, options in life.ray.placed if "name" not in options] == [1.0, 0.0]
-
-
 def test_a_node_without_the_folder(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     life = Life(missing)
     assert life.end() == 4
     assert "No such file or directory" in life.said[-1]
-
-
-def test_an_actor_that_is_killed_comes_back(begin: Callable[..., Life]) -> None:
-    life = begin()
-    life.wait(lambda: life.events("connected"))
-    life.host(1).signal.remote(int(signal.SIGKILL))
-    life.wait(lambda: len(life.events("connected")) == 2)
-    assert "actor 0: killed by SIGKILL; starts again in 0.01 s" in life.said
-
-
-def test_the_run_of_a_lost_node_is_left_alone_for_a_while():
-    now = [100.0]
-    plan = ClusterPlan(
-        label="task",
-        name="one",
-        folder=Path("/x"),
-        commands=StandIns("one"),
-        actors=1,
-        secrets=None,
-        fence=90.0,
-    )
-    commands = LearnerCommands(plan, Secrets(None), lambda: now[0])
-    assert commands.next_command("127.0.0.1", NodeStatus(False, -1, "")) is not None
-    commands.lost()
-    locked = NodeStatus(True, 10, "another host")
-    assert commands.next_command("127.0.0.2", locked) is None
-    now[0] += 90.0
-    command = commands.next_command("127.0.0.2", locked)
-    assert command is not None and command.unlock
-
-
-def test_pauses_between_restarts_double_up_to_a_limit():
-    restarts = Restarts(RestartRule(first=1.0, longest=3.0, budget=4))
-    assert [restarts.after(0.0) for _ in range(5)] == [1.0, 2.0, 3.0, 3.0, None]

@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import main_ds
 from ds.evolver import command, evolver, generations, members
+from ds.evolver.plan import PopulationPlan
 from tests.ds.fake_ray import FakeRay
 
 CONFIG = {
@@ -137,9 +138,9 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
     states: list[str] = []
     written = [0]
 
-    def killed_in_a_generation(member: members.MemberRun, now: float) -> None:
+    def killed_in_a_generation(member: members.MemberRun) -> None:
         """The first member dies after its first checkpoint; the command is killed once it has begun again."""
-        step(member, now)
+        step(member)
         if member.number > 1:
             return
         if states:
@@ -204,20 +205,17 @@ def test_a_member_that_cannot_go_on_holds_nobody_up_and_ranks_last(
     config = json.loads(json.dumps(CONFIG))
     del config["sac_config"]["random_params"]
     one.write(config)
-    part = evolver.Rules.part
+    part = PopulationPlan.part
 
     def spoilt(
-        rules: evolver.Rules,
-        generation: generations.Generation,
-        folder: generations.PopulationDir,
-        number: int,
+        plan: PopulationPlan, generation: generations.Generation, number: int
     ) -> members.GenerationPart:
-        made = part(rules, generation, folder, number)
+        made = part(plan, generation, number)
         if number == 2 and generation.number == 0:  # it does not even start
             return dataclasses.replace(made, flags=("-o", "sac_config.batch_size=0"))
         return made
 
-    monkeypatch.setattr(evolver.Rules, "part", spoilt)
+    monkeypatch.setattr(PopulationPlan, "part", spoilt)
     assert one.run("--seed=1") == 0
     said = capsys.readouterr().out
     assert "random_params names no key: only the networks evolve" in said

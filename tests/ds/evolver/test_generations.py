@@ -6,17 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from algorithm.core.errors import StorageError, UsageError
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
+from ds.evolver.population import Member, Population
 
 RECORD = {"generation": 0, "member": 1, "score": None}
+GENES = {"a": 0.1 + 1e-17, "b": 2**70, "c": "é", "d": None, "e": [True, {"f": 1.0}]}
 
 
 def generation(number: int) -> Generation:
     return Generation(
-        number=number,
-        population={"generation": number},
+        population=Population(number, (Member(1, GENES, "copied", (1,), 0, tuple(range(number))),)),
         starts={1: MemberStart(step=100 * number, evaluations=number)},
         lineage=[{**RECORD, "generation": number - 1}] if number else [],
     )
@@ -42,6 +44,8 @@ def read(folder: PopulationDir) -> tuple[Generation | None, list[str]]:
 def test_what_was_written_is_read(folder: PopulationDir) -> None:
     assert folder.facts() == {"seed": 4} and folder.config.read_text() == "a: 1\n"
     assert read(folder) == (generation(0), [])
+    found = read(folder)[0]
+    assert found is not None and repr(found.population) == repr(generation(0).population)
     assert folder.networks(0, 1) is None
     folder.write(generation(1), fill)
     assert read(folder) == (generation(1), [])
@@ -105,3 +109,24 @@ def test_the_folder_of_a_run_is_no_population(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no such population") as refused:
         PopulationDir.open(tmp_path)
     assert refused.value.why == "it is the folder of a run"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"generation": 1.0},
+        {"generation": True},
+        {"members": None},
+        {"members": [{}]},
+        {"members": [{"number": 2, "genes": {}}]},
+        {"members": [{"number": 1, "genes": {}, "origin": "mars"}]},
+        {"members": [{"number": 1, "genes": 3}]},
+        {"members": [{"number": 1, "genes": {}, "elite_in": ["0"]}]},
+    ],
+)
+def test_a_damaged_population_is_refused(damage: dict[str, object]) -> None:
+    whole = {"generation": 0, "members": [{"number": 1, "genes": {}}]}
+    adapter = TypeAdapter(Population)
+    assert adapter.validate_python(whole).members[0].origin == "first"
+    with pytest.raises(ValueError, match="Population"):
+        adapter.validate_python({**whole, **damage})

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import struct
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -27,8 +24,6 @@ from ds.evolver import networks
 from ds.evolver.networks import FLOOR, LARGEST_STD, draw_networks
 from tests.batches import small_sac
 from tests.oracles import drawn_network
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def noise(name: str) -> np.random.Generator:
@@ -78,15 +73,6 @@ def test_the_std_has_a_floor_and_a_ceiling(tmp_path):
     assert found["w"].tolist() == pytest.approx([2.0 + 1.0 * eps[0], 5.0 + floor * eps[1]])
     (eps,) = noise("v").standard_normal(1)
     assert found["v"].tolist() == pytest.approx([0.0 + LARGEST_STD * eps]), "the deviation is 9"
-
-
-def test_one_elite_gives_its_own_networks_plus_noise(tmp_path):
-    weight = torch.randn(100, 100)
-    found = drawn(tmp_path, {"w": weight, "zero": torch.zeros(3), "log_alpha": torch.tensor(-2.0)})
-    difference = (found["w"] - weight).std() / weight.square().mean().sqrt()
-    assert difference.item() == pytest.approx(FLOOR, rel=0.05)
-    assert found["zero"].tolist() == [0.0, 0.0, 0.0]
-    assert abs(found["log_alpha"].item() + 2.0) < 5 * FLOOR * 2.0 and found["log_alpha"] != -2.0
 
 
 def test_what_is_not_trained_is_the_best_elites(tmp_path):
@@ -155,12 +141,13 @@ def flip(text: str, into: str):
 
 
 DAMAGES = {
-    "ends at byte": lambda data: data[:-1],
-    "a header of": lambda data: struct.pack("<Q", 2**40) + data[8:],
+    "No such file": None,
+    "file not fully covered": lambda data: data[:-1],
+    "header too large": lambda data: struct.pack("<Q", 2**40) + data[8:],
     "does not say which of its tensors are trained": flip('"trained"', '"trainad"'),
-    "no checkpoint's file of networks": flip('"dtype"', '"dtipe"'),
-    "another size than its type": flip("[4,2]", "[4,9]"),
-    "does not begin where": flip("[0,32]", "[4,36]"),
+    "missing field": flip('"dtype"', '"dtipe"'),
+    "invalid shape": flip("[4,2]", "[4,9]"),
+    "invalid offset": flip("[0,32]", "[4,36]"),
 }
 
 
@@ -168,13 +155,14 @@ DAMAGES = {
 def test_a_damaged_file_is_named_and_nothing_is_written(tmp_path, said):
     good = write(tmp_path / "good.safetensors", {"w": torch.ones(4, 2)})
     bad = tmp_path / "bad.safetensors"
-    bad.write_bytes(DAMAGES[said](good.read_bytes()))
+    if damage := DAMAGES[said]:
+        bad.write_bytes(damage(good.read_bytes()))
     out = tmp_path / "out.safetensors"
     out.write_bytes(b"before")
     with pytest.raises(StorageError, match=said) as caught:
         draw_networks([good, bad], out, noise)
     assert caught.value.where == str(bad)
-    assert out.read_bytes() == b"before" and len(list(tmp_path.iterdir())) == 3
+    assert out.read_bytes() == b"before" and {*tmp_path.iterdir()} <= {good, bad, out}
 
 
 @pytest.mark.parametrize(
@@ -188,12 +176,6 @@ def test_elites_with_other_networks_are_refused(tmp_path, other, trained):
     ]
     with pytest.raises(StorageError, match=re.escape("its w is")):
         draw_networks(paths, tmp_path / "out.safetensors", noise)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(StorageError, match="No such file") as caught:
-        draw_networks([tmp_path / "none.safetensors"], tmp_path / "out.safetensors", noise)
-    assert caught.value.where.endswith("none.safetensors")
 
 
 def test_numbers_that_cannot_be_averaged_are_refused(tmp_path):
@@ -230,30 +212,3 @@ def test_memory_does_not_grow_with_a_tensor(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 16e6
     finally:
         tracemalloc.stop()
-
-
-PEAK = """
-import sys
-from pathlib import Path
-from algorithm.core.seeding import stream
-from ds.evolver.networks import draw_networks
-folder = Path(sys.argv[1])
-draw_networks([folder / "one", folder / "two"], folder / "out", lambda name: stream(1, name))
-print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
-"""
-
-
-@pytest.mark.slow
-def test_a_hundred_million_parameters_fit_into_little_memory(tmp_path):
-    """At most 1.5 × the memory of two networks is asked for; it is far less."""
-    large(tmp_path, 100_000_000)
-    result = subprocess.run(
-        [sys.executable, "-c", PEAK, str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(result.stdout) * 1024 < 1.5 * 2 * 400e6
-    assert (tmp_path / "out").stat().st_size == (tmp_path / "one").stat().st_size

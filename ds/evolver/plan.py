@@ -1,0 +1,246 @@
+"""Plan of a population: what command line, configuration and an earlier command make of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
+from algorithm.config.loader import LoadedConfig, load_config, load_config_file
+from algorithm.config.locate import EnvFolder
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS
+from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
+from algorithm.core.program import as_typed, program
+from algorithm.core.wording import listed
+from algorithm.runs.logs.wandb_sink import require_wandb
+from algorithm.runs.names import POPULATION, directory_flags, expand_name
+from algorithm.runs.rundir import RunDir
+from ds.cluster.command import say
+from ds.evolver.generations import Generation, MemberStart, PopulationDir
+from ds.evolver.genes import Genes
+from ds.evolver.members import GenerationPart
+from ds.evolver.population import Selection, first_generation
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationPlan:
+    """A population as command line and configuration describe it.
+
+    loaded:     the configuration of all members, whose draws are not used
+    run:        folder of the population
+    generation: to begin or go on with
+    """
+
+    loaded: LoadedConfig
+    genes: Genes
+    run: RunDir
+    generation: Generation
+    resumed: bool
+
+    @property
+    def selection(self) -> Selection:
+        """How a generation follows from another."""
+        base = self.loaded.config.base_config
+        return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
+
+    def part(self, generation: Generation, number: int) -> GenerationPart:
+        """Return what a member does in ``generation``."""
+        genes = generation.population.members[number - 1].genes
+        start = generation.starts[number]
+        return GenerationPart(
+            flags=tuple(word for text in self.genes.overrides(genes) for word in ("-o", text)),
+            networks=PopulationDir(self.run.path).networks(generation.number, number),
+            start=start,
+            evaluations=start.evaluations + self.loaded.config.base_config.evolver_cem_length,
+        )
+
+    def commands(self, name: str) -> dict[str, str]:
+        """Return what a user may do with a member's run, as command lines."""
+        run = RunDir(self.run.env, name, self.run.path.parent / name, self.run.argument)
+        return {
+            "evaluate": run.command("-n", name, "--eval=10"),
+            "watch": run.command("-n", name, "--watch"),
+            "report": run.command("--report", self.run.name),
+        }
+
+
+def new_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
+    """Return the plan of a new population; nothing is written."""
+    train, cluster = options.train, options.cluster
+    assert cluster is not None
+    assert cluster.num_learners is not None
+    loaded = load_config(
+        train.env,
+        train.config,
+        train.overrides,
+        _flags(options, cluster),
+        train.seed,
+        defaults=DISTRIBUTED_DEFAULTS if cluster.num_actors else {},
+        require_runnable=True,
+    )
+    _check(loaded)
+    parent = train.directory.absolute() / folder.label
+    name = expand_name(loaded.config.base_config.name, parent)
+    numbers = range(1, cluster.num_learners + 1)
+    for each in (name, *(f"{name}_{number}" for number in numbers)):
+        RunDir.check_free(folder.label, each, models=train.directory, argument=train.env)
+    genes = Genes(loaded)
+    population = first_generation(loaded.seed, cluster.num_learners, genes)
+    starts = {number: MemberStart(step=-1, evaluations=0) for number in numbers}
+    generation = Generation(population=population, starts=starts, lineage=())
+    run = RunDir(folder.label, name, parent / name, train.env)
+    return PopulationPlan(loaded=loaded, genes=genes, run=run, generation=generation, resumed=False)
+
+
+def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
+    """Return the plan of a population that goes on with its last complete generation."""
+    train, cluster = options.train, options.cluster
+    assert cluster is not None
+    parent = train.directory.absolute() / folder.label
+    made = PopulationDir.open(parent / (train.name or _newest(parent, train.env, train.directory)))
+    seed = int(made.facts()["seed"])
+    if train.seed not in (None, seed):
+        raise UsageError(
+            f"the population's seed is {seed}, not {train.seed}",
+            where="--seed",
+            why="everything random follows from it",
+            fix="leave --seed out, or begin another population",
+        )
+    loaded = load_config_file(
+        made.config, train.overrides, _flags(options, cluster), seed, env=folder, require_runnable=True
+    )
+    _check(loaded)
+    generation = made.newest(say)
+    if generation is None:
+        raise StorageError(
+            "there is nothing to go on from", where=made.path, why="it has no generation that is intact"
+        )
+    genes = Genes(loaded)
+    _check_unchanged(made, generation, loaded, genes, cluster)
+    run = RunDir(folder.label, made.path.name, made.path, train.env)
+    _refuse_if_done(generation, loaded, run)
+    return PopulationPlan(loaded=loaded, genes=genes, run=run, generation=generation, resumed=True)
+
+
+def _check_unchanged(
+    made: PopulationDir, generation: Generation, loaded: LoadedConfig, genes: Genes, cluster: ClusterOptions
+) -> None:
+    """Raise UsageError where a population would go on as another one."""
+    facts, size = made.facts(), len(generation.starts)
+    before = list(generation.population.members[0].genes)
+    mode, actors = facts["mode"], facts["num_actors"]
+    refusals = (
+        (
+            size != cluster.num_learners,
+            f"the population has {size} members, not {cluster.num_learners}",
+            "--num_learners",
+            "their number stays as it was at the start",
+            f"--num_learners {size}",
+        ),
+        (
+            bool(actors) != bool(cluster.num_actors),
+            f"the population was begun with {actors} actors for each member",
+            "--num_actors",
+            "a member of one process cannot go on as a learner, nor the other way round",
+            f"--num_actors {actors}, or another number above 0" if actors else "leave --num_actors out",
+        ),
+        (
+            mode != loaded.config.base_config.evolver_mode,
+            f"the population was begun with evolver_mode {mode}",
+            "base_config.evolver_mode",
+            "the networks of its members are alike in one mode, and apart in the other",
+            f"-o base_config.evolver_mode={mode}, or begin another population",
+        ),
+        (
+            set(before) != set(genes.distributions),
+            f"the settings that evolve are {listed(before) or 'none'}, not "
+            f"{listed(list(genes.distributions)) or 'none'}",
+            f"{RUN_BLOCK}.random_params",
+            "every member has values of the ones, and none of the others",
+            "leave the keys as they were (their bounds may change), or begin another population",
+        ),
+    )
+    _refuse(refusals)
+
+
+def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -> None:
+    """Raise UsageError if members have come to the limit of their steps, with which a population ends."""
+    limit, steps = loaded.config.base_config.max_step, [one.step for one in generation.starts.values()]
+    if 0 < limit <= max(steps):
+        words = ["-n", run.name, f"--num_learners={len(steps)}", "--resume", f"--max_step={2 * limit}"]
+        longer = run.command(*words, role="evolver")
+        raise UsageError(
+            "nothing is left to do",
+            where=run.path,
+            why=f"base_config.max_step is {limit:,}, and members have come to it",
+            fix=f"{longer}    (train on)",
+        )
+
+
+def _newest(parent: Path, argument: str, models: Path) -> str:
+    """Return the name of the population that was begun last."""
+    begun = sorted(
+        parent.glob(f"*/{POPULATION}"), key=lambda file: (file.stat().st_mtime_ns, file.parent.name)
+    )
+    if not begun:
+        alone = shlex.join([*program(), argument, *directory_flags(models)])
+        raise UsageError(
+            "there is no population yet",
+            where=parent,
+            why="none was begun there",
+            fix=f"begin one: leave --resume out, or train alone: {alone}",
+        )
+    return begun[-1].parent.name
+
+
+def _flags(options: DistributedOptions, cluster: ClusterOptions) -> dict[str, object]:
+    """Return the flags that stand for a key; those of the network only where there are learners."""
+    flags = dict(options.flags)
+    return flags if cluster.num_actors else {k: v for k, v in flags.items() if not k.startswith("net_config")}
+
+
+def _check(loaded: LoadedConfig) -> None:
+    """Raise UsageError for a configuration that no population can be trained with."""
+    require_wandb(loaded.config.wandb_config)
+    base, source = loaded.config.base_config, loaded.source
+    refusals = (
+        (
+            not base.evolver_enabled,
+            "evolver_enabled is false",
+            f"{source}: base_config.evolver_enabled",
+            "the configuration forbids a population",
+            as_typed("-o base_config.evolver_enabled=true, or train alone: python main.py"),
+        ),
+        (
+            base.evolver_cem_min_length > base.evolver_cem_length,
+            f"a generation ends with {base.evolver_cem_length} evaluations, but needs at least "
+            f"{base.evolver_cem_min_length}",
+            f"{source}: base_config.evolver_cem_length and evolver_cem_min_length",
+            "the first ends a generation, the second is what suffices once evolver_cem_time is over",
+            f"-o base_config.evolver_cem_min_length={base.evolver_cem_length}, or a longer generation",
+        ),
+        (
+            loaded.config.eval_config.per_step <= 0,
+            "a population needs evaluations",
+            f"{source}: eval_config.per_step",
+            "it is switched off, and members are ranked by them",
+            "-o eval_config.per_step=2000",
+        ),
+        (
+            base.in_editor,
+            "the Unity Editor is one player",
+            "base_config.unity_args.editor",
+            "every member has players of its own",
+            "leave --editor out and set base_config.unity_args.build_path",
+        ),
+    )
+    _refuse(refusals)
+
+
+def _refuse(refusals: Iterable[tuple[bool, str, str, str, str]]) -> None:
+    """Raise UsageError for the first that holds: a condition, what, where, why, and the fix."""
+    for holds, what, where, why, fix in refusals:
+        if holds:
+            raise UsageError(what, where=where, why=why, fix=fix)
