@@ -200,7 +200,7 @@ def test_the_episodes_that_began_first_count_and_not_those_that_end_first():
     env = Guests(["T."] * 4 + ["TT"] * 2, {0, 1}, shuffled=False)
     found = evaluate(env, ONE, 4, on_episode=told.append)
     assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 5, 1, 1)
-    assert [(e.agent, e.length) for e in told] == [(0, 1), (0, 1), (0, 1), (1, 5)], "the fourth does not count"
+    assert [(e.agent, e.length) for e in told] == [(0, 1), (0, 1), (0, 1), (1, 5)], "not the fourth"
 
 
 def test_an_episode_that_is_lost_gives_its_place_to_the_next_one():
