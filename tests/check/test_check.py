@@ -12,7 +12,7 @@ import pytest
 
 from algorithm.app.check.commands import command
 from algorithm.app.check.process import CheckRequest, check_in_process
-from algorithm.app.cli.train import parse_args
+from algorithm.app.cli.parsing import parse_args
 from algorithm.env.checks.context import CheckConfig, CheckLimits
 from algorithm.env.checks.finding import CheckResult
 from algorithm.env.gym import GymRecipe

@@ -195,12 +195,12 @@ def test_episodes_that_count_are_told_and_no_others():
 
 
 def test_the_episodes_that_began_first_count_and_not_those_that_end_first():
-    """Agent 0 has episodes of one step, agent 1 of four: the first four are of both alike."""
+    """Agent 0 has episodes of one step, agent 1 of five: four have ended before the one that began second."""
     told: list[Episode] = []
-    env = Guests(["T."] * 3 + ["TT"] + ["T."] * 3 + ["TT"], {0, 1}, shuffled=False)
+    env = Guests(["T."] * 4 + ["TT"] * 2, {0, 1}, shuffled=False)
     found = evaluate(env, ONE, 4, on_episode=told.append)
-    assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 4, 1, 1)
-    assert [(e.agent, e.length) for e in told] == [(0, 1), (0, 1), (0, 1), (1, 4)], "the fifth does not count"
+    assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 5, 1, 1)
+    assert [(e.agent, e.length) for e in told] == [(0, 1), (0, 1), (0, 1), (1, 5)], "not the fourth"
 
 
 def test_an_episode_that_is_lost_gives_its_place_to_the_next_one():

@@ -90,19 +90,19 @@ def test_policy_and_targets_wait_for_two_updates_of_the_critics():
 
 def test_noise_is_added_to_actions_and_not_to_greedy_ones():
     """Standard deviation √(0.3² + 0.4²) = 0.5 with action_noise of 0.4; an action of 1 may get noise too."""
-    part, generator = Deterministic(0.3), torch.Generator().manual_seed(0)
+    part, normal = Deterministic(0.3), torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
     zeros, bound = policy_of(*[0.0] * 4000), policy_of(*[6.0] * 4000)
     for noise, std in ((NoNoise(), 0.3), (SpreadNoise(0.4, 0.4), 0.5)):
-        z, logp = part.act(zeros, generator, greedy=False, noise=noise)
+        z, logp = part.act(zeros, normal, noise)
         u = z.tanh()
         inside = u.abs() < 0.999
         assert float(u.mean()) == pytest.approx(0.0, abs=0.03)
         expected = torch.distributions.Normal(0.0, std).log_prob(u)
         torch.testing.assert_close(logp[inside[:, 0]], expected[inside], rtol=1e-4, atol=1e-4)
         assert float((u.abs() < std).float().mean()) == pytest.approx(0.683, abs=0.03)
-    z, _ = part.act(bound, generator, greedy=False, noise=NoNoise())
+    z, _ = part.act(bound, normal, NoNoise())
     assert float((z.tanh() < 0.9).float().mean()) == pytest.approx(0.37, abs=0.04) and z.isfinite().all()
-    greedy, _ = part.act(zeros, generator, greedy=True, noise=NoNoise())
+    greedy, _ = part.act(zeros, None, NoNoise())
     assert not greedy.any() and np.isclose(part.squash(np.float32(0.5)), math.tanh(0.5))
 
 
