@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.evaluation import evaluator
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, PREV, TRUNCATED
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
-from tests.batches import Sac
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run, trained
 from tests.runs.malice import flip_a_byte
@@ -69,14 +69,14 @@ def test_who_learns_nothing_takes_none_of_them(flag, mode, capsys):
 def begun(monkeypatch):
     """What learners begin with: their tensors, copied."""
     found = []
-    begin_with = Sac.begin_with
+    begin_with = OffPolicyLearner.begin_with
 
     def remember(self, model, optim):
         begin_with(self, model, optim)
         tensors = self.tensors()
         found.append({file: {k: v.clone() for k, v in named.items()} for file, named in tensors.items()})
 
-    monkeypatch.setattr(Sac, "begin_with", remember)
+    monkeypatch.setattr(OffPolicyLearner, "begin_with", remember)
     return found
 
 

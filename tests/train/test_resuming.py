@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from algorithm.actions.actor import Actor
+from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.config import load_config_file
 from algorithm.runs import provenance
 from algorithm.runs.checkpoints.manager import CheckpointManager
@@ -23,7 +24,6 @@ from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.reporter import Reporter
 from algorithm.train.runtime import LocalRuntime
 from algorithm.train.trainer import Trainer
-from tests.batches import Sac
 from tests.run.killing import what_must_agree
 from tests.run.sessions import result, run, trained
 from tests.runs.kills import Killed
@@ -67,7 +67,7 @@ def test_a_forward_that_acts_by_torch_goes_on_as_exactly(task, capsys):
     assert run("-n", "a", *flags, "--max_step=110") == 0
     assert run("--resume", "-n", "a", "--max_step=120") == 0
     said = capsys.readouterr().out
-    assert "resumed exactly" in said and "torch: forward reads a value (bool)" in said
+    assert "resumed exactly" in said and "torch: forward uses bool" in said
     assert run("-n", "b", *flags, "--max_step=120") == 0
     assert what_must_agree(task / "a") == what_must_agree(task / "b")
 
@@ -344,14 +344,14 @@ def test_the_best_one_is_marked_though_the_run_was_killed_before(task, monkeypat
 
 def test_on_another_kind_of_device_random_numbers_begin_anew(task, monkeypatch, capsys):
     """The state of a generator has 16 bytes on a GPU and thousands on a CPU."""
-    tensors = Sac.tensors
+    tensors = OffPolicyLearner.tensors
 
     def as_on_a_gpu(self):
         found = tensors(self)
         return {**found, "optim": {**found["optim"], "random.update": torch.zeros(16, dtype=torch.uint8)}}
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sac, "tensors", as_on_a_gpu)
+        patch.setattr(OffPolicyLearner, "tensors", as_on_a_gpu)
         patch.setattr(Actor, "random_state", lambda self: np.zeros(16, np.uint8))
         assert run("--seed=1", "-n", "a", "--quiet", "--max_step=110") == 0
     assert run("--resume", "--max_step=120") == 0

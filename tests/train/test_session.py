@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.app.console.base import LineConsole
 from algorithm.config import load_config_file
 from algorithm.core.timing import Stopwatch
@@ -19,7 +20,6 @@ from algorithm.evaluation import evaluator
 from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train import state as training
-from tests.batches import Sac
 from tests.run.sessions import result, run, trained, weights_hash
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,7 +177,7 @@ def test_evaluation_is_not_training_time(task, monkeypatch):
 def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
     """By a clock that the collector and the updates move; the first update is the one that compiles."""
     now, seen = [0.0], []
-    step, update = LocalCollector.step, Sac.update
+    step, update = LocalCollector.step, OffPolicyLearner.update
 
     def slow_step(collector):
         now[0] += 1.0
@@ -189,7 +189,7 @@ def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
         return update(sac, batch)
 
     monkeypatch.setattr(LocalCollector, "step", slow_step)
-    monkeypatch.setattr(Sac, "update", slow_update)
+    monkeypatch.setattr(OffPolicyLearner, "update", slow_update)
     monkeypatch.setattr(LineConsole, "progress", lambda console, progress: seen.append(progress))
     monkeypatch.setattr(LineConsole, "due", lambda console: True)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
