@@ -199,7 +199,7 @@ def train(agent, rng):
 
 @pytest.mark.parametrize("row", ROWS, ids="-".join)
 def test_what_is_trained_is_what_lies_in_an_optimisers_storage(row):
-    sac = make_agent(row, 1).sac
+    sac = make_agent(row, 1).learner
     stored = {adam.flat.data.untyped_storage().data_ptr() for adam in sac.optimisers().values()}
     model = sac.tensors()["model"]
     expected = {name for name, value in model.items() if value.untyped_storage().data_ptr() in stored}
