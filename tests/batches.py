@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -19,6 +20,7 @@ from algorithm.agents.sac.family import SAC
 from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.extensions.base import Context, draw_all
 from algorithm.nn.loader import Networks, load_networks
 
 SMALL = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
@@ -180,10 +182,17 @@ def weights(sac: Sac) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in sac.tensors()["model"].items()}
 
 
+def context(sac: Sac, batch: SequenceBatch) -> Context:
+    """What an update hands to its extensions."""
+    drawn = draw_all(sac.extensions, batch, sac._learned, sac._generator)
+    return replace(sac.encode(batch), drawn=drawn)
+
+
 @torch.no_grad()
 def learning_target(sac: Sac, batch: SequenceBatch) -> LearningTarget:
     """Target of the critics for a batch, by the networks as they are."""
-    return sac.critics._evaluate(sac.encode(batch), sac._draw_ahead(batch), sac.critics._apart)[1]
+    members = sac.critics.draw_subset()
+    return sac.critics._evaluate(sac.encode(batch), sac._draw_ahead(batch), members, sac.critics._apart)[1]
 
 
 def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:

@@ -27,7 +27,7 @@ from algorithm.nn.models.projections import check_prediction, check_projection
 def make_siamese(build: Build) -> TwoViews | None:
     """Return ATC, BYOL or None. Raises ModelError for networks that return a wrong shape."""
     spec, options = build.spec, build.options
-    augment = Augmentation(spec.obs)
+    augment = Augmentation(spec.obs, normalised=options.use_normalization)
     view_loss = q_consistency if options.siamese_use_q else no_additional_loss
     gated = options.siamese_use_adaptive
     if options.siamese == "ATC":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.core.data import SequenceBatch
 from algorithm.extensions.base import Context
 from algorithm.extensions.two_views import TwoViews, ViewLoss
 from algorithm.nn.encoding import States
@@ -43,24 +44,27 @@ class Atc(TwoViews):
         view_loss: ViewLoss,
         gated: bool,
     ) -> None:
-        super().__init__(augment, view_loss=view_loss, gated=gated)
+        super().__init__(augment, "siamese/accuracy", view_loss=view_loss, gated=gated)
         self.joint.extend([prediction, nn.Linear(state_size, state_size, bias=False)])
-        self._accuracy = torch.zeros(())
+
+    @override
+    def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> dict[str, Any]:
+        """Return the noise of both views, and lots [B·T] of the pairs where not all are taken."""
+        drawn = super().draw(batch, learned, generator)
+        num_pairs = len(batch.reward) * (learned.stop - learned.start)
+        if num_pairs > MAX_PAIRS:
+            drawn["lots"] = torch.rand(num_pairs, generator=generator, device=batch.reward.device)
+        return drawn
 
     @override
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Return InfoNCE over the pairs of the batch."""
         anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
-        chosen = _some(valid, ctx.generator)
+        chosen = _some(valid, ctx.drawn[type(self).__name__].get("lots"))
         share = valid_share(valid.view(-1, ctx.learn), anchor.dtype).flatten()
         logits, share = self._fit(anchor[chosen], positive[chosen]), share[chosen]
-        self._accuracy = info_nce_accuracy(logits.detach(), valid[chosen])
+        self.shown.show({"siamese/accuracy": info_nce_accuracy(logits.detach(), valid[chosen])})
         return info_nce_loss(logits, share)
-
-    @override
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return ``siamese/accuracy``, see :func:`~algorithm.ops.contrastive.info_nce_accuracy`."""
-        return {"siamese/accuracy": self._accuracy}
 
     def _fit(self, anchor: Tensor, positive: Tensor) -> Tensor:
         """Return logits [P, P] of states [P, S]."""
@@ -83,9 +87,6 @@ def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tens
     return learned.flatten(0, 1), target_following[:, n - 1 :].flatten(0, 1), valid.flatten()
 
 
-def _some(valid: Tensor, generator: torch.Generator) -> Tensor | slice:
-    """Draw indices of at most ``MAX_PAIRS`` pairs at random, existing ones before missing ones."""
-    if len(valid) <= MAX_PAIRS:
-        return slice(None)
-    lots = torch.rand(len(valid), generator=generator, device=valid.device)
-    return (lots + valid).topk(MAX_PAIRS).indices
+def _some(valid: Tensor, lots: Tensor | None) -> Tensor | slice:
+    """Return indices of ``MAX_PAIRS`` pairs by lot, existing ones before missing ones; all without lots."""
+    return slice(None) if lots is None else (lots + valid).topk(MAX_PAIRS).indices

@@ -6,14 +6,16 @@ A family imports only what stands here; an extension never imports a family.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.encoding import States
+from algorithm.nn.learning.gradients import Autograd, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.protocols import Obs
 
@@ -34,7 +36,7 @@ class Context:
     recode: Callable[[Obs], States]  # of other observations of the same shapes, such as augmented ones
     q: Callable[[Tensor], Tensor]  # states [B, T, S] -> values of the stored actions there, [E, B, T]
     target_q: Callable[[Tensor], Tensor]  # the same by the target critics, without gradient
-    generator: torch.Generator  # of all random numbers in an update
+    drawn: Mapping[str, Any] = field(default_factory=dict)  # what extensions drew, by names of their classes
 
     @property
     def learned(self) -> slice:
@@ -65,9 +67,44 @@ class Context:
         """States by the target encoder of the learned tokens, [B, T, S]."""
         return self.states.target_learned
 
+    def detached(self) -> Context:
+        """Return the same with states and values of actions that have no gradient."""
+        return replace(
+            self, states=cast(States, _Detached(self.states)), q=lambda state: self.q(state).detach()
+        )
+
+
+class _Detached:
+    """States without gradient."""
+
+    def __init__(self, states: States) -> None:
+        self._states = states
+
+    def __getattr__(self, name: str) -> Tensor:
+        state: Tensor = getattr(self._states, name)
+        return state.detach()
+
+
+class Shown(nn.Module):
+    """Numbers of the last update, [] each, in buffers that a compiled update can write; not saved."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for name in names:
+            self.register_buffer(name, torch.zeros(()), persistent=False)
+
+    @torch.no_grad()
+    def show(self, numbers: Mapping[str, Tensor]) -> None:
+        """Take these in."""
+        for name, number in numbers.items():
+            self.get_buffer(name).copy_(number)
+
 
 class Extension(nn.Module):
     """Base of extensions, without effect by itself. The order of extensions must not matter.
+
+    Updates may be compiled, as one graph that is made once. What losses change has to be a buffer then,
+    written in place; an attribute that changes, or a random number that ``draw`` did not draw, is refused.
 
     joint: parts trained by ``auxiliary_losses``, together with encoder and critics
     own:   parts trained by ``own_losses``
@@ -76,6 +113,7 @@ class Extension(nn.Module):
         positive
     prefix: in front of the names of its losses, metrics and pictures; empty for those of this project
     num_candidates: actions that an exploring actor draws, of which ``score_actions`` chooses one
+    shown:  names of the metrics of ``metrics``
     """
 
     gated = False
@@ -83,10 +121,18 @@ class Extension(nn.Module):
     num_candidates = 1
     learning_rate: float | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, *shown: str) -> None:
         super().__init__()
         self.joint = nn.ModuleList()
         self.own = nn.ModuleList()
+        self.shown = Shown(*shown)
+
+    def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> object:
+        """Return the random numbers of an update, nested tuples and dictionaries of tensors, before it.
+
+        The losses find them in ``ctx.drawn`` by the name of the class.
+        """
+        return None
 
     def reward_bonus(self, ctx: Context) -> Tensor | float:
         """Return an intrinsic reward [B, W], without gradient; added once to a new tensor."""
@@ -102,7 +148,7 @@ class Extension(nn.Module):
 
     def metrics(self) -> Mapping[str, Tensor]:
         """Return metrics of the last update by name: scalars that stay on the device."""
-        return {}
+        return {name: number.clone() for name, number in self.shown.named_buffers()}
 
     def pictures(self) -> Mapping[str, Tensor]:
         """Return pictures of the last update by name: uint8 [H, W, C], C 1 or 3."""
@@ -135,20 +181,31 @@ class OwnSteps:
                 made[type(one).__name__.lower()] = if_any(make, [one.own])
         self.optimisers = {name: step for name, step in made.items() if step is not None}
 
-    def update(self, ctx: Context) -> dict[str, Tensor]:
-        """Take a step of each optimiser; return losses and metrics of the extensions, on the device."""
+    def losses(self, ctx: Context) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Return the losses; and losses and metrics of the extensions by name, on the device."""
+        ctx = ctx.detached()
         losses = {
             f"{one.prefix}loss/{name}": loss
             for one in self._extensions
             for name, loss in one.own_losses(ctx).items()
         }
-        if losses and self.optimisers:
-            for step in self.optimisers.values():
-                step.gradient.zero_()
-            torch.stack(list(losses.values())).sum().backward()
-            for step in self.optimisers.values():
-                step.move()
         found = {name: loss.detach() for name, loss in losses.items()}
         for one in self._extensions:
             found |= {f"{one.prefix}{name}": value for name, value in one.metrics().items()}
+        return list(losses.values()), found
+
+    def update(self, ctx: Context) -> dict[str, Tensor]:
+        """Take a step of each optimiser; return losses and metrics of the extensions, on the device."""
+        losses, found = self.losses(ctx)
+        if losses and self.optimisers:
+            loss = Loss(torch.stack(losses).sum())
+            Autograd().descend(list(self.optimisers.values()), lambda: (loss, found))
         return found
+
+
+def draw_all(
+    extensions: Sequence[Extension], batch: SequenceBatch, learned: slice, generator: torch.Generator
+) -> dict[str, object]:
+    """Return what the extensions draw for an update, by the names of their classes."""
+    drawn = {type(one).__name__: one.draw(batch, learned, generator) for one in extensions}
+    return {name: numbers for name, numbers in drawn.items() if numbers is not None}

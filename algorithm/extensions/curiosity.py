@@ -79,11 +79,10 @@ class Curiosity(Extension):
     """
 
     def __init__(self, network: nn.Module, error: PredictionError, strength: float) -> None:
-        super().__init__()
+        super().__init__("curiosity/bonus_mean", "curiosity/bonus_std")
         self.own.append(network)
         self.deviation = RunningDeviation()
         self._error, self._strength = error, strength
-        self._metrics: Mapping[str, Tensor] = {}
         self.eval()
 
     @torch.no_grad()
@@ -99,14 +98,9 @@ class Curiosity(Extension):
         error, valid = self._errors(ctx, ctx.learned)
         known = torch.where(valid, error, 0.0)
         with torch.no_grad():
-            self._metrics = bonus_summary("curiosity", self._scaled(known), valid)
+            self.shown.show(bonus_summary("curiosity", self._scaled(known), valid))
             self.deviation.observe(known, valid)
         return {"curiosity": window_mean(known, valid)}
-
-    @override
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return mean and deviation of the bonus over the learned transitions."""
-        return self._metrics
 
     def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
         """Return errors of transitions and the mask of existing ones, [B, T] each."""

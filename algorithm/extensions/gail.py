@@ -88,12 +88,11 @@ class Gail(Extension):
         penalty: float,
         learning_rate: float,
     ) -> None:
-        super().__init__()
+        super().__init__(*(f"gail/{name}" for name in ("expert", "policy", "penalty", "bonus_mean")))
         self.own.append(discriminator)
         self.learning_rate = learning_rate
         self.inputs, self._reward, self._demonstrations = inputs, reward, demonstrations
         self._strength, self._penalty = strength, penalty
-        self._metrics: Mapping[str, Tensor] = {}
         self.eval()
 
     @torch.no_grad()
@@ -105,17 +104,27 @@ class Gail(Extension):
         return torch.where(ctx.batch.valid, self._strength * self._reward(logit), 0.0)
 
     @override
+    def draw(
+        self, batch: SequenceBatch, learned: slice, generator: torch.Generator
+    ) -> tuple[SequenceBatch, Tensor] | None:
+        """Return as many demonstrated windows, and shares [B·T] of demonstrated in own transitions."""
+        if self._demonstrations is None:
+            return None
+        size, device, at = len(batch.reward), batch.reward.device, self._demonstrations.learned
+        shown = self._demonstrations.draw(size, generator).to(device)
+        share = torch.rand(size * (at.stop - at.start), generator=generator, device=generator.device)
+        return shown, share.to(device)
+
+    @override
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
         """Return the discriminator's loss on the learned transitions, and as many demonstrated windows."""
         assert self._demonstrations is not None, "who learns has demonstrations"
-        device, at = ctx.batch.reward.device, self._demonstrations.learned
-        shown = self._demonstrations.draw(len(ctx.batch.reward), ctx.generator).to(device)
+        at = self._demonstrations.learned
+        shown, share = ctx.drawn[type(self).__name__]
         expert = self.inputs(shown, ctx.normalise(shown.obs), at)
         own = self.inputs(ctx.batch, ctx.obs, ctx.learned)
         both = {name: torch.cat([expert[name], value]) for name, value in own.items()}
         logits = self._logit(both).chunk(2)
-        drawn_on = ctx.generator.device
-        share = torch.rand(len(logits[0]), generator=ctx.generator, device=drawn_on).to(device)
         of_expert, of_own = discriminator_loss(*logits)
         slope = gradient_penalty(self._logit, expert, own, share)
         there, here = shown.valid[:, at], ctx.batch.valid[:, ctx.learned]
@@ -125,18 +134,15 @@ class Gail(Extension):
 
         penalty = mean(slope, there & here)
         with torch.no_grad():
-            self._metrics = {
-                "gail/expert": mean(logits[0].sigmoid(), there),
-                "gail/policy": mean(logits[1].sigmoid(), here),
-                "gail/penalty": penalty.detach(),
-                "gail/bonus_mean": mean(self._strength * self._reward(logits[1]), here),
-            }
+            self.shown.show(
+                {
+                    "gail/expert": mean(logits[0].sigmoid(), there),
+                    "gail/policy": mean(logits[1].sigmoid(), here),
+                    "gail/penalty": penalty.detach(),
+                    "gail/bonus_mean": mean(self._strength * self._reward(logits[1]), here),
+                }
+            )
         return {"gail": mean(of_expert, there) + mean(of_own, here) + self._penalty * penalty}
-
-    @override
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return D of demonstrated and of own transitions, the penalty, and the mean reward."""
-        return self._metrics
 
     def _logit(self, inputs: Mapping[str, Tensor]) -> Tensor:
         images = {name: value for name, value in inputs.items() if name != _VECTOR}

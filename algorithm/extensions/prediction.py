@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -52,7 +53,10 @@ class Prediction(Extension):
         self._extra: Callable[[Obs], Obs] = _everything if use_extra_data else _nothing
         self._errors = _errors(obs)
         self._layouts = image_layouts(obs)
-        self._shown: Mapping[str, tuple[Tensor, Tensor]] = {}  # observed and predicted image of one position
+        self._pictures = nn.Module()  # observed and predicted image of one position; NaN before an update
+        for index, layout in enumerate(self._layouts.values()):
+            pair = torch.full((2, *layout.shape), math.nan)
+            self._pictures.register_buffer(str(index), pair, persistent=False)
 
     @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
@@ -65,9 +69,9 @@ class Prediction(Extension):
         following = ctx.target_following[:, : ctx.learn].detach()  # token K+1+t follows position K+t
         seen = observation(state)
         first = valid[:1].to(torch.int8).argmax(1)  # an index on the device, so that nothing waits for it
-        self._shown = {
-            name: (obs[name][0][first][0], seen[name][0][first][0].detach()) for name in self._layouts
-        }
+        for name, pair in zip(self._layouts, self._pictures.buffers(), strict=True):
+            pair[0].copy_(_numbers(obs[name][0][first][0], pair))
+            pair[1].copy_(seen[name][0][first][0].detach())
         reward_error = (reward(state, action) - batch.reward[:, learned]).square()
         return {
             "transition": transition_loss(following, mean, bounded_std(raw_std), valid, kl=self._kl),
@@ -80,7 +84,8 @@ class Prediction(Extension):
         """Return each image of the first learned step of the last batch, beside its prediction."""
         return {
             f"observation/{name}": torch.cat([_picture(self._layouts[name], x) for x in pair], 1)
-            for name, pair in self._shown.items()
+            for name, pair in zip(self._layouts, self._pictures.buffers(), strict=True)
+            if not pair.isnan().any()
         }
 
     def _observation_loss(self, prediction: Obs, obs: Obs, valid: Tensor) -> Tensor:
@@ -113,8 +118,13 @@ def _errors(obs: ObsSpec) -> dict[str, Error]:
 
 def _number_error(prediction: Tensor, observed: Tensor) -> Tensor:
     """Return the error on the scale of the encoders' inputs: bytes from 0 to 1, all else as it is."""
-    numbers = observed.to(prediction.dtype)
-    return squared_error(prediction, numbers / 255.0 if observed.dtype == torch.uint8 else numbers)
+    return squared_error(prediction, _numbers(observed, prediction))
+
+
+def _numbers(observed: Tensor, like: Tensor) -> Tensor:
+    """Return numbers on that scale, of the dtype of ``like``."""
+    numbers = observed.to(like.dtype)
+    return numbers / 255.0 if observed.dtype == torch.uint8 else numbers
 
 
 def _picture(layout: ImageLayout, image: Tensor) -> Tensor:

@@ -26,10 +26,11 @@ class RND(Extension):
     network: trained
     fixed:   random, and so for ever; part of every checkpoint
     num_candidates: actions to choose from
+    shown:   names of metrics
     """
 
-    def __init__(self, network: nn.Module, fixed: nn.Module, num_candidates: int) -> None:
-        super().__init__()
+    def __init__(self, network: nn.Module, fixed: nn.Module, num_candidates: int, *shown: str) -> None:
+        super().__init__(*shown)
         self.own.append(network)
         self.fixed = fixed.requires_grad_(False)
         self.num_candidates = num_candidates
@@ -71,10 +72,9 @@ class RndBonus(RND):
         strength: float,
         learning_rate: float,
     ) -> None:
-        super().__init__(network, fixed, num_candidates)
+        super().__init__(network, fixed, num_candidates, "rnd/bonus_mean", "rnd/bonus_std")
         self.deviation = RunningDeviation()
         self.learning_rate, self._strength = learning_rate, strength
-        self._metrics: Mapping[str, Tensor] = {}
         self.eval()
 
     @torch.no_grad()
@@ -89,14 +89,9 @@ class RndBonus(RND):
         """Return the mean error of the learned transitions."""
         error, valid = self._errors(ctx, ctx.learned)
         with torch.no_grad():
-            self._metrics = bonus_summary("rnd", self._scaled(error), valid)
+            self.shown.show(bonus_summary("rnd", self._scaled(error), valid))
             self.deviation.observe(error, valid)
         return {"rnd": window_mean(error, valid)}
-
-    @override
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return mean and deviation of the bonus over the learned transitions."""
-        return self._metrics
 
     def _scaled(self, error: Tensor) -> Tensor:
         deviation: Tensor = self.deviation()

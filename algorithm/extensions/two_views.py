@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
+from algorithm.core.data import SequenceBatch
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.encoding import States
 from algorithm.nn.layers.augment import Augmentation
@@ -28,11 +31,16 @@ class TwoViews(Extension, ABC):
     gated:   see :class:`~algorithm.extensions.base.Extension`
     """
 
-    def __init__(self, augment: Augmentation, *, view_loss: ViewLoss, gated: bool) -> None:
-        super().__init__()
+    def __init__(self, augment: Augmentation, *shown: str, view_loss: ViewLoss, gated: bool) -> None:
+        super().__init__(*shown)
         self._augment = augment
         self._view_loss = view_loss
         self.gated = gated
+
+    @override
+    def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> dict[str, Any]:
+        """Return the noise of both views."""
+        return {"views": [self._augment.draw(batch.obs, generator) for _ in range(2)]}
 
     @abstractmethod
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
@@ -42,11 +50,11 @@ class TwoViews(Extension, ABC):
     @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
         """Return the loss of two views, and ``view_loss`` of the first."""
-        first, second = self._view(ctx), self._view(ctx)
+        first, second = (self._view(ctx, noise) for noise in ctx.drawn[type(self).__name__]["views"])
         return {"siamese": self.contrast(ctx, first, second), **self._view_loss(ctx, first)}
 
-    def _view(self, ctx: Context) -> States:
-        return ctx.recode(self._augment(ctx.obs, ctx.batch.obs_valid, ctx.generator))
+    def _view(self, ctx: Context, noise: Mapping[str, Tensor]) -> States:
+        return ctx.recode(self._augment(ctx.obs, ctx.batch.obs_valid, noise))
 
 
 def no_additional_loss(ctx: Context, view: States) -> Mapping[str, Tensor]:

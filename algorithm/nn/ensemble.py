@@ -21,6 +21,9 @@ VMAP_FROM = 5
 
 Backend = Literal["loop", "vmap"]
 
+Members = Sequence[int] | Tensor | None
+"""Those that are run, [M]; None: all."""
+
 
 class Ensemble(nn.Module):
     """Ensemble of single critics: ``Ensemble(make, n)(*inputs) -> [E, ...]``.
@@ -100,16 +103,17 @@ class Ensemble(nn.Module):
         return super().train(mode)
 
     @override
-    def forward(self, *inputs: Tensor, members: Sequence[int] | None = None) -> Tensor:
+    def forward(self, *inputs: Tensor, members: Members = None) -> Tensor:
         """Run all members, or those listed, on the same inputs: [E, ...]. Gradients reach the parameters."""
         return self._call(inputs, members, frozen=False)
 
-    def frozen(self, *inputs: Tensor, members: Sequence[int] | None = None) -> Tensor:
+    def frozen(self, *inputs: Tensor, members: Members = None) -> Tensor:
         """Run them with detached parameters: gradients reach the inputs only."""
         return self._call(inputs, members, frozen=True)
 
-    def _call(self, inputs: Sequence[Tensor], members: Sequence[int] | None, *, frozen: bool) -> Tensor:
-        if self.backend == "loop":
+    def _call(self, inputs: Sequence[Tensor], members: Members, *, frozen: bool) -> Tensor:
+        drawn = isinstance(members, Tensor) and torch.compiler.is_compiling()  # a graph has no numbers of it
+        if self.backend == "loop" and not drawn:
             modules = self._members[frozen]
             chosen = modules if members is None else [modules[i] for i in members]
             return torch.stack([module(*inputs) for module in chosen])

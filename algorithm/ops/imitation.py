@@ -39,9 +39,9 @@ def gradient_penalty(
     between = {}
     for name, own in policy.items():
         part = share.view(-1, *[1] * (own.dim() - 1))
-        between[name] = (part * expert[name] + (1.0 - part) * own).requires_grad_()
-    slopes = torch.autograd.grad(logit(between).sum(), list(between.values()), create_graph=True)
-    square = torch.stack([slope.flatten(1).square().sum(1) for slope in slopes]).sum(0)
+        between[name] = part * expert[name] + (1.0 - part) * own
+    slopes = torch.func.grad(lambda inputs: logit(inputs).sum())(between)
+    square = torch.stack([slope.flatten(1).square().sum(1) for slope in slopes.values()]).sum(0)
     return ((square + 1e-12).sqrt() - 1.0).square()
 
 

@@ -12,11 +12,9 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.extensions.base import Context, Extension
-from algorithm.extensions.curiosity import make_curiosity
-from algorithm.extensions.gail import make_extrinsic, make_gail
+from algorithm.extensions import make_extensions
+from algorithm.extensions.base import Extension
 from algorithm.extensions.options import Build, Demonstrated
-from algorithm.extensions.rnd import make_novelty
 from algorithm.nn.loader import load_networks
 from tests.batches import CPU, SMALL, Sac, random_batch
 
@@ -38,6 +36,7 @@ def make_agent(
     file: Path | None = None,
     signals: RewardSignals = RewardSignals(),  # noqa: B008 - it cannot be changed
     demonstrations: Demonstrated | None = None,
+    compiled: bool = False,
     **options,
 ) -> Sac:
     """A learner whose extensions are those that ``options``, keys of ``sac_config``, and signals ask for."""
@@ -64,9 +63,8 @@ def make_agent(
     )
     with torch.random.fork_rng():  # with or without extensions the critics begin alike
         torch.manual_seed(seed + 1)
-        made = [make(build) for make in (make_curiosity, make_novelty, make_extrinsic, make_gail)]
-    extensions = tuple(extension for extension in made if extension is not None)
-    return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions)
+        extensions = make_extensions(build)
+    return Sac(spec, networks, config, device=CPU, seed=seed, extensions=extensions, compiled=compiled)
 
 
 def batch_for(
@@ -95,11 +93,6 @@ def with_garbage(batch: SequenceBatch) -> SequenceBatch:
         z=other(batch.z, nothing),
         reward=other(batch.reward, nothing),
     )
-
-
-def context(sac: Sac, batch: SequenceBatch) -> Context:
-    """What an update's parts see of the batch."""
-    return sac.encode(batch)
 
 
 def only_extension(sac: Sac) -> Extension:

@@ -11,12 +11,11 @@ from torch import nn
 
 from algorithm.core.errors import ModelError
 from algorithm.extensions.curiosity import Curiosity, RunningDeviation, forward_error, inverse_error
-from tests.batches import random_batch, small_sac
+from tests.batches import context, random_batch, small_sac
 from tests.extensions.exploring import (
     MEMORIES,
     SPECS,
     batch_for,
-    context,
     make_agent,
     only_extension,
     same,

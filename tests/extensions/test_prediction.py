@@ -110,7 +110,7 @@ def counting_context(k=2, t=3, n=2):
     states = SimpleNamespace(online=state, target_following=following)
     ctx = Context(
         batch=batch, obs=batch.obs, states=states, burn_in=k, learn=t, normalise=None, recode=None,
-        q=None, target_q=None, generator=torch.Generator(),
+        q=None, target_q=None,
     )  # fmt: skip
     return spec, ctx
 

@@ -16,13 +16,12 @@ from algorithm.extensions.base import Extension
 from algorithm.extensions.rnd import RND
 from algorithm.nn.distributions import TanhNormal
 from algorithm.nn.models.dynamics import ModelRND
-from tests.batches import CPU, SMALL, random_batch, small_sac
+from tests.batches import CPU, SMALL, context, random_batch, small_sac
 from tests.batches import sac_actor as new_actor
 from tests.extensions.exploring import (
     MEMORIES,
     SPECS,
     batch_for,
-    context,
     make_agent,
     only_extension,
     same,

@@ -17,7 +17,7 @@ from algorithm.extensions.base import Extension
 from algorithm.extensions.gail import Gail
 from algorithm.extensions.rnd import RND, RndBonus
 from algorithm.ops.imitation import airl_reward, gail_reward
-from tests.batches import SMALL, Sac, random_batch
+from tests.batches import SMALL, Sac, context, random_batch
 from tests.extensions.exploring import MEMORIES, SPECS, batch_for, make_agent, same, saved, with_garbage
 
 MIXED = AgentSpec(
@@ -60,10 +60,6 @@ def prefix_of(sac: Sac, one: Extension) -> str:
 def only_gail(sac: Sac) -> Gail:
     (found,) = (one for one in sac.extensions if isinstance(one, Gail))
     return found
-
-
-def context(sac: Sac, batch: SequenceBatch):
-    return sac.encode(batch)
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.25, 3.0])
@@ -165,7 +161,7 @@ def test_a_signal_with_a_rate_of_its_own_has_an_optimiser_of_its_own():
         gail=GailSignal(strength=1.0, learning_rate=0.02), rnd=RndSignal(strength=1.0, learning_rate=0.01)
     )
     sac = make_agent(signals=signals, curiosity="FORWARD", demonstrations=Shown(), learning_rate=0.004)
-    rates = {name: step.learning_rate for name, step in sac._own.optimisers.items()}
+    rates = {name: step.learning_rate for name, step in sac.critics.own.optimisers.items()}
     assert rates == {"own": 0.004, "rndbonus": 0.01, "gail": 0.02}
     before = {name: value.clone() for name, value in sac.tensors()["model"].items()}
     sac.update(batch_for(sac))

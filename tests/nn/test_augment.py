@@ -84,7 +84,8 @@ def windows(batch: int = 6, time: int = 4) -> dict[str, torch.Tensor]:
 
 def look(obs: dict[str, torch.Tensor], exists: torch.Tensor | None = None, seed: int = 0):
     exists = torch.ones(obs["choice"].shape, dtype=torch.bool) if exists is None else exists
-    return Augmentation(LOOKS)(obs, exists, torch.Generator().manual_seed(seed))
+    augment = Augmentation(LOOKS, normalised=False)
+    return augment(obs, exists, augment.draw(obs, torch.Generator().manual_seed(seed)))
 
 
 def test_a_look_keeps_names_shapes_dtypes_and_choices():
@@ -160,7 +161,7 @@ def test_the_content_of_missing_tokens_changes_no_other():
 def test_without_images_and_vectors_there_is_nothing_to_augment():
     def changes(shape, dtype, categories=(), *, normalised=False):
         obs = ObsSpec(("at",), (shape,), (dtype,), (categories,))
-        return Augmentation(obs).changes_anything(normalised=normalised)
+        return Augmentation(obs, normalised=normalised).changes_anything()
 
     assert changes((3,), "float32") and changes((9, 9, 3), "uint8")
     assert not changes((), "int64", (4,), normalised=True)

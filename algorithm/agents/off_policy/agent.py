@@ -63,7 +63,7 @@ class OffPolicyAgent(Agent):
         shown = _demonstrations(inputs, keys, networks)
         extensions = extensions_of(inputs, networks, shown)
         images, last = any(len(shape) == 3 for shape in spec.obs.shapes), config.base_config.max_step
-        self._not_compiled = reason_against(keys, device, extensions=extensions, max_step=last, images=images)
+        self._not_compiled = reason_against(keys, device, max_step=last, images=images)
         learner = OffPolicyLearner(
             spec,
             networks,

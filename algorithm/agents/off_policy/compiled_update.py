@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import environ
@@ -33,10 +33,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class UpdateNoise:
-    """Normal random numbers of an update's actions, drawn before it."""
+    """Random numbers of an update, drawn before it: normal ones of actions, and others."""
 
     ahead: Tensor  # [P, A_c] at all tokens behind the burn-in
     now: Tensor | None  # [P, A_c] at the learned tokens, where the policy is updated
+    critics: Tensor | None  # [M] those of the targets; None: all
+    extensions: Mapping[str, object]  # of what they draw, by the names of their classes
 
 
 class UpdateOutput(TypedDict):
@@ -152,7 +154,6 @@ def reason_against(
     config: OffPolicyConfig,
     device: torch.device,
     *,
-    extensions: Sequence[object],
     max_step: float,
     images: bool = False,
 ) -> str | None:
@@ -162,16 +163,12 @@ def reason_against(
     images:   some are observed; convolutions are no faster so
     """
     planned = planned_updates(config, max_step)
-    falls = config.learning_rate_schedule != "constant"
     compilers = [environ.get("CXX"), "g++", "clang++", "c++", "cl"]
     found = any(shutil.which(one) for one in compilers if one)
     reasons = (
         (config.compile == "off", "it is off"),
         (config.compile == "auto" and planned < WORTH, f"{planned:,.0f} updates are too few for it"),
         (config.compile == "auto" and images, "convolutions are no faster then"),
-        (bool(extensions), f"{', '.join(type(one).__name__ for one in extensions)} is not compiled"),
-        (config.ensemble_q_sample < config.ensemble_q_num, "ensemble_q_sample draws critics for each update"),
-        (falls and config.weight_decay > 0.0, "weight_decay changes with learning_rate_schedule"),
         (device.type == "cpu" and not found, "there is no C++ compiler (apt install g++)"),
     )
     return next((reason for holds, reason in reasons if holds), None)

@@ -19,7 +19,7 @@ from algorithm.agents.off_policy.values import LearningTarget, Values
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec
-from algorithm.extensions.base import Context, Extension
+from algorithm.extensions.base import Context, Extension, OwnSteps
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.norm import BatchNorm
 from algorithm.nn.learning.gradients import Gradients, Loss
@@ -58,6 +58,7 @@ class CriticUpdate:
     seed:      of the subset of critics in a target
     step:      optimiser of encoder and critics
     joint:     optimiser of the extensions' joint parts; None without any
+    own:       losses and optimisers of their own parts
     encoder:   the encoder's part of the gradient of ``step``: it is the first of its modules
     """
 
@@ -82,6 +83,7 @@ class CriticUpdate:
         first = (size, own) if size and own is not None else None
         self.step = make_step([model.rep, model.q], weight_decay=config.weight_decay, first=first)
         self.joint = if_any(make_step, [one.joint for one in extensions])
+        self.own = OwnSteps(extensions, make_step)
         model.follow(self.step.flat if config.use_target_network else None)
         self._return_target = make_target(config)
         self._values = values
@@ -101,14 +103,15 @@ class CriticUpdate:
         """Return whether a batch norm may be past its warm-up."""
         return self._passes.look()
 
-    def update(self, ctx: Context, noise: Tensor, by: Gradients) -> Critique:
-        """Take a step of encoder and critics, and of the joint parts.
+    def update(self, ctx: Context, noise: Tensor, members: Tensor | None, by: Gradients) -> Critique:
+        """Take a step of encoder and critics, and of the extensions' parts.
 
-        noise: [P, A_c] of the actions at all tokens behind the burn-in
-        by:    way to the gradients
+        noise:   [P, A_c] of the actions at all tokens behind the burn-in
+        members: of :meth:`draw_subset`
+        by:      way to the gradients
         """
-        steps = [step for step in (self.step, self.joint) if step]
-        found, norms = by.descend(steps, partial(self._losses, ctx, noise))
+        steps = [step for step in (self.step, self.joint, *self.own.optimisers.values()) if step]
+        found, norms = by.descend(steps, partial(self._losses, ctx, noise, members))
         found["metrics"] |= {
             "optim/grad_norm": norms[0],
             **self._passes.settle(self.step.usable),
@@ -116,12 +119,15 @@ class CriticUpdate:
         }
         return found
 
-    def _losses(self, ctx: Context, noise: Tensor) -> tuple[Loss, Critique]:
-        taken, target, target_metrics = self._evaluate(ctx, noise, self._passes)
+    def _losses(self, ctx: Context, noise: Tensor, members: Tensor | None) -> tuple[Loss, Critique]:
+        taken, target, target_metrics = self._evaluate(ctx, noise, members, self._passes)
         loss, metrics = self._values.loss(taken, target)
         auxiliary = {x: x.auxiliary_losses(ctx) for x in self._extensions}
         q = self._values.mean(taken.detach())
-        own = {f"{x.prefix}loss/{k}": v.detach() for x, found in auxiliary.items() for k, v in found.items()}
+        shown = {
+            f"{x.prefix}loss/{k}": v.detach() for x, found in auxiliary.items() for k, v in found.items()
+        }
+        own, own_metrics = self.own.losses(ctx)
         found: Critique = {
             "td_error": q - target.y,
             "state": ctx.state[:, ctx.learned].detach(),
@@ -130,23 +136,24 @@ class CriticUpdate:
                 **metrics,
                 "loss/q": loss.detach(),
                 "value/q_mean": q / self._return_scale.scale,
-                **own,
+                **shown,
+                **own_metrics,
             },
         }
         if self._refreshes:
             found["carry"] = ctx.carry_before()
         gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
         free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
-        return Loss(loss, _sum(gated), _sum(free)), found
+        return Loss(loss, _sum(gated), _sum([*free, *(own if self.own.optimisers else ())])), found
 
     def _weight_norm(self) -> dict[str, Tensor]:
         """Return the length of the parameters where it counts: behind a norm long rows learn slowly."""
         return {"optim/weight_norm": torch.linalg.vector_norm(self.step.flat.data)} if self._weighs else {}
 
     @torch.no_grad()
-    def td_error(self, ctx: Context, noise: Tensor) -> Tensor:
-        """Return the TD errors [E, B, T]; nothing is learned. noise: as in :meth:`update`."""
-        taken, target, _ = self._evaluate(ctx, noise, self._apart)
+    def td_error(self, ctx: Context, noise: Tensor, members: Tensor | None) -> Tensor:
+        """Return the TD errors [E, B, T]; nothing is learned. noise, members: as in :meth:`update`."""
+        taken, target, _ = self._evaluate(ctx, noise, members, self._apart)
         return self._values.mean(taken) - target.y
 
     @torch.no_grad()
@@ -168,7 +175,7 @@ class CriticUpdate:
         return taken.view(*taken.shape[:-1], *shape)
 
     def _evaluate(
-        self, ctx: Context, noise: Tensor, passes: Passes
+        self, ctx: Context, noise: Tensor, members: Tensor | None, passes: Passes
     ) -> tuple[Tensor, LearningTarget, dict[str, Tensor]]:
         """Return what the critics say of the stored actions, with gradient, what they should, and metrics."""
         batch, learned = ctx.batch, ctx.learned
@@ -185,7 +192,7 @@ class CriticUpdate:
                 flatten_time(batch.valid[:, learned]),
                 valid.flatten() if ahead.rows is None else valid.flatten()[ahead.rows],
             ),
-            self._draw_subset(),
+            members,
         )
         target, metrics = self._target(ctx, ahead, following)
         return self._of_stored(out, action, batch.valid[:, learned].shape), target, metrics
@@ -261,11 +268,11 @@ class CriticUpdate:
             batch.behaviour_logp[:, interior],
         )
 
-    def _draw_subset(self) -> list[int] | None:
-        """Draw the M critics of this update's targets; None stands for all."""
+    def draw_subset(self) -> Tensor | None:
+        """Draw the M critics of an update's targets, [M] on the CPU; None stands for all."""
         if self._subset == self._num_critics:
             return None
-        return torch.randperm(self._num_critics, generator=self.subset_generator)[: self._subset].tolist()
+        return torch.randperm(self._num_critics, generator=self.subset_generator)[: self._subset]
 
 
 def _sum(losses: Sequence[Tensor]) -> Tensor | None:

@@ -215,8 +215,8 @@ def _of_extensions(spec: AgentSpec, keys: OffPolicyConfig, *, has_encoder: bool)
     if keys.siamese and not has_encoder:
         trains = "trains only the critics: the encoder has nothing to learn"
         found.append(f"{RUN_BLOCK}.siamese {trains if keys.siamese_use_q else nothing}")
-    looks = Augmentation(spec.obs)
-    if keys.siamese == "BYOL" and not looks.changes_anything(normalised=keys.use_normalization):
+    looks = Augmentation(spec.obs, normalised=keys.use_normalization)
+    if keys.siamese == "BYOL" and not looks.changes_anything():
         found.append(
             f"{RUN_BLOCK}.siamese: BYOL compares two looks that are the same, for no observation is an "
             "image or a vector of real numbers; ATC compares with what was seen later"

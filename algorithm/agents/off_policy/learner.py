@@ -27,7 +27,7 @@ from algorithm.agents.off_policy.values import choose_reduce, make_values
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Context, Extension, OwnSteps
+from algorithm.extensions.base import Context, Extension, draw_all
 from algorithm.nn.layers.noisy import LayerNoise
 from algorithm.nn.layers.norm import BatchStatistics
 from algorithm.nn.learning.gradients import Autograd, Functional, Gradients, Loss
@@ -104,9 +104,9 @@ class OffPolicyLearner(Learner):
         self._unify = config.unit_weights
         make_alpha_step = partial(make_step, learning_rate=heads.learning_rate or rate, max_norm=math.inf)
         self._alpha_step = if_any(make_alpha_step, [self.heads])
-        self._own = OwnSteps(extensions, make_step)
         self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
         self._burn_in, self._learn = config.burn_in_step, config.learn_step
+        self._learned = slice(self._burn_in, self._burn_in + self._learn)
         self._tau, self._target_interval = config.tau, config.update_target_per_step
         _, self._climbed = choose_reduce(config)
         self._policy_interval = config.policy_update_per_step
@@ -136,10 +136,15 @@ class OffPolicyLearner(Learner):
         )
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
-        noise = UpdateNoise(self._draw_ahead(batch), self._draw_now(batch) if turn.policy else None)
+        noise = UpdateNoise(
+            ahead=self._draw_ahead(batch),
+            now=self._draw_now(batch) if turn.policy else None,
+            critics=self.critics.draw_subset(),
+            extensions=draw_all(self.extensions, batch, self._learned, self._generator),
+        )
         take = self._take if self.updates > self._eager_first else self._eager
         found = take(batch, noise, turn)
-        valid = batch.valid[:, self._burn_in : self._burn_in + self._learn]
+        valid = batch.valid[:, self._learned]
         return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
 
     @property
@@ -164,12 +169,11 @@ class OffPolicyLearner(Learner):
 
     def _update(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
         """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
-        ctx = self.encode(batch)
-        critique = self.critics.update(ctx, noise.ahead, by)
+        ctx = replace(self.encode(batch), drawn=noise.extensions)
+        critique = self.critics.update(ctx, noise.ahead, noise.critics, by)
         metrics = critique["metrics"]
         if noise.now is not None:
             metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
-        metrics |= self._own.update(ctx)
         if turn.target:
             self.model.move_targets(self._tau)
             for extension in self.extensions:
@@ -183,15 +187,15 @@ class OffPolicyLearner(Learner):
     def _functional(self) -> Functional:
         """Return the networks as pure functions of the storages that an update writes."""
         model, steps = self.model, list(self.optimisers().values())
-        networks = [model.rep, model.policy, model.q, *model.q.copies, self.heads]
+        networks = [model.rep, model.policy, model.q, *model.q.copies, self.heads, *self.extensions]
         if isinstance(model.target, NoTarget):
-            return Functional(networks, steps)
+            return Functional(networks, steps, gate=self.critics.encoder)
         networks += [model.target_rep, model.target_q, *model.target_q.copies]
         targets = [model.target.flat.data]
         if model.policy_target is not None:
             networks.append(model.target_policy)
             targets.append(model.policy_target.flat.data)
-        return Functional(networks, steps, targets)
+        return Functional(networks, steps, targets, gate=self.critics.encoder)
 
     @override
     def observe(self, new: Segment | StepBatch) -> None:
@@ -207,7 +211,7 @@ class OffPolicyLearner(Learner):
         """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         batch = batch.to(self.device)
         ctx = self.encode(batch)
-        td_error = self.critics.td_error(ctx, self._draw_ahead(batch))
+        td_error = self.critics.td_error(ctx, self._draw_ahead(batch), self.critics.draw_subset())
         return sequence_priority(td_error, batch.valid[:, ctx.learned])
 
     def encode(self, batch: SequenceBatch) -> Context:
@@ -225,7 +229,6 @@ class OffPolicyLearner(Learner):
             recode=recode,
             q=partial(self.critics.taken_q, batch, self.model.q),
             target_q=partial(self.critics.target_q, batch),
-            generator=self._generator,
         )
 
     def _update_policy(self, ctx: Context, state: Tensor, noise: Tensor, by: Gradients) -> dict[str, Tensor]:
@@ -276,7 +279,7 @@ class OffPolicyLearner(Learner):
             "policy": self._policy_step,
             "alpha": self._alpha_step,
             "joint": self.critics.joint,
-            **self._own.optimisers,
+            **self.critics.own.optimisers,
         }
         return {name: adam for name, adam in groups.items() if adam}
 

@@ -23,7 +23,7 @@ class Passes(Protocol):
     """Outputs of the critics for what was done, and of the drawn target critics for what follows."""
 
     def __call__(
-        self, now: StateActions, then: StateActions, exist: RowMasks, members: list[int] | None
+        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the outputs [E, P, N·K] of ``now``, with gradient, and [M, P', N·K] of ``then``, without.
 
@@ -48,7 +48,7 @@ class Separate:
         self._model = model
 
     def __call__(
-        self, now: StateActions, then: StateActions, exist: RowMasks, members: list[int] | None
+        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return both."""
         with torch.no_grad():
@@ -78,7 +78,7 @@ class Joint:
         self._target = BatchStatistics((), model.target_q.copies) if own_target else None
 
     def __call__(
-        self, now: StateActions, then: StateActions, exist: RowMasks, members: list[int] | None
+        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return both."""
         state, action = (torch.cat(pair) for pair in zip(now, then, strict=True))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import RUN_BLOCK, UsageError
-from algorithm.extensions.base import Context, Extension, OwnSteps
+from algorithm.extensions.base import Context, Extension, OwnSteps, draw_all
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.learning.optimiser import FlatAdam
@@ -45,9 +45,7 @@ class Bonuses:
         self._encoding = make_encoding(model.rep)
 
     @torch.no_grad()
-    def rewards(
-        self, batch: SequenceBatch, chunk: int, generator: torch.Generator, *, reward_scale: float
-    ) -> Tensor:
+    def rewards(self, batch: SequenceBatch, chunk: int, *, reward_scale: float) -> Tensor:
         """Return the sum of the bonuses of the learned transitions [B, T], on the CPU.
 
         chunk: sequences whose bonuses are computed at once
@@ -58,7 +56,7 @@ class Bonuses:
             return total
         for rows in torch.arange(len(total)).split(chunk):
             part = batch.rows(rows)
-            context = self._context(replace(part, reward=part.reward * reward_scale), generator)
+            context = self._context(replace(part, reward=part.reward * reward_scale))
             for one in self.extensions:
                 bonus = one.reward_bonus(context)
                 if isinstance(bonus, Tensor):
@@ -67,9 +65,12 @@ class Bonuses:
 
     def update(self, batch: SequenceBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Take a step of the extensions' own networks on these windows; return metrics on the device."""
-        return self._own.update(self._context(batch, generator))
+        batch = batch.to(self._device)
+        learned = slice(self._burn_in, self._burn_in + self._learn)
+        drawn = draw_all(self.extensions, batch, learned, generator)
+        return self._own.update(replace(self._context(batch), drawn=drawn))
 
-    def _context(self, batch: SequenceBatch, generator: torch.Generator) -> Context:
+    def _context(self, batch: SequenceBatch) -> Context:
         batch = batch.to(self._device)
         obs = self._model.normaliser(batch.obs)
         return Context(
@@ -82,7 +83,6 @@ class Bonuses:
             recode=lambda other: self._states(other, batch),
             q=_no_critics,
             target_q=_no_critics,
-            generator=generator,
         )
 
     def _states(self, obs: Obs, batch: SequenceBatch) -> States:

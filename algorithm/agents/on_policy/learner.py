@@ -139,7 +139,7 @@ class OnPolicyLearner(Learner):
             if corrected:
                 rollout.correct()
             value, target = rollout.estimate(
-                self._bonuses.rewards(batch, _CHUNK, self._generator, reward_scale=self.return_scale.factor),
+                self._bonuses.rewards(batch, _CHUNK, reward_scale=self.return_scale.factor),
                 reward_scale=self.return_scale.factor,
                 gamma=self._gamma,
                 trace_decay=own.gae_lambda,

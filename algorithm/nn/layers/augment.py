@@ -114,37 +114,49 @@ class Augmentation:
     repeat the border. The noise of each element of a vector has a tenth of the
     element's standard deviation in the batch. So no unit matters, and a constant element stays as it is.
     Choices, false or true, and whole numbers that are not normalised are as they were.
+
+    normalised: vectors are, so that whole numbers have become real ones
     """
 
-    def __init__(self, obs: ObsSpec) -> None:
+    def __init__(self, obs: ObsSpec, *, normalised: bool) -> None:
         self._images = image_layouts(obs)
-        names = vector_names(obs)
         stacks = dict(zip(obs.names, obs.stacks, strict=True))
-        self._stacked = {name: stacks[name] > 1 for name in names}
         dtypes = dict(zip(obs.names, obs.dtypes, strict=True))
-        self._real = any(dtypes[name].startswith("float") for name in names)
+        real = [name for name in vector_names(obs) if normalised or dtypes[name].startswith("float")]
+        self._dtypes = {name: "float32" if normalised else dtypes[name] for name in real}
+        self._stacked = {name: stacks[name] > 1 for name in real}
 
-    def changes_anything(self, *, normalised: bool) -> bool:
-        """Return true if any observation is an image or a vector of real numbers.
+    def changes_anything(self) -> bool:
+        """Return true if any observation is an image or a vector of real numbers."""
+        return bool(self._images or self._stacked)
 
-        normalised: vectors are, so that whole numbers have become real ones
-        """
-        return bool(self._images or self._real or (normalised and self._stacked))
+    def draw(self, obs: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """Draw offsets of images, int64 [2, B, 1], and noise of vectors, [B, 1, *shape]."""
+        noise = {}
+        for name, layout in self._images.items():
+            pad = max(1, default_shift(layout))
+            offsets = (2, len(obs[name]), 1)
+            noise[name] = torch.randint(-pad, pad + 1, offsets, generator=generator, device=obs[name].device)
+        for name, stacked in self._stacked.items():
+            batch, _, *shape = obs[name].shape
+            size = (batch, 1, 1, *shape[1:]) if stacked else (batch, 1, *shape)
+            dtype = getattr(torch, self._dtypes[name])
+            noise[name] = torch.randn(size, generator=generator, device=obs[name].device, dtype=dtype)
+        return noise
 
     def __call__(
-        self, obs: Mapping[str, Tensor], exists: Tensor, generator: torch.Generator
+        self, obs: Mapping[str, Tensor], exists: Tensor, noise: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Augment obs, name -> [B, W+1, *shape]; names, shapes and dtypes stay, unchanged tensors are shared.
 
-        exists:    [B, W+1] bool; the content of other tokens has no influence on these
-        generator: of all random numbers
+        exists: [B, W+1] bool; the content of other tokens has no influence on these
+        noise:  of :meth:`draw`
         """
         result = dict(obs)
         for name, layout in self._images.items():
-            result[name] = _moved(obs[name], layout, generator)
+            result[name] = _moved(obs[name], layout, noise[name])
         for name, stacked in self._stacked.items():
-            if obs[name].is_floating_point():
-                result[name] = _noisy(obs[name], exists, stacked, generator)
+            result[name] = _noisy(obs[name], exists, stacked, noise[name])
         return result
 
 
@@ -156,11 +168,9 @@ def default_shift(layout: ImageLayout) -> int:
     return min(MAX_PAD, layout.height // 16, layout.width // 16)
 
 
-def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> Tensor:
-    """Shift images [B, T, *shape], all of a window alike."""
+def _moved(windows: Tensor, layout: ImageLayout, offsets: Tensor) -> Tensor:
+    """Shift images [B, T, *shape], all of a window alike, by offsets [2, B, 1]."""
     batch, time = windows.shape[:2]
-    pad = max(1, default_shift(layout))
-    offsets = torch.randint(-pad, pad + 1, (2, batch, 1), generator=generator, device=windows.device)
     down, right = offsets.expand(2, batch, time).flatten(1)
     moved = shift_images(layout.arrange(windows), down, right)
     axes = moved.view(-1, *(layout.shape[axis] for axis in layout.order))
@@ -169,10 +179,9 @@ def _moved(windows: Tensor, layout: ImageLayout, generator: torch.Generator) -> 
     return shifted
 
 
-def _noisy(windows: Tensor, exists: Tensor, stacked: bool, generator: torch.Generator) -> Tensor:
+def _noisy(windows: Tensor, exists: Tensor, stacked: bool, noise: Tensor) -> Tensor:
     """Add noise to vectors [B, T, *shape], the same to all tokens of a window and all frames of a stack."""
     shape = windows.shape[2:]
-    drawn = (1, *shape[1:]) if stacked else shape
     dims = (0, 1, 2) if stacked else (0, 1)
     there = exists.view(*exists.shape, *(1 for _ in shape))
     count = exists.sum().clamp(min=1) * (shape[0] if stacked else 1)
@@ -181,6 +190,4 @@ def _noisy(windows: Tensor, exists: Tensor, stacked: bool, generator: torch.Gene
         return x.masked_fill(~there, 0.0).sum(dims, keepdim=True) / count
 
     deviation = mean((windows - mean(windows)).square()).sqrt()
-    size = (len(windows), 1, *drawn)
-    noise = torch.randn(size, generator=generator, device=windows.device, dtype=windows.dtype)
     return windows + NOISE * deviation * noise

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import functional_call, vjp
 from typing_extensions import override
 
 from algorithm.nn.learning.compiled import NotCompilableError
@@ -88,12 +88,15 @@ class _Span:
     shape: torch.Size
     strides: tuple[int, ...]
     fixed: bool  # it has no gradient
+    dense: bool  # the compiler knows how to write into it
 
     def of(self, flat: Tensor, first: int = 0) -> Tensor:
         """Return the view; ``flat`` begins with number ``first`` of the whole."""
         start = self.start - first
         x = flat[start : start + self.shape.numel()]
-        return x.detach().as_strided(self.shape, self.strides) if self.fixed else x.view(self.shape)
+        if self.fixed:
+            x = x.detach()
+        return x.view(self.shape) if self.dense else x.as_strided(self.shape, self.strides)
 
 
 class Functional(nn.Module):
@@ -104,13 +107,19 @@ class Functional(nn.Module):
 
     modules: all networks that are used, each once, with modules that alias their parameters
     steps:   optimisers
+    gate:    as in :class:`Autograd`
     others:  further flat storages that are written, such as that of target networks
     """
 
     def __init__(
-        self, modules: Iterable[nn.Module], steps: Sequence[FlatOptimiser], others: Iterable[Tensor] = ()
+        self,
+        modules: Iterable[nn.Module],
+        steps: Sequence[FlatOptimiser],
+        others: Iterable[Tensor] = (),
+        gate: slice = slice(0),
     ) -> None:
         super().__init__()
+        self._gate = gate
         self.networks = nn.ModuleList(modules)
         self._steps = tuple(steps)
         self._flats = [step.flat.data for step in self._steps]
@@ -121,7 +130,8 @@ class Functional(nn.Module):
         for prefix, module in self.named_modules():
             own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
             self._places |= {f"{prefix}.{name}": self._place(x) for name, x in own if not x.is_meta}
-        self._written = range(learned, len(self._flats))  # storages of buffers
+        buffers = {self._places[name].flat for name, x in self.named_buffers() if not x.is_meta}
+        self._written = [number for number in buffers if number >= learned]
         self._held = [
             (f"{prefix}.{name}".split(".", 2)[-1], place, name, one)
             for prefix, module in self.named_modules()
@@ -152,7 +162,8 @@ class Functional(nn.Module):
             whole.set_(storage, 0, (storage.nbytes() // x.element_size(),), (1,))
             self._numbers[_storage(x)] = number = len(self._flats)
             self._flats.append(whole)
-        return _Span(number, int(x.storage_offset()), x.shape, x.stride(), not x.requires_grad)
+        dense = x.requires_grad or x.is_contiguous()
+        return _Span(number, int(x.storage_offset()), x.shape, x.stride(), not x.requires_grad, dense)
 
     @override
     def forward(self, function: Callable[..., Output], *args: object) -> Output:
@@ -184,7 +195,9 @@ class Functional(nn.Module):
             for part in step.flat.parts
         }
 
-        def loss_of(pieces: dict[tuple[int, int], Tensor]) -> tuple[Tensor, tuple[Output, dict[int, Tensor]]]:
+        def losses_of(
+            pieces: dict[tuple[int, int], Tensor],
+        ) -> tuple[list[Tensor], tuple[Output, dict[int, Tensor]]]:
             written = {number: self._flats[number].clone() for number in self._written}
             tensors = {
                 name: self._view(place, pieces, written)
@@ -192,16 +205,25 @@ class Functional(nn.Module):
                 if place.flat in written or place.flat in numbers
             }
             loss, found = self._with(tensors, evaluate)
-            assert loss.gated is None
-            return loss.value if loss.free is None else loss.value + loss.free, (found, written)
+            if loss.gated is None:
+                return [loss.value if loss.free is None else loss.value + loss.free], (found, written)
+            return [one for one in (loss.value, loss.gated, loss.free) if one is not None], (found, written)
 
-        gradients, (found, written) = grad(loss_of, has_aux=True)(pieces)
+        losses, pull, auxiliary = vjp(losses_of, pieces, has_aux=True)  # type: ignore[misc]  # two without
+        found, written = auxiliary
+        gradients = [pull([torch.full_like(one, float(one is loss)) for one in losses])[0] for loss in losses]
         for number, x in written.items():
             self._flats[number].copy_(x)
         norms = []
         for number, step in zip(numbers, steps, strict=True):
-            parts = [gradients[number, part.start] for part in step.flat.parts]
-            norms.append(step.follow(torch.cat(parts)))
+            first, *more = (
+                torch.cat([gradient[number, part.start] for part in step.flat.parts])
+                for gradient in gradients
+            )
+            if more and step is steps[0]:
+                agrees = torch.dot(first[self._gate], more[0][self._gate]) > 0.0
+                more[0][self._gate].mul_(agrees)
+            norms.append(step.follow(sum(more, start=first)))
         return found, norms
 
     def _view(

@@ -171,7 +171,10 @@ class FlatAdam(FlatOptimiser):
     def _move(self, gradient: Tensor) -> None:
         if self._decays is not None:
             usable = self._decays * (1.0 - self._unusable)
-            self.flat.data.addcmul_(self.flat.data, usable, value=-self.learning_rate * self.factor)
+            if torch.compiler.is_compiling():  # which would take the number as one that stays
+                self.flat.data.addcmul_(self.flat.data, usable * -self._rate.float())
+            else:
+                self.flat.data.addcmul_(self.flat.data, usable, value=-self.learning_rate * self.factor)
         before = self._count.clone() if len(self._rates) > 1 else self._count
         rate = self._rate[0]
         for index, (part, share) in enumerate(self._rates):
