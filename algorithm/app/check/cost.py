@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -156,8 +156,9 @@ class _Repeater:
         return total, seconds
 
     def _store_again(self) -> None:
-        """Store all steps once more, as of other episodes."""
+        """Store all steps once more, as of other episodes, in which older networks have acted."""
         for stream in {stream for steps in self._steps for stream in steps.streams.tolist()}:
             self._agent.close(stream)
         for steps in self._steps:
-            self._agent.add_steps(steps)
+            for segment in steps.segments():
+                self._agent.add(replace(segment, lag=1))
