@@ -29,8 +29,6 @@ LONGER = {
     "algorithm.runs.checkpoints.checkpoint",
     "algorithm.runs.logs.metrics",
     "algorithm.runs.rundir",
-    "ds.cluster.process",
-    "ds.evolver.command",
 }
 """Files from before the limit of 300 lines; none may be added."""
 

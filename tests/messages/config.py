@@ -299,7 +299,7 @@ ENVIRONMENTS = (
 
 def messages() -> Iterator[tuple[str, str]]:
     """Yield each name and its message, without what differs from one machine to another."""
-    own = {name: spec for name, spec in gym.registry.items() if "gymnasium" in str(spec.entry_point)}
+    own = {name: spec for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gymnasium")}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.callback(os.chdir, Path.cwd())
         os.chdir(folder)
