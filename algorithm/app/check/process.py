@@ -6,7 +6,7 @@ import faulthandler
 import multiprocessing
 import signal
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -53,7 +53,7 @@ def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None
         monitor_process().kill_group_on_exit(process.pid)
         theirs.close()  # so that its death closes the pipe
         try:
-            yield from _received(connection, process, request.config.timeout, output)
+            yield from _received(connection.recv, process, request.config.timeout, output)
         finally:
             process.kill()
             process.join()
@@ -63,12 +63,12 @@ def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None
 
 
 def _received(
-    connection: Connection, process: BaseProcess, timeout: float, output: Path
+    receive: Callable[[], CheckResult | None], process: BaseProcess, timeout: float, output: Path
 ) -> Iterator[CheckResult]:
     at = CheckResult(group="environment", title="made")
     while True:
         try:
-            message: CheckResult | None = connection.recv()
+            message = receive()
         except EOFError:
             process.join()
             finding = _death(timeout, process.exitcode, output.read_text("utf-8", errors="replace"))
