@@ -1,4 +1,4 @@
-"""What an actor knows of its learner, and how it waits: a clock that tests can replace, growing pauses."""
+"""State of an actor's connection, and its pauses: growing ones, by a clock that tests can replace."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutation; ``by``: the test that caught it, or the reason."""
+    """Outcome of a mutation; ``by``: the test that caught it, or the reason."""
 
     mutation: Mutation
     state: State

@@ -92,7 +92,7 @@ OF_THIS_PROCESS = {
     "algorithm.nn.acting.programs": "calls exec",
     "algorithm.nn.acting.tracing": "imports pickle",
 }
-"""Where what is executed was made in this process a moment ago, and never read."""
+"""Modules that execute or load only texts that they have made themselves, in memory."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How often, and after which ends, a process is started again."""
+"""Number and pauses of restarts of a process, and the ends that exclude one."""
 
 from __future__ import annotations
 

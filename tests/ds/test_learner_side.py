@@ -1,4 +1,4 @@
-"""Who is here, under which number; what they are told; what of it is stored, once, and counted."""
+"""The learner's side in one process: registration, answers, storage of each message once, counts."""
 
 from __future__ import annotations
 

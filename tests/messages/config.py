@@ -208,7 +208,7 @@ LOADS: Sequence[tuple[str, dict[str, object]]] = (
     ("", {"seed": -3}),
     ("", {"env": "nothing/at/all", "overrides": ["sac_config.n_stp=2"]}),
 )
-"""What stands behind the usual section; arguments of `load_config`."""
+"""Texts behind the usual section, with arguments of `load_config`."""
 
 COMMANDS = (
     "x --max_itr 3",

@@ -289,7 +289,7 @@ CHANGES = {
     "turned was replaced": lambda rep: setattr(rep, "turned", torch.eye(SIZE)),
     "table was replaced": lambda rep: setattr(rep, "table", copy.deepcopy(rep.table)),
 }
-"""What a callback may do to an encoder between two updates, by how it is told."""
+"""Changes of an encoder by a callback between two updates, by their messages."""
 
 
 @pytest.mark.parametrize("reason", CHANGES)
