@@ -166,39 +166,41 @@ class OwnSteps:
     """Updates of the extensions' own parts.
 
     Those at the agent's rate share an optimiser. An extension with a rate of its own has one for itself, so
-    that another rate never changes what a checkpoint holds.
+    that another rate never changes what a checkpoint holds. An optimiser rests in an update in which its
+    extensions have no loss.
 
     make_step: constructor of an optimiser of modules, at the agent's rate unless ``learning_rate`` is given
     """
 
     def __init__(self, extensions: Sequence[Extension], make_step: Callable[..., FlatAdam]) -> None:
         self._extensions = tuple(extensions)
-        together = [one.own for one in extensions if one.learning_rate is None]
-        made = {"own": if_any(make_step, together)}
+        together = [one for one in extensions if one.learning_rate is None]
+        made = {"own": (if_any(make_step, [one.own for one in together]), together)}
         for one in extensions:
             if one.learning_rate is not None:
                 make = partial(make_step, learning_rate=one.learning_rate)
-                made[type(one).__name__.lower()] = if_any(make, [one.own])
-        self.optimisers = {name: step for name, step in made.items() if step is not None}
+                made[type(one).__name__.lower()] = if_any(make, [one.own]), [one]
+        self._trained = [(step, group) for step, group in made.values() if step is not None]
+        self.optimisers = {name: step for name, (step, _) in made.items() if step is not None}
 
-    def losses(self, ctx: Context) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Return the losses; and losses and metrics of the extensions by name, on the device."""
+    def losses(self, ctx: Context) -> tuple[list[Tensor], list[FlatAdam], dict[str, Tensor]]:
+        """Return the losses, and the optimisers without any; losses and metrics by name, on the device."""
         ctx = ctx.detached()
-        losses = {
-            f"{one.prefix}loss/{name}": loss
-            for one in self._extensions
-            for name, loss in one.own_losses(ctx).items()
+        losses = {one: one.own_losses(ctx) for one in self._extensions}
+        found = {
+            f"{one.prefix}loss/{name}": loss.detach()
+            for one, own in losses.items()
+            for name, loss in own.items()
         }
-        found = {name: loss.detach() for name, loss in losses.items()}
-        for one in self._extensions:
-            found |= {f"{one.prefix}{name}": value for name, value in one.metrics().items()}
-        return list(losses.values()), found
+        found |= {f"{x.prefix}{name}": v for x in self._extensions for name, v in x.metrics().items()}
+        idle = [step for step, group in self._trained if not any(losses[one] for one in group)]
+        return [loss for own in losses.values() for loss in own.values()], idle, found
 
     def update(self, ctx: Context) -> dict[str, Tensor]:
         """Take a step of each optimiser; return losses and metrics of the extensions, on the device."""
-        losses, found = self.losses(ctx)
+        losses, idle, found = self.losses(ctx)
         if losses and self.optimisers:
-            loss = Loss(torch.stack(losses).sum())
+            loss = Loss(torch.stack(losses).sum(), idle=idle)
             Autograd().descend(list(self.optimisers.values()), lambda: (loss, found))
         return found
 

@@ -57,9 +57,8 @@ class Byol(TwoViews):
         projection, _ = self.joint
         for own, online in zip(self.target_projection.parameters(), projection.parameters(), strict=True):
             own.lerp_(online, tau)
-        buffers = zip(self.target_projection.buffers(), projection.buffers(), strict=True)
-        for own_buffer, online_buffer in buffers:
-            own_buffer.copy_(online_buffer)
+        for copied, source in zip(self.target_projection.buffers(), projection.buffers(), strict=True):
+            copied.copy_(source)
 
     def _distance(self, by: States, of: States) -> Tensor:
         """Return ℓ [B·T] of one view's prediction of the other."""

@@ -228,6 +228,15 @@ def test_the_target_projection_moves_by_tau_without_gradient_and_is_saved():
     assert {f"extensions.0.target_projection.{name}" for name in before.state_dict()} <= names
 
 
+def test_the_target_projection_of_other_networks_begins_equal_to_theirs():
+    trained, _ = train("BYOL", 2)
+    sac, _ = train("BYOL", 0)
+    sac.begin_with(trained.tensors()["model"], None)
+    theirs, own = (one.extensions[0].joint[0].state_dict() for one in (trained, sac))
+    for name, target in sac.extensions[0].target_projection.state_dict().items():
+        assert torch.equal(target, own[name]) and torch.equal(target, theirs[name])
+
+
 def test_the_encoder_and_the_joint_parts_learn_and_the_policy_does_not():
     for siamese in KINDS:
         sac = make_sac(siamese)

@@ -127,7 +127,7 @@ class CriticUpdate:
         shown = {
             f"{x.prefix}loss/{k}": v.detach() for x, found in auxiliary.items() for k, v in found.items()
         }
-        own, own_metrics = self.own.losses(ctx)
+        own, idle, own_metrics = self.own.losses(ctx)
         found: Critique = {
             "td_error": q - target.y,
             "state": ctx.state[:, ctx.learned].detach(),
@@ -144,7 +144,8 @@ class CriticUpdate:
             found["carry"] = ctx.carry_before()
         gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
         free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
-        return Loss(loss, _sum(gated), _sum([*free, *(own if self.own.optimisers else ())])), found
+        free += own if self.own.optimisers else ()
+        return Loss(loss, _sum(gated), _sum(free), idle), found
 
     def _weight_norm(self) -> dict[str, Tensor]:
         """Return the length of the parameters where it counts: behind a norm long rows learn slowly."""

@@ -175,14 +175,17 @@ class OffPolicyLearner(Learner):
         if noise.now is not None:
             metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
         if turn.target:
-            self.model.move_targets(self._tau)
-            for extension in self.extensions:
-                extension.updated(self._tau)
+            self._move_targets(self._tau)
         return {
             "priority": sequence_priority(critique["td_error"], batch.valid[:, ctx.learned]),
             "carry": critique.get("carry"),
             "metrics": metrics,
         }
+
+    def _move_targets(self, tau: float) -> None:
+        self.model.move_targets(tau)
+        for extension in self.extensions:
+            extension.updated(tau)
 
     def _functional(self) -> Functional:
         """Return the networks as pure functions of the storages that an update writes."""
@@ -264,7 +267,7 @@ class OffPolicyLearner(Learner):
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
         """Begin with other networks, whose targets equal them; see :meth:`.Learner.begin_with`."""
         super().begin_with(model, optim)
-        self.model.move_targets(1.0)
+        self._move_targets(1.0)
 
     @override
     def generators(self) -> dict[str, torch.Generator]:

@@ -293,8 +293,7 @@ class OnPolicyLearner(Learner):
     def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
         """Set learning rates, clip and the rate of cloning to so many times those of the configuration."""
         self._clip_factor = clip
-        for optimiser in (self._optimiser, *self._bonuses.optimisers.values()):
-            optimiser.factor = learning_rate
+        self.scale_learning_rate(learning_rate)
         if self._cloning:
             self._cloning.optimiser.factor = cloning
 

@@ -24,11 +24,13 @@ class Loss:
     value: of all parameters
     gated: its gradient on the first parameters counts only where it agrees with that of ``value``; or None
     free:  added without that condition; or None
+    idle:  optimisers for which there is no loss, and which take no step
     """
 
     value: Tensor
     gated: Tensor | None = None
     free: Tensor | None = None
+    idle: Sequence[FlatOptimiser] = ()
 
 
 Evaluate = Callable[[], tuple[Loss, Output]]
@@ -68,7 +70,7 @@ class Autograd:
             self._add_where_it_agrees(steps[0], loss.gated, retain_graph=loss.free is not None)
             if loss.free is not None:
                 loss.free.backward()
-        return found, [step.move() for step in steps]
+        return found, [step.move() for step in steps if step not in loss.idle]
 
     def _add_where_it_agrees(self, step: FlatOptimiser, loss: Tensor, *, retain_graph: bool) -> None:
         """Add the gradient of ``loss``; on the gate only if its cosine with the other is positive."""
@@ -195,6 +197,8 @@ class Functional(nn.Module):
             for part in step.flat.parts
         }
 
+        idle: Sequence[FlatOptimiser] = ()
+
         def losses_of(
             pieces: dict[tuple[int, int], Tensor],
         ) -> tuple[list[Tensor], tuple[Output, dict[int, Tensor]]]:
@@ -204,7 +208,9 @@ class Functional(nn.Module):
                 for name, place in self._places.items()
                 if place.flat in written or place.flat in numbers
             }
+            nonlocal idle
             loss, found = self._with(tensors, evaluate)
+            idle = loss.idle
             if loss.gated is None:
                 return [loss.value if loss.free is None else loss.value + loss.free], (found, written)
             return [one for one in (loss.value, loss.gated, loss.free) if one is not None], (found, written)
@@ -216,6 +222,8 @@ class Functional(nn.Module):
             self._flats[number].copy_(x)
         norms = []
         for number, step in zip(numbers, steps, strict=True):
+            if step in idle:
+                continue
             first, *more = (
                 torch.cat([gradient[number, part.start] for part in step.flat.parts])
                 for gradient in gradients
