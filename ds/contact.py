@@ -1,4 +1,4 @@
-"""What an actor knows of its learner, and how it waits: a clock that tests can replace, growing pauses."""
+"""Contact of an actor to its learner, and its ways to wait: a clock that tests can replace, pauses."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _LOGGER = logging.getLogger("algorithm")
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:
-    """What a training shows besides its progress.
+    """Output of a training besides its progress.
 
     quiet:     warnings and the result alone
     debug_log: debug lines in ``train.log``

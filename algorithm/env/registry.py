@@ -24,7 +24,7 @@ from algorithm.env.wrappers import Wrapper, resolve_wrappers
 _IN_PROCESS = PoolOptions()
 
 Maker = type[GymRecipe] | Callable[[EnvRequest], VecEnv]
-"""What makes the environments of a kind: single ones, or all at once."""
+"""Maker of the environments of a kind: single ones, or all at once."""
 
 
 def find_recipe(

@@ -1,4 +1,4 @@
-"""What a training logs and shows on its way: rows of metrics, evaluations, the panel."""
+"""Log and panel of a training on its way: rows of metrics, evaluations, the panel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often, and after which ends, a process is started again."""
+"""Number of restarts of a process, and the ends after which it is started again."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class MemberStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What the members of a generation begin with, networks apart.
+    """Beginning of the members of a generation, networks apart.
 
     starts:  by member
     lineage: records of the generation before, one for each member

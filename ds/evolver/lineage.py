@@ -1,4 +1,4 @@
-"""What is told of the generations that have ended: records, curves in TensorBoard, the page."""
+"""Account of the generations that have ended: records, curves in TensorBoard, the page."""
 
 from __future__ import annotations
 

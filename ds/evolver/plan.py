@@ -41,7 +41,7 @@ class PopulationPlan:
 
     @property
     def selection(self) -> Selection:
-        """How a generation follows from another."""
+        """Rule by which a generation follows from another."""
         base = self.loaded.config.base_config
         return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
 

@@ -35,7 +35,7 @@ _OTHERS = 2**24
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 _DAMAGE = (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, struct.error)
-"""What ``zipfile`` raises for a file that is not what it seems."""
+"""Errors that ``zipfile`` raises for a file that is not what it seems."""
 
 
 @dataclass(frozen=True, kw_only=True)

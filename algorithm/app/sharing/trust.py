@@ -1,4 +1,4 @@
-"""What an export may hold that nobody has trusted, and the refusal of all else.
+"""Rule for exports that nobody has trusted: their permitted content, and the refusal of all else.
 
 The rule: it brings no code, and every key that can hold text has its default there, or a name that is on a
 list: of what is built in and what an installed package has registered. Numbers pass.
@@ -21,7 +21,7 @@ from algorithm.core.plugins import EXTENSIONS, NETWORKS, Group, installed
 from algorithm.env.kinds import ENVS, kind_of
 
 LEFT_OUT = "left out"
-"""What an export has in place of the paths of demonstrations."""
+"""Text of an export in place of the paths of demonstrations."""
 
 _OWN = re.compile(r"algorithm\.env(\.\w+)*(?<!\.py):[\w-]+")
 """Environments and wrappers of this program itself; a file of such a name is none."""
