@@ -224,8 +224,10 @@ class _Work:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
         terms = agreed(self.loaded, env.specs, files)
         self.link.join(terms, digest(terms), send_queue.sent)
-        who = f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}"
-        console.message(f"{who}: {env.arrangement} of {self.loaded.config.base_config.env_name}")
+        console.message(
+            f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}: "
+            f"{env.arrangement} of {self.loaded.config.base_config.env_name}"
+        )
 
     def _await_weights(self, acting: Mapping[str, Acting], writer: TrajectoryWriter) -> None:
         """Wait for the learner's first weights; no step is taken with others."""

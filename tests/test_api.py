@@ -16,7 +16,7 @@ from algorithm.train.callbacks import Callbacks, load_callbacks
 
 KEYS = {
     "sac_config.save_model_per_step": 60,
-    "sac_config.start_step": 40,
+    "sac_config.start_step": np.int64(40),  # a program may have computed it
     "sac_config.batch_size": 16,
     "nn_config.q.dense_n": 8,
     "nn_config.policy.dense_n": 8,
@@ -107,8 +107,8 @@ def test_train_play_evaluate_and_go_on():
         total, over = total + reward, terminated or truncated
     assert total > 1
 
-    again, keys = Notes(stop_at=150), {"sac_config.learning_rate": 1e-3}
-    later = run.resume(max_step=180, overrides=keys, callbacks=[again], quiet=True, device="cpu")
+    again, keys = Notes(stop_at=150), {"sac_config.learning_rate": np.float64(1e-3)}
+    later = run.resume(max_step=np.int64(180), overrides=keys, callbacks=[again], quiet=True, device="cpu")
     assert later is run and run.result["steps"] == 150
     assert run.result["ended"] == {"by": "callback", "why": "it is good enough"}, "which is no failure"
     assert points(again)[0] == ("start", 120)

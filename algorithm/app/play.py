@@ -79,8 +79,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         with played.fitting(env.specs):
             networks = folder.path if options.use_env_nn else played.run.path
             agents = assembly.players(env.specs, networks, saved)
-        sampled = options.run and not options.disable_sample
-        acting = "sampled" if sampled else "deterministic"
+        acting = "sampled" if options.run and not options.disable_sample else "deterministic"
         console.message(f"playing {played.shown(saved)}, {acting} actions; Ctrl-C ends")
         playing = _Playing(
             loaded=loaded,

@@ -42,9 +42,13 @@ def resume(
     run = find_run(options, folder)
     own = load_config_file(run.config, env=folder, require_runnable=True)
     wanted = _wanted(options, folder, run, own, config_flags(options) if flags is None else flags, defaults)
-    inputs = inputs_of(options, wanted, run)
-    screen = Screen.of(options, wanted)
-    return go_on(inputs, own, ckpt=options.ckpt, runtime=runtime, screen=screen).exit_code
+    return go_on(
+        inputs_of(options, wanted, run),
+        own,
+        ckpt=options.ckpt,
+        runtime=runtime,
+        screen=Screen.of(options, wanted),
+    ).exit_code
 
 
 def go_on(

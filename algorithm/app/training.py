@@ -94,8 +94,8 @@ def train(
             fix="add --resume, --run or --eval N, or leave --ckpt out",
         )
     with new_run(loaded, name=name, models=options.directory, argument=options.env) as run:
-        inputs = inputs_of(options, loaded, run)
-        return run_training(inputs, runtime=runtime, screen=Screen.of(options, loaded))
+        screen = Screen.of(options, loaded)
+        return run_training(inputs_of(options, loaded, run), runtime=runtime, screen=screen)
 
 
 @contextmanager
@@ -173,9 +173,15 @@ def _record_failure(run: RunDir, console: Console, error: Exception) -> None:
 def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
     """Show what is about to be trained, and whether it goes on exactly."""
     agents, resumed = parts.training.agents, parts.resumed
-    rows = resumed.rows if resumed else []
     console.start(
-        start_screen(inputs.loaded, inputs.run, parts.runtime.env, agents, inputs.device, resumed=rows)
+        start_screen(
+            inputs.loaded,
+            inputs.run,
+            parts.runtime.env,
+            agents,
+            inputs.device,
+            resumed=resumed.rows if resumed else [],
+        )
     )
     for agent in agents.values():
         for text in agent.notices:

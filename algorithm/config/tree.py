@@ -77,8 +77,17 @@ def to_value(node: Node) -> Any:  # noqa: ANN401 - whatever was written
 def from_value(value: object, where: str) -> Node:
     """Return the tree of a bare value, all of it from one place."""
     if isinstance(value, Mapping):
-        value = {str(key): from_value(child, where) for key, child in value.items()}
-    return Node(value, where)
+        return Node({str(key): from_value(child, where) for key, child in value.items()}, where)
+    return Node(plain(value), where)
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a program gives
+    """Return a value as a file would hold it: numbers and arrays of NumPy as Python's, however deep."""
+    if isinstance(value, Mapping):
+        return {key: plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def from_value_at(path: KeyPath, value: object, where: str) -> Node:

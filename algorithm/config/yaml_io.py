@@ -16,7 +16,7 @@ from typing_extensions import override
 from yaml import nodes
 
 from algorithm.config.errors import Problem
-from algorithm.config.tree import Node, to_value
+from algorithm.config.tree import Node, plain, to_value
 from algorithm.core.reading import read_text
 
 _NUMBER = re.compile(
@@ -163,7 +163,7 @@ def write_yaml(value: object) -> str:
 
 def inline(value: object) -> str:
     """Return the value on one line, as it would stand behind a colon."""
-    text = str(_dumped(value, default_flow_style=True, width=10**6))
+    text = str(_dumped(plain(value), default_flow_style=True, width=10**6))
     return text.removesuffix("\n").removesuffix("\n...")
 
 

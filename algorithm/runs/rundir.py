@@ -160,9 +160,9 @@ class RunDir:
     def open(cls, env: str, name: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
         """Return the folder of an existing run. Raises StorageError, with the runs there are, without one."""
         check_name(name)
-        if name in run_names(env, models=models):
-            return cls(env, name, env_folder(env, models) / name, argument or env)
         run = cls(env, name, env_folder(env, models) / name, argument or env)
+        if name in run_names(env, models=models):
+            return run
         if is_taken(run.path) and not run.config.exists():
             raise _taken(run)
         raise _unknown(f"there is no run {name!r} of {env}", env, name, models, argument)
@@ -324,8 +324,9 @@ def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: s
     why, fix = _instead(known, argument or env, models)
     if known:
         fix = f"choose one: --report {shlex.quote(known[0])}"
-    where = shown(env_folder(env, models))
-    return UsageError(f"no run of {env} matches {pattern!r}", where=where, why=why, fix=fix)
+    return UsageError(
+        f"no run of {env} matches {pattern!r}", where=shown(env_folder(env, models)), why=why, fix=fix
+    )
 
 
 def _not_writable(error: OSError, path: Path) -> StorageError:

@@ -29,7 +29,7 @@ Mode = Literal["cem", "copy"]
 """``cem``: every member is drawn anew. ``copy``: elites go on, the others begin with copies of them."""
 
 Origin = Literal["first", "drawn", "elite", "copied", "replaced", "again"]
-"""How a member of a generation came about.
+"""Origin of a member of a generation.
 
 first:    a first draw.
 drawn:    genes and networks drawn from the elites (cem).

@@ -49,7 +49,7 @@ class MemberOutcome(BaseModel):
 
     @property
     def end_text(self) -> str:
-        """How the generation ended for it, and why."""
+        """End of the generation for it, with the reason."""
         return f"{self.end}: {self.why}" if self.why else self.end
 
 

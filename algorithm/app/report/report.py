@@ -23,7 +23,7 @@ from algorithm.runs.offers import PAST_SUCCESS, playing_commands
 from algorithm.runs.rundir import RunDir
 
 PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
-"""What a page says above a command; see :func:`playing_commands`."""
+"""Words of a page above a command; see :func:`playing_commands`."""
 
 _KEYS = {
     "agents": "base_config.n_envs",
