@@ -55,7 +55,7 @@ class BehaviourConfig(Protocol):
 
     @property
     def reward_signals(self) -> RewardSignals:
-        """What is rewarded."""
+        """Signals that are rewarded."""
 
     @property
     def behavioral_cloning(self) -> BehavioralCloning:

@@ -22,7 +22,7 @@ VMAP_FROM = 5
 Backend = Literal["loop", "vmap"]
 
 Members = Sequence[int] | Tensor | None
-"""Those that are run, [M]; None: all."""
+"""Members that are run, [M]; None: all."""
 
 
 class Ensemble(nn.Module):

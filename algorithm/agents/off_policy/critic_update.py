@@ -42,7 +42,7 @@ class Ahead:
 
 
 class Critique(TypedDict):
-    """What an update of the critics found, without gradient."""
+    """Findings of an update of the critics, without gradient."""
 
     td_error: Tensor  # [E, B, T] before the step
     state: Tensor  # [B, T, S] of the learned tokens

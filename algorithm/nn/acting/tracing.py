@@ -1,4 +1,4 @@
-"""What a torch function does, as a list of operations that holds for all values.
+"""Operations of a torch function, as a list that holds for all values.
 
 The function runs on tensors with a shape and a type and no values that Python could get at. So whatever would
 read a value raises, and what is done cannot depend on one. It runs twice, as a copy: what its objects keep of
