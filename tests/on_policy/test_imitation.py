@@ -162,7 +162,7 @@ def test_of_strength_0_the_environment_rewards_nothing(tmp_path, monkeypatch):
     def estimated(rollout, bonus, *, reward_scale, **options):
         batch = rollout._batch
         total = batch.reward * reward_scale + bonus
-        ctx = agent.learner._bonuses._context(batch)
+        ctx = agent.learner._bonuses._context(batch, 1.0)
         found.append((total[batch.valid], one.reward_bonus(ctx)[batch.valid], reward_scale))
         return estimate(rollout, bonus, reward_scale=reward_scale, **options)
 

@@ -16,6 +16,7 @@ from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.acting import Deterministic
 from algorithm.agents.td3.config import Td3Config, misplaced, shared_keys
+from algorithm.agents.td3.family import TD3
 from algorithm.agents.td3.heads import DeterministicHeads
 from algorithm.agents.td3.health import make_rules
 from algorithm.core.errors import UsageError
@@ -104,6 +105,15 @@ def test_noise_is_added_to_actions_and_not_to_greedy_ones():
     assert float((z.tanh() < 0.9).float().mean()) == pytest.approx(0.37, abs=0.04) and z.isfinite().all()
     greedy, _ = part.act(zeros, None, NoNoise())
     assert not greedy.any() and np.isclose(part.squash(np.float32(0.5)), math.tanh(0.5))
+
+
+@pytest.mark.parametrize("exploring", [True, False])
+def test_there_is_noise_only_while_exploring(exploring):
+    """Not in what ``--run`` samples, nor in evaluations."""
+    config = SimpleNamespace(td3_config=Td3Config())
+    part = TD3.make_parts(ActionSpec(continuous=1), config, exploring).continuous
+    z, logp = part.act(policy_of(0.5), torch.ones(1, 1), NoNoise())
+    assert logp.isfinite().all() and (float(z) == 0.5) != exploring
 
 
 def test_discrete_actions_are_refused():

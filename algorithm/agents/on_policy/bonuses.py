@@ -55,23 +55,27 @@ class Bonuses:
         if not self.extensions:
             return total
         for rows in torch.arange(len(total)).split(chunk):
-            part = batch.rows(rows)
-            context = self._context(replace(part, reward=part.reward * reward_scale))
+            context = self._context(batch.rows(rows), reward_scale)
             for one in self.extensions:
                 bonus = one.reward_bonus(context)
                 if isinstance(bonus, Tensor):
                     total[rows] += bonus[:, context.learned].cpu()
         return total
 
-    def update(self, batch: SequenceBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Take a step of the extensions' own networks on these windows; return metrics on the device."""
+    def update(
+        self, batch: SequenceBatch, generator: torch.Generator, *, reward_scale: float
+    ) -> dict[str, Tensor]:
+        """Take a step of the extensions' own networks on these windows; return metrics on the device.
+
+        reward_scale: as of :meth:`rewards`
+        """
         batch = batch.to(self._device)
         learned = slice(self._burn_in, self._burn_in + self._learn)
         drawn = draw_all(self.extensions, batch, learned, generator)
-        return self._own.update(replace(self._context(batch), drawn=drawn))
+        return self._own.update(replace(self._context(batch, reward_scale), drawn=drawn))
 
-    def _context(self, batch: SequenceBatch) -> Context:
-        batch = batch.to(self._device)
+    def _context(self, batch: SequenceBatch, reward_scale: float) -> Context:
+        batch = replace(batch.to(self._device), reward=batch.reward.to(self._device) * reward_scale)
         obs = self._model.normaliser(batch.obs)
         return Context(
             batch=batch,

@@ -180,7 +180,8 @@ class OnPolicyLearner(Learner):
         for sequences in order.tensor_split(min(self._own.num_minibatch, len(order))):
             found = self._step(rollout.part(sequences).to(self.device), first=checked and not len(metrics))
             if self._bonuses.extensions:
-                found |= self._bonuses.update(rollout.windows(sequences), self._generator)
+                windows, scale = rollout.windows(sequences), self.return_scale.factor
+                found |= self._bonuses.update(windows, self._generator, reward_scale=scale)
             metrics.add(found)
             limit = self._own.target_kl
             if limit is not None and float(found["ppo/approx_kl"]) > 1.5 * limit:

@@ -22,10 +22,11 @@ class Deterministic:
     """Continuous part u = tanh(m), m the mean of the policy's output; its standard deviation is not used.
 
     std: of the noise ε while exploring, u = clip(tanh(m) + ε, −1, 1) (arXiv 1802.09477, algorithm 1)
+    exploring: there is noise
     """
 
-    def __init__(self, std: float) -> None:
-        self._log_std = math.log(std)
+    def __init__(self, std: float, *, exploring: bool = True) -> None:
+        self._log_std, self._exploring = math.log(std), exploring
 
     @staticmethod
     def squash(z: Float) -> Float:
@@ -36,7 +37,7 @@ class Deterministic:
         """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u before it is clipped."""
         mean = continuous_part(policy).mean
         part = noise.widen(TanhNormal(mean.tanh(), torch.zeros_like(mean) + self._log_std))
-        if normal is None:
+        if normal is None or not self._exploring:
             z, u = mean.clamp(-Z_LIMIT, Z_LIMIT), part.mean
         else:
             u = (part.mean + part.log_std.exp() * normal).clamp(-_LARGEST, _LARGEST)

@@ -20,7 +20,7 @@ def _heads(action: ActionSpec, config: BehaviourConfig) -> Heads:
 
 
 def _parts(action: ActionSpec, config: BehaviourConfig, exploring: bool) -> ActionParts:
-    return ActionParts(NoBranches(), Deterministic(td3_block(config).exploration_noise))
+    return ActionParts(NoBranches(), Deterministic(td3_block(config).exploration_noise, exploring=exploring))
 
 
 TD3 = Variant(keys=shared_keys, make_heads=_heads, make_parts=_parts)
