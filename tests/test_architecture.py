@@ -19,7 +19,6 @@ LONGER = {
     "algorithm.agents.off_policy.agent",
     "algorithm.agents.off_policy.values",
     "algorithm.agents.on_policy.learner",
-    "algorithm.app.play",
     "algorithm.config.schema",
     "algorithm.env.gym_vector",
     "algorithm.env.unity.player",
