@@ -10,7 +10,7 @@ import pytest
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.compatibility import agreed, differences, digest
+from ds.compatibility import agreed, differences, digest, settings
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2,), 1, "push or pull"))
 
