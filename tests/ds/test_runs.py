@@ -278,9 +278,7 @@ REFUSED = [
 @pytest.mark.fault("F20")
 def test_whoever_does_not_fit_is_told_why_and_the_learner_goes_on(tmp_path, monkeypatch):
     """Beyond loopback, at an address of this machine's own, with TLS and a token."""
-    addresses = [
-        one.address for many in psutil.net_if_addrs().values() for one in many if one.family == AF_INET
-    ]
+    found = [one for many in psutil.net_if_addrs().values() for one in many if one.family == AF_INET]
     host = next((one.address for one in found if not is_loopback(one.address)), None)
     if host is None:
         pytest.skip("this machine has no address beyond loopback")

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from algorithm.config.random_params import Distribution
 from ds.evolver.population import (
@@ -70,12 +68,10 @@ def test_nan_ranks_last_and_ties_go_to_the_lower_number():
     assert ranking({2: 0.0, 1: -0.0}) == [1, 2]
 
 
-@given(st.lists(st.floats(-9, 9) | st.just(NAN), min_size=1, max_size=9), st.floats(0.01, 1))
-def test_elites_are_the_best_and_at_least_one(values, best):
-    found = elites(scored(*values), best)
-    usable = sorted((value for value in values if not math.isnan(value)), reverse=True)
-    count = max(1, round(best * len(values)))
-    assert [scored(*values)[number] for number in found] == usable[:count]
+def test_elites_are_the_best_and_at_least_one():
+    assert elites(scored(NAN, 1.0, 3.0, 1.0, 2.0), 0.4) == [3, 5]
+    assert elites(scored(1.0, 2.0), 0.01) == [2] and elites(scored(NAN, NAN), 1.0) == []
+    assert elites(scored(NAN, 2.0, NAN), 1.0) == [2], "none without a score"
 
 
 def test_the_fit_of_numbers_is_their_mean_and_deviation():
@@ -146,13 +142,6 @@ def test_copies_begin_as_an_elite_and_elites_go_on():
     copies = [member for member in after.members if member.origin == "copied"]
     assert all(len(member.parents) == 1 and member.parents[0] in (2, 4) for member in copies)
     assert all(member.genes != first.members[member.number - 1].genes for member in copies)
-    parents = [
-        next_generation(first, scored(1.0, 4.0, 2.0, 3.0, NAN, 0.0), replace(COPY, best=0.34), seed, GENES)
-        .members[0]
-        .parents
-        for seed in range(40)
-    ]
-    assert set(parents) == {(2,), (4,)}, "any of them"
 
 
 @pytest.mark.parametrize("selection", [CEM, COPY])
@@ -189,15 +178,6 @@ def test_who_was_never_an_elite_is_replaced():
     assert step(1, 0, 0, 9) == ["elite", "copied", "copied", "elite"]
     for _ in range(5):
         assert step(9, 8, 0, 1) == ["elite", "elite", "copied", "copied"]
-
-
-def test_cem_gives_a_replaced_member_new_genes_and_the_usual_networks():
-    population = first_generation(3, 4, GENES)
-    for _ in range(3):
-        population = next_generation(population, scored(9, 8, 1, 0), CEM, 3, GENES)
-    assert members(population) == [
-        (1, "drawn", (1, 2)), (2, "drawn", (1, 2)), (3, "replaced", (1, 2)), (4, "replaced", (1, 2))
-    ]  # fmt: skip
 
 
 def test_a_draw_that_is_not_valid_is_repeated_until_one_is():
