@@ -231,7 +231,6 @@ class Link:
             taken_steps=self.sent.taken_steps,
         )
         joined = self._call(self._caller.join, join)
-        self._fetcher.retry_missing()
         if joined.receipt.state != "unknown":
             self._apply(joined.receipt, self._epoch)
         return joined

@@ -218,16 +218,13 @@ def test_newer_weights_are_fetched_and_only_the_newest_are_kept():
     link.close("done")
 
 
-def test_weights_that_are_not_there_are_not_asked_for_again_and_again():
-    asked = []
-    fetcher = WeightFetcher(lambda than: asked.append(than) or [])
-    for _ in range(2):
-        fetcher.announce(5)
-        fetcher.fetch()
-    assert asked == [0] and fetcher.take() is None
-    fetcher.retry_missing()
+def test_weights_that_are_announced_and_not_there_are_asked_for_after_a_pause():
+    fetcher = WeightFetcher(lambda than: [])
     fetcher.fetch()
-    assert asked == [0, 0]
+    fetcher.announce(5)
+    with pytest.raises(Unreachable, match="not there"):
+        fetcher.fetch()
+    assert fetcher.take() is None and fetcher.wait_until_behind(0)
 
 
 def test_in_step_with_the_learner_the_main_thread_fetches():

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import struct
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from algorithm.core.errors import ModelError, NumericalError, StorageError
 from algorithm.core.seeding import stream
 from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
-from ds.evolver import networks
 from ds.evolver.networks import FLOOR, LARGEST_STD, draw_networks
 from tests.batches import small_sac
 from tests.oracles import drawn_network
@@ -109,18 +107,6 @@ def test_the_file_is_one_of_a_checkpoint_again(tmp_path):
     draw_networks([out, *paths], tmp_path / "next.safetensors", noise)
 
 
-def test_a_draw_does_not_depend_on_the_chunk(tmp_path, monkeypatch):
-    """Not in the last bit of a floor, which all of a tensor goes into; elites that agree have the floor."""
-    weight = torch.from_numpy(np.random.default_rng(0).normal(size=30_000))
-    elites = [{"w": weight, "b": torch.ones(2, 5)}] * 2
-    paths = [write(tmp_path / f"{i}.safetensors", elite, ["w"]) for i, elite in enumerate(elites)]
-    out, found = tmp_path / "out.safetensors", set()
-    for chunk in (2**12, 2**13, 2**14, 2**18):
-        monkeypatch.setattr(networks, "CHUNK", chunk)
-        found.add(draw_networks(paths, out, noise).sha256)
-    assert len(found) == 1
-
-
 def flip(text: str, into: str):
     return lambda data: data.replace(text.encode(), into.encode())
 
@@ -164,20 +150,9 @@ def test_elites_with_other_networks_are_refused(tmp_path, other, trained):
 
 
 def test_numbers_that_cannot_be_averaged_are_refused(tmp_path):
-    with pytest.raises(ModelError, match="BF16"):
+    with pytest.raises(ModelError, match="bfloat16"):
         drawn(tmp_path, {"w": torch.ones(2, dtype=torch.bfloat16)})
     with pytest.raises(NumericalError) as caught:
         drawn(tmp_path, {"w": torch.tensor([1.0, float("nan")])})
     assert "w of" in caught.value.where
     assert sorted(file.name for file in tmp_path.iterdir()) == ["0.safetensors"]
-
-
-def test_memory_does_not_grow_with_a_tensor(tmp_path):
-    tensors = {"w": torch.linspace(-1, 1, 4_000_000).reshape(1, -1)}  # 16 MB
-    paths = [write(tmp_path / name, tensors) for name in ("one", "two")]
-    tracemalloc.start()
-    try:
-        draw_networks(paths, tmp_path / "out", noise)
-        assert tracemalloc.get_traced_memory()[1] < 16e6
-    finally:
-        tracemalloc.stop()
