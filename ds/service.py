@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from ds.checking import AHEAD, Terms, check_beat, check_hello, check_trajectory
 from ds.compatibility import differences, digest
-from ds.ingest import IngestQueue
-from ds.protocol import (
+from ds.net.ingest import IngestQueue
+from ds.net.protocol import (
     PROTOCOL,
     BadMessage,
     Beat,
@@ -102,7 +102,7 @@ class ParameterStore:
 
 
 class Service:
-    """Answers to actors from registry, queue and published parameters; see :mod:`ds.protocol`."""
+    """Answers to actors from registry, queue and published parameters; see :mod:`ds.net.protocol`."""
 
     def __init__(
         self, actors: ActorRegistry, queue: IngestQueue, parameters: ParameterStore, terms: Terms

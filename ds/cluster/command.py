@@ -23,7 +23,7 @@ from algorithm.train.signals import StopRequest
 from ds.cluster.cluster import NAMESPACE, Cluster, target_size_name
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
 from ds.cluster.restarts import RestartRule
-from ds.security import is_loopback
+from ds.net.security import is_loopback
 
 _ANSWER_S = 5.0
 

@@ -15,7 +15,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from algorithm.runs.names import MODELS, directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
-from ds.security import is_loopback
+from ds.net.security import is_loopback
 
 PROJECT = Path(__file__).resolve().parents[2]
 """Folder of the packages, and in a checkout of ``main_ds.py``."""

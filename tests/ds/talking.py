@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import grpc
 
-from ds.client import Client
-from ds.protocol import (
+from ds.net.client import Client
+from ds.net.protocol import (
     SERVICE,
     Beat,
     Bye,
@@ -24,8 +24,8 @@ from ds.protocol import (
     WeightRequest,
     Welcome,
 )
-from ds.security import ActorSecurity, LearnerSecurity
-from ds.server import Server
+from ds.net.security import ActorSecurity, LearnerSecurity
+from ds.net.server import Server
 from tests.ds.samples import TAKEN, WELCOME
 
 HOST = "127.0.0.1"

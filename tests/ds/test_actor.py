@@ -9,8 +9,8 @@ import pytest
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.core.errors import UsageError
 from ds import actor
-from ds.link import Link
-from ds.protocol import Bye, LearnerRefused
+from ds.net.link import Link
+from ds.net.protocol import Bye, LearnerRefused
 from tests.ds.learners import HELLO, FakeLearner
 
 TASK = """\

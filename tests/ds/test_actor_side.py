@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import ds.send_queue
-from ds import link as link_module
-from ds.contact import Sent, WeightFetcher
-from ds.protocol import (
+import ds.net.send_queue
+from ds.net import link as link_module
+from ds.net.contact import Sent, WeightFetcher
+from ds.net.protocol import (
     Beat,
     Busy,
     Bye,
@@ -25,7 +25,7 @@ from ds.protocol import (
     Unreachable,
     WeightRequest,
 )
-from ds.send_queue import SendQueue
+from ds.net.send_queue import SendQueue
 from tests.ds.learners import Actor, FakeLearner, packed, until
 from tests.ds.trajectories import chunk, trajectory
 
@@ -369,7 +369,7 @@ def test_what_follows_lost_transitions_begins_with_the_end_of_their_episodes():
 
 
 def test_ever_so_many_interrupted_episodes_go_in_several_messages(monkeypatch):
-    monkeypatch.setattr(ds.send_queue, "MAX_INTERRUPTED", 3)
+    monkeypatch.setattr(ds.net.send_queue, "MAX_INTERRUPTED", 3)
     learner = FakeLearner()
     learner.answers += ["rejected"]
     with sending(learner) as (send_queue, _):

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from algorithm.core.spec import Z_LIMIT
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from ds.checking import SMALLEST_LIMIT, check_trajectory, message_limit
-from ds.protocol import BadMessage, TrajectoryChunk
-from ds.wire import encode
+from ds.net.protocol import BadMessage, TrajectoryChunk
+from ds.net.wire import encode
 from tests.ds.inside import terms
 from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory, with_column
 

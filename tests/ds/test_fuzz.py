@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from ds.checking import AHEAD
 from ds.compatibility import digest
-from ds.protocol import (
+from ds.net.protocol import (
     PROTOCOL,
     Beat,
     Bye,
@@ -30,7 +30,7 @@ from ds.protocol import (
     WeightRequest,
     WireError,
 )
-from ds.wire import SCHEMA, aligned, decode, encode, sender
+from ds.net.wire import SCHEMA, aligned, decode, encode, sender
 from tests.ds.inside import AGREED, LearnerSide
 from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory
 

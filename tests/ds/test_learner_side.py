@@ -16,8 +16,8 @@ from algorithm.runs.logs.metrics import METRICS
 from ds import collector, registry
 from ds.checking import AHEAD
 from ds.collector import MAX_ROWS
-from ds.ingest import ActorLeft, IngestQueue
-from ds.protocol import PROTOCOL, Join, Refused, WeightRequest, Welcome
+from ds.net.ingest import ActorLeft, IngestQueue
+from ds.net.protocol import PROTOCOL, Join, Refused, WeightRequest, Welcome
 from ds.registry import BURST, MAX_DEPARTED
 from tests.ds.inside import AGREED, BEAT, OF_ONE, LearnerSide
 from tests.ds.trajectories import chunk, chunks_of, trajectory, with_column

@@ -25,10 +25,10 @@ from algorithm.config.schema import NetConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
 from ds import certificates
-from ds.client import Client
 from ds.compatibility import agreed, digest
-from ds.protocol import PROTOCOL, Hello, Join, LearnerRefused, TrajectoryChunk, TrajectoryMessage
-from ds.security import actor_security, is_loopback
+from ds.net.client import Client
+from ds.net.protocol import PROTOCOL, Hello, Join, LearnerRefused, TrajectoryChunk, TrajectoryMessage
+from ds.net.security import actor_security, is_loopback
 from tests.ds import processes
 from tests.ds.processes import Line, Scene, finish, missing, whole
 from tests.ds.samples import trajectory, transitions

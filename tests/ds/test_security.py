@@ -12,8 +12,8 @@ import pytest
 from algorithm.config.schema import NetConfig
 from algorithm.core.errors import StorageError, UsageError
 from ds import certificates
-from ds.protocol import TOKEN_HEADER, LearnerRefused, Unreachable
-from ds.security import (
+from ds.net.protocol import TOKEN_HEADER, LearnerRefused, Unreachable
+from ds.net.security import (
     AUTHORITY,
     CERTIFICATE,
     KEY,
@@ -25,7 +25,7 @@ from ds.security import (
     learner_security,
     make_token,
 )
-from ds.wire import encode
+from ds.net.wire import encode
 from tests.ds.samples import HELLO, WELCOME
 from tests.ds.talking import HOST, actor, channel, learner, send
 

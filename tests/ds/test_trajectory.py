@@ -14,7 +14,7 @@ from algorithm.core.data import StepBatch
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
-from ds.protocol import TrajectoryMessage
+from ds.net.protocol import TrajectoryMessage
 from ds.trajectory import TrajectoryWriter
 from tests.oracles_replay import VECTOR, digest, make_segment, step_batch
 from tests.toys_agents import SPEC, Attentive, Both, Guests, random_script

@@ -19,13 +19,13 @@ import numpy as np
 import psutil
 import pytest
 
-import ds.port
-import ds.server
+import ds.net.port
+import ds.net.server
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.client import Client
-from ds.port import most_connections
-from ds.protocol import (
+from ds.net.client import Client
+from ds.net.port import most_connections
+from ds.net.protocol import (
     SERVICE,
     Beat,
     Busy,
@@ -36,8 +36,8 @@ from ds.protocol import (
     Unreachable,
     WeightRequest,
 )
+from ds.net.wire import encode
 from ds.weights import CHUNK
-from ds.wire import encode
 from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, same, trajectory, transitions
 from tests.ds.talking import HOST, MAX_MESSAGE, METHODS, Learner, actor, channel, learner, send
 
@@ -179,7 +179,7 @@ def test_an_endless_frame_is_cut_off_at_the_limit_and_what_is_compressed_is_not_
 
 @pytest.mark.fault("F16")
 def test_a_call_without_a_message_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ds.server, "BODY_S", 0.2)
+    monkeypatch.setattr(ds.net.server, "BODY_S", 0.2)
     release = threading.Event()
 
     def nothing(wait: bool) -> object:
@@ -200,7 +200,7 @@ def test_a_call_without_a_message_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.fault("F16")
 def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ds.server, "MAX_CALLS", 4)
+    monkeypatch.setattr(ds.net.server, "MAX_CALLS", 4)
     with learner() as one, actor(one.port) as client, ThreadPoolExecutor(4) as threads:
         one.notes.holding = True
         waiting = [threads.submit(client.deliver, TRAJECTORY) for _ in range(4)]
@@ -229,7 +229,7 @@ def test_a_large_message_of_somebody_unknown_is_not_read() -> None:
 @pytest.mark.fault("F32")
 def test_messages_that_arrive_slowly_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LEAST", 4), ("MEMORY", 0), ("GRACE_S", 0.2)):
-        monkeypatch.setattr(ds.server, name, value)
+        monkeypatch.setattr(ds.net.server, name, value)
     release = threading.Event()
 
     def whole() -> Iterator[bytes]:
@@ -282,7 +282,7 @@ def test_a_crowd_is_kept_out_and_who_talks_stays(
     handshake_s: float, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the total none is let in; who says nothing is sent away, and then others come in again."""
-    monkeypatch.setattr(ds.server, "most_connections", lambda: 40)
+    monkeypatch.setattr(ds.net.server, "most_connections", lambda: 40)
     with learner(handshake_s=handshake_s) as one, actor(one.port) as known, actor(one.port) as late:
         assert known.hello(HELLO) == WELCOME
         with contextlib.ExitStack() as stack:
@@ -306,7 +306,7 @@ def test_descriptors_are_left_for_everything_else(
     limits = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda which, limit: limits.append(limit))
-    monkeypatch.setattr(ds.port, "open_descriptors", lambda: list(range(30)))
+    monkeypatch.setattr(ds.net.port, "open_descriptors", lambda: list(range(30)))
     assert most_connections() == most
     assert limits[-1] == (raised, hard)
 

@@ -14,7 +14,7 @@ from msgspec.msgpack import Ext
 from msgspec.structs import replace
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.protocol import (
+from ds.net.protocol import (
     Bye,
     Hello,
     Join,
@@ -25,7 +25,7 @@ from ds.protocol import (
     WeightRequest,
     WireError,
 )
-from ds.wire import (
+from ds.net.wire import (
     DTYPES,
     EXTENSION,
     MAX_DIMENSIONS,

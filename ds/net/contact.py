@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ds.protocol import LearnerAway, Unreachable
+from ds.net.protocol import LearnerAway, Unreachable
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0

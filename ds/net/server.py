@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
-from ds.port import MAX_CONNECTIONS, most_connections, port_refused
-from ds.protocol import (
+from ds.net.port import MAX_CONNECTIONS, most_connections, port_refused
+from ds.net.protocol import (
     BUSY,
     SECOND_MS,
     SERVICE,
@@ -35,8 +35,8 @@ from ds.protocol import (
     address,
     keepalive,
 )
-from ds.security import LearnerSecurity
-from ds.wire import decode, encode, sender
+from ds.net.security import LearnerSecurity
+from ds.net.wire import decode, encode, sender
 
 if TYPE_CHECKING:  # what receives needs no torch
     from ds.service import Service

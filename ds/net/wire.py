@@ -1,4 +1,4 @@
-"""Messages as bytes and back; ``ds.protocol`` defines the messages.
+"""Messages as bytes and back; ``ds.net.protocol`` defines the messages.
 
 ```text
 byte 0       schema: another one is refused before anything else is read
@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 
 from algorithm.core.data import Array
-from ds.protocol import Join, TrajectoryMessage, WireError
+from ds.net.protocol import Join, TrajectoryMessage, WireError
 
 SCHEMA = 2
 """Version of this layout; both sides must write the same."""

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ds.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, Sent, ShowLine, WeightFetcher
-from ds.protocol import (
+from ds.net.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, Sent, ShowLine, WeightFetcher
+from ds.net.protocol import (
     Beat,
     Busy,
     Bye,
@@ -26,7 +26,7 @@ from ds.protocol import (
 )
 
 if TYPE_CHECKING:  # what sends needs no gRPC
-    from ds.client import Client
+    from ds.net.client import Client
 
 BYE_S = 2.0
 
