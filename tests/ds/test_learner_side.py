@@ -17,7 +17,7 @@ from ds import collector, registry
 from ds.checking import AHEAD
 from ds.collector import MAX_ROWS
 from ds.net.ingest import ActorLeft, IngestQueue
-from ds.net.protocol import PROTOCOL, Join, Refused, WeightRequest, Welcome
+from ds.net.protocol import PROTOCOL, Join, Refused, Welcome
 from ds.registry import BURST, MAX_DEPARTED
 from tests.ds.inside import AGREED, BEAT, OF_ONE, LearnerSide
 from tests.ds.trajectories import chunk, chunks_of, trajectory, with_column
@@ -115,35 +115,6 @@ def test_ever_so_many_who_come_and_leave_fill_neither_log_nor_memory(monkeypatch
 
 
 # ---- what they are told
-
-
-def test_receipts_say_the_news():
-    side = LearnerSide()
-    side.hello()
-    joined = side.join(channels=(4, 0))
-    assert (joined.channels, joined.receipt.state) == ((4, 0), "taken")
-    assert (joined.receipt.version, joined.receipt.warming_up) == (0, {"vector": True})
-    side.parameters.publish(1, [b"w"])
-    side.parameters.warming_up = {"vector": False}
-    receipt = side.deliver(5)
-    assert (receipt.state, receipt.version, receipt.warming_up) == ("taken", 1, {"vector": False})
-    assert side.service.weights(WeightRequest(actor="a", newer_than=0)) == (b"w",)
-    assert side.service.weights(WeightRequest(actor="a", newer_than=1)) == ()
-    with pytest.raises(ValueError, match="weights of version 1 follow"):
-        side.parameters.publish(1, [])
-
-
-def test_who_is_not_known_is_asked_to_say_hello():
-    side = LearnerSide()
-    assert side.deliver().state == side.beat().state == side.join(version=3).receipt.state == "unknown"
-    assert side.service.unknown(Join).receipt.state == side.service.unknown(Welcome).state == "unknown"
-    side.hello()
-    assert side.deliver().state == "unknown" and side.beat().state == "taken"
-    side.join()
-    side.bye()
-    side.hello()
-    assert side.deliver().state == "unknown", "it is back and may have other settings now"
-    assert side.taken() == [ActorLeft(0)] and side.parameters.next_version == 1
 
 
 @pytest.mark.fault("F19")

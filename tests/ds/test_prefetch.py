@@ -52,17 +52,6 @@ def test_it_draws_what_a_plain_replay_draws(sampler, make):
     assert all(batches_equal(ours.sample(), theirs.sample()) for _ in range(20))
 
 
-def test_feedback_and_beta_reach_the_batches_behind_those_that_wait(make):
-    """One row has all the mass, with a weight of its own only once beta is 1."""
-    replay = make(prioritized)
-    replay.sample()
-    replay.feedback(result(np.arange(40), np.arange(40) == 7))
-    replay.anneal(1.0)
-    waiting = [replay.sample() for _ in range(3)]
-    assert all(len(set(batch.ids[:, 0].tolist())) > 1 for batch in waiting)
-    assert replay.sample().ids[:, 0].tolist() == [7] * 8
-
-
 def test_rows_change_only_when_no_window_is_being_read(make):
     """Around a small ring, with slow readers: each batch has the rows that stood there when it was drawn."""
     replay = make(threads=3, capacity=30, lengths=(), learn=3, carry_shape=(2,))

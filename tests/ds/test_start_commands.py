@@ -175,46 +175,26 @@ def planned(*flags: str) -> ClusterPlan:
 
 
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags reach everybody they are for, also where a learner is started again, alone or in a population."""
     monkeypatch.chdir(tmp_path)
-    made = planned(
-        "-n", "one", "--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--actor_cpus", "0.5"
-    )
-    assert (made.run, made.actors, made.actor_cpus) == ("models/gym/pendulum/one", 3, 0.5)
-    assert made.folder == tmp_path
-    assert made.secrets is not None
-    learner = parse_distributed(made.commands.learner("h", 5, resume=False, step=-1)[1:])
-    assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
-    assert learner.train.overrides == ("sac_config.n_step=3",)
-    again = parse_distributed(made.commands.learner("h", 5, resume=True, step=3)[1:])
-    assert (again.train.resume, again.train.overrides) == (True, ())
-    actor = parse_distributed(made.commands.actor("h", 5)[1:])
-    assert (actor.learner_host, actor.learner_port) == ("h", 5)
-    assert actor.train.overrides == ("sac_config.n_step=3",)
-    assert Path(made.commands.actor("h", 5)[0]).is_file()
-
-
-def test_another_folder_of_all_runs_reaches_everybody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Learner and actors, also where they are started again, alone or in a population."""
-    monkeypatch.chdir(tmp_path)
-    made = planned("-n", "one", "--directory", "kept")
-    assert made.run == "kept/gym/pendulum/one"
+    flags = ["--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--directory", "kept"]
+    made = planned("-n", "one", *flags, "--actor_cpus", "0.5")
+    assert (made.run, made.actors, made.actor_cpus) == ("kept/gym/pendulum/one", 3, 0.5)
+    assert made.folder == tmp_path and made.secrets is not None
+    assert isinstance(made.commands, MainCommands) and Path(made.commands.script[0]).is_file()
     start = MemberStart(step=-1, evaluations=0)
     part = GenerationPart(flags=(), networks=None, start=start, evaluations=1)
-    assert isinstance(made.commands, MainCommands)
     for commands in (made.commands, MemberCommands(made.commands, None, part)):
-        for words in (
-            commands.learner("h", 5, resume=False, step=3),
-            commands.learner("h", 5, resume=True, step=3),
-            commands.actor("h", 5),
-        ):
-            assert parse_distributed(words[1:]).train.directory == Path("kept")
+        learner = parse_distributed(commands.learner("h", 5, resume=False, step=-1)[1:])
+        again = parse_distributed(commands.learner("h", 5, resume=True, step=3)[1:])
+        actor = parse_distributed(commands.actor("h", 5)[1:])
+        assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
+        assert (again.train.resume, again.train.seed, again.train.overrides) == (True, None, ())
+        assert (actor.learner_host, actor.learner_port) == ("h", 5)
+        assert learner.train.overrides == actor.train.overrides == ("sac_config.n_step=3",)
+        assert {one.train.directory for one in (learner, again, actor)} == {Path("kept")}
     alone = MemberCommands(made.commands, ("main.py",), part).learner("h", 5, resume=True, step=3)
     assert parse_args(alone[1:]).directory == Path("kept")
-    Path("kept/gym/pendulum/one").mkdir(parents=True)
-    Path("kept/gym/pendulum/one/config.yaml").write_text("{}")
-    assert planned("--resume", "--directory", "kept").name == "one"
 
 
 def test_what_the_command_line_refuses(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from algorithm.config import ConfigError, LoadedConfig, load_config
 from algorithm.config.random_params import Distribution
-from algorithm.config.resolve import parse_override
 from ds.evolver.genes import Genes
 
 TASK = """\
@@ -145,24 +142,3 @@ def test_a_member_has_exactly_its_genes_and_draws_nothing(tmp_path, name):
         *behaviour, block, key = path.split(".")
         config = member.behaviours[name] if behaviour else member.config
         assert getattr(getattr(config, block), key) == value, path
-
-
-@pytest.fixture(scope="module")
-def without_genes(tmp_path_factory):
-    return Genes(loaded(tmp_path_factory.mktemp("task"), ""))
-
-
-@given(value=st.floats(0, 1e300, exclude_min=True))
-def test_a_number_is_read_back_bit_for_bit(without_genes, value):
-    (text,) = without_genes.overrides({"sac_config.learning_rate": value})
-    assert parse_override(text) == (("sac_config", "learning_rate"), value)
-
-
-CHOICES = [("nn", text) for text in ("a", "true", "1e3", "", "x: y", "# no", "null")]
-CHOICES += [("action_noise", value) for value in (None, True, 3, [0.0, 0.5], ["a", {"b": 1}], "1e3")]
-
-
-@pytest.mark.parametrize(("key", "value"), CHOICES)
-def test_a_choice_is_read_back_as_it_is(without_genes, key, value):
-    (text,) = without_genes.overrides({f"sac_config.{key}": value})
-    assert parse_override(text) == (("sac_config", key), value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,25 +97,6 @@ def test_the_fit_of_choices_counts_the_elites_and_a_prior():
     assert fitted(twice, ["a", "a"]).weights == pytest.approx([4 / 3, 4 / 3, 1 / 3]), "shared by both"
 
 
-def test_draws_of_a_fit_keep_to_bounds_kinds_and_weights():
-    genes = MadeGenes({"steps": fitted(STEPS, [1, 9]), "kind": fitted(KIND, ["c"] * 11)}, {})
-    found = [first_generation(seed, 1, genes).members[0].genes for seed in range(500)]
-    steps = [one["steps"] for one in found]
-    assert {type(step) for step in steps} == {int} and set(steps) == set(range(1, 10))
-    share = statistics.mean(one["kind"] == "c" for one in found)
-    assert abs(share - (11 + 1 / 3) / 12) < 0.05, "standard error 0.01"
-
-
-def test_the_first_generation_is_drawn_by_seed_and_member():
-    first = first_generation(7, 4, GENES)
-    assert members(first) == [(n, "first", ()) for n in (1, 2, 3, 4)] and first.generation == 0
-    assert len({json.dumps(member.genes) for member in first.members}) == 4
-    assert first_generation(7, 4, GENES) == first != first_generation(8, 4, GENES)
-    assert first_generation(7, 2, GENES).members == first.members[:2], "whatever others there are"
-    fewer = MadeGenes({"steps": STEPS}, {"steps": 3})
-    assert first_generation(7, 1, fewer).members[0].genes["steps"] == first.members[0].genes["steps"]
-
-
 def test_cem_draws_every_member_from_all_elites():
     first = first_generation(7, 4, GENES)
     after = next_generation(first, scored(1.0, 4.0, NAN, 3.0), CEM, 7, GENES)
@@ -195,24 +175,6 @@ def test_a_gene_that_has_no_valid_draw_keeps_the_known_value():
     assert len({member.genes["rate"] for member in first.members}) == 3
     after = next_generation(first, scored(1, 2, 3), CEM, 1, genes)
     assert [member.genes["steps"] for member in after.members] == [3, 3, 3]
-
-
-@pytest.mark.parametrize("selection", [CEM, COPY])
-def test_a_quadratic_is_climbed_to_its_optimum(selection):
-    """−(rate − 0.37)² − (steps − 7)² − [kind ≠ b], from first draws over all of the range."""
-
-    def value(genes):
-        return -((genes["rate"] - 0.37) ** 2) - (genes["steps"] - 7) ** 2 - (genes["kind"] != "b")
-
-    for seed in range(3):
-        population = first_generation(seed, 20, GENES)
-        for _ in range(30):
-            values = {member.number: value(member.genes) for member in population.members}
-            population = next_generation(population, values, replace(selection, best=0.2), seed, GENES)
-        best = elites({member.number: value(member.genes) for member in population.members}, 0.2)
-        found = [population.members[number - 1].genes for number in best]
-        assert abs(statistics.mean(one["rate"] for one in found) - 0.37) < 0.03
-        assert {one["steps"] for one in found} == {7} and {one["kind"] for one in found} == {"b"}
 
 
 SCRIPT = [
