@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import ds.cluster.cluster
+import ds.cluster.process
 from ds.cluster.cluster import Cluster
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.restarts import RestartRule
@@ -80,16 +83,17 @@ class Life:
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[..., Life]]:
-    lives: list[Life] = []
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Life]]:
+    monkeypatch.setattr(ds.cluster.process, "_POLL_S", 0.05)
+    monkeypatch.setattr(ds.cluster.cluster, "TICK_S", 0.02)
+    with contextlib.ExitStack() as stack:
 
-    def make(**more: object) -> Life:
-        lives.append(Life(tmp_path, **more))  # type: ignore[arg-type]
-        return lives[-1]
+        def make(**more: object) -> Life:
+            life = Life(tmp_path, **more)  # type: ignore[arg-type]
+            stack.callback(life.close)
+            return life
 
-    yield make
-    for life in lives:
-        life.close()
+        yield make
 
 
 @pytest.mark.parametrize(
