@@ -112,14 +112,6 @@ class Service:
         self._digest = digest(terms.agreed)
         self._storing: set[asyncio.Task[Receipt]] = set()
 
-    def has_registered(self, actor: str) -> bool:
-        """Return whether an actor is registered."""
-        return self._actors.number(actor) is not None
-
-    def unknown(self, kind: type[Any]) -> Receipt | Joined:
-        """Return the answer that asks for Hello first."""
-        return self._joined((), "unknown") if kind is Join else self._receipt("unknown")
-
     async def hello(self, hello: Hello) -> Welcome | Refused:
         """Register an actor, after those that expired."""
         if hello.protocol != PROTOCOL:

@@ -45,14 +45,7 @@ class Notes:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     error: Exception | None = None
 
-    strangers: bool = False
     terms: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(max_message=MAX_MESSAGE))
-
-    def has_registered(self, actor: str) -> bool:
-        return not self.strangers
-
-    def unknown(self, kind: type) -> Receipt | Joined:
-        return Receipt(state="unknown", version=0)
 
     async def hello(self, hello: Hello) -> Welcome | Refused:
         self.seen.append(hello)

@@ -194,20 +194,6 @@ def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.Mo
 
 
 @pytest.mark.fault("F32")
-def test_a_large_message_of_somebody_unknown_is_not_read() -> None:
-    large = trajectory(*(TrajectoryChunk("default", agent, None) for agent in range(4000)))
-    with learner() as one, actor(one.port) as client:
-        one.notes.strangers = True
-        assert client.deliver(large).state == "unknown" and one.notes.seen == []
-        assert client.deliver(TRAJECTORY) == TAKEN, "a small one is read, and its sender looked up then"
-        one.notes.strangers = False
-        assert client.deliver(large) == TAKEN
-        with pytest.raises(LearnerRefused, match="only Join and TrajectoryMessage"):
-            client.bye(Bye(actor="a", reason="x" * 20_000))
-        assert one.kinds == ["malformed"]
-
-
-@pytest.mark.fault("F32")
 def test_messages_that_arrive_slowly_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LEAST", 4), ("MEMORY", 0), ("GRACE_S", 0.2)):
         monkeypatch.setattr(ds.net.server, name, value)

@@ -33,7 +33,7 @@ from ds.net.wire import (
     SCHEMA,
     decode,
     encode,
-    sender,
+    takes_long,
 )
 from tests.ds.samples import HELLO, JOIN, MESSAGES, WELCOME, arrays, messages, same, trajectory, transitions
 
@@ -206,7 +206,7 @@ def test_ever_so_many_small_chunks_are_refused_at_once(number: int) -> None:
     """A megabyte of them, 250,000: the event loop decodes nothing else meanwhile."""
     body = message(["TrajectoryMessage", "a", 0, 1, 0, [["", 0, None]] * number, [], [], 0])
     begun = time.process_time()
-    assert sender(body) == "a"
+    assert takes_long(body) and not takes_long(encode(TRAJECTORY))
     with pytest.raises(WireError, match="Expected `array` of length <= 4096"):
         decode(TrajectoryMessage, body)
     assert time.process_time() - begun < 0.1
@@ -250,18 +250,3 @@ def test_no_message_takes_more_memory_than_its_bytes_justify() -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 100 * len(data) + 200_000
-
-
-@pytest.mark.fault("F32")
-def test_of_a_large_message_the_sender_is_known_before_it_is_read() -> None:
-    chunks = tuple(TrajectoryChunk("walker", agent, None) for agent in range(4000))
-    assert sender(encode(TRAJECTORY)) == "", "it is small"
-    assert sender(encode(replace(TRAJECTORY, chunks=chunks))) == TRAJECTORY.actor
-    for wrong in (
-        encode(Bye(actor="a", reason="x" * 20_000)),
-        message(["TrajectoryMessage", 7, "x" * 20_000]),
-        message("x" * 20_000),
-        message(b"\x97\xa4Join" + b"\x91" * 100_000 + b"\xc0"),
-    ):
-        with pytest.raises(WireError):
-            sender(wrong)
