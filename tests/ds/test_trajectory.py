@@ -79,83 +79,48 @@ def windows(replay: ReplayBuffer) -> dict[tuple[int, ...], dict[str, bytes]]:
     return found
 
 
-class Trip:
-    """A rollout of two behaviours that is stored on the spot, and packed, sent and stored elsewhere."""
-
-    def __init__(
-        self, *, seed: int, steps: int, agents: int, limit: int, stored, max_length: int, channels: int
-    ):
-        rng = np.random.default_rng(seed)
-        names = ("walker", "runner")
-        houses = {
-            name: Guests(
-                random_script(rng, max(steps, 60), agents), set(range(agents)), rooms=name == "walker"
-            )
-            for name in names
-        }
-        self.here, self.there = ({name: make_replay(stored) for name in names} for _ in range(2))
-        self.writer = TrajectoryWriter(max_length=max_length, channels=channels)
-        recorders = {name: Tee(self.here[name], self.writer.recorder(name)) for name in names}
-        players = {name: Attentive(stored) for name in names}
-        self.rollout = LocalCollector(
-            Both(**houses), players, recorders, num_envs=agents, length_limit=limit
-        )  # fmt: skip
-        self.agents, self.packed, self.episodes = agents, list[TrajectoryMessage](), list[Episode]()
-        self.seen = 0
-        self.known: set[tuple[str, int]] = set()
-
-    def step(self, *, truncate: bool, whole: bool) -> None:
-        if truncate:
-            self.rollout.truncate()
-        episodes = self.rollout.step()
-        self.episodes += episodes
-        agents = self.rollout.agents
-        self.packed += self.writer.flush(agents=agents, episodes=episodes, whole=whole)
-        for one in self.packed[self.seen :]:
-            self.known |= {(chunk.behaviour, chunk.agent) for chunk in one.chunks}
-            self.known -= set(one.gone)
-        self.seen = len(self.packed)
-        if whole:
-            assert self.known <= agents, "who is gone is named"
-
-    def finish(self) -> None:
-        self.packed += self.writer.finish(episodes=[])
-        for replay in self.here.values():
-            for agent in range(self.agents):
-                replay.close(agent)
-
-
-trips = {
-    "seed": st.integers(0, 2**16),
-    "agents": st.integers(1, 5),
-    "limit": st.sampled_from((-1, 3, 5)),
-    "stored": st.sampled_from(((2,), (0,))),
-    "max_length": st.integers(1, 7),
-    "channels": st.integers(1, 3),
-}
-
-
 @settings(max_examples=30)
-@given(**trips, plan=st.lists(st.tuples(st.booleans(), st.booleans()), max_size=50), rarely=st.integers(2, 9))
-def test_every_window_is_the_same_as_if_stored_on_the_spot(plan, rarely, seed, **options):
-    """plan: truncate and send all, at most every ``rarely`` steps."""
-    trip = Trip(seed=seed, steps=len(plan), **options)
+@given(
+    seed=st.integers(0, 2**16),
+    agents=st.integers(1, 5),
+    limit=st.sampled_from((-1, 3, 5)),
+    stored=st.sampled_from(((2,), (0,))),
+    max_length=st.integers(1, 7),
+    channels=st.integers(1, 3),
+    plan=st.lists(st.tuples(st.booleans(), st.booleans()), max_size=50),
+)
+def test_every_window_is_the_same_as_if_stored_on_the_spot(
+    seed, agents, limit, stored, max_length, channels, plan
+):
+    """A rollout of two behaviours. plan: of each step, whether all is truncated and sent before it."""
+    rng, names = np.random.default_rng(seed), ("walker", "runner")
+    houses = {
+        name: Guests(random_script(rng, 60, agents), set(range(agents)), rooms=name == "walker")
+        for name in names
+    }
+    here, there = ({name: make_replay(stored) for name in names} for _ in range(2))
+    writer = TrajectoryWriter(max_length=max_length, channels=channels)
+    recorders = {name: Tee(here[name], writer.recorder(name)) for name in names}
+    players = {name: Attentive(stored) for name in names}
+    rollout = LocalCollector(Both(**houses), players, recorders, num_envs=agents, length_limit=limit)
+    packed, ended = list[TrajectoryMessage](), Counter()
     for i, (truncate, whole) in enumerate(plan):
-        often = i % rarely == 0
-        trip.step(truncate=truncate and often, whole=whole and often)
-    trip.finish()
-    deliver(trip.packed, trip.there, np.random.default_rng(seed))
-    for name, here in trip.here.items():
-        assert windows(trip.there[name]) == windows(here)
-        assert not trip.there[name]._writer.heads, "nothing is left open"
-    check_accounts(trip, options["max_length"], options["channels"])
-
-
-def check_accounts(trip: Trip, max_length: int, channels: int) -> None:
-    assert sum(one.steps for one in trip.packed) == trip.rollout.steps
-    sent = Counter(episode for one in trip.packed for episode in one.episodes)
-    assert sent == Counter((e.behaviour, e.agent, e.total, e.length) for e in trip.episodes)
-    for one in trip.packed:
+        rarely = i % 4 == 0
+        if truncate and rarely:
+            rollout.truncate()
+        episodes = rollout.step()
+        ended.update((one.behaviour, one.agent, one.total, one.length) for one in episodes)
+        packed += writer.flush(agents=rollout.agents, episodes=episodes, whole=whole and rarely)
+    packed += writer.finish(episodes=[])
+    for replay in here.values():
+        for agent in range(agents):
+            replay.close(agent)
+    deliver(packed, there, rng)
+    assert [windows(replay) for replay in there.values()] == [windows(replay) for replay in here.values()]
+    assert not any(replay._writer.heads for replay in there.values()), "nothing is left open"
+    assert sum(one.steps for one in packed) == rollout.steps
+    assert Counter(episode for one in packed for episode in one.episodes) == ended
+    for one in packed:
         for chunk in one.chunks:
             assert chunk.agent % channels == one.channel
             assert chunk.transitions is None or chunk.transitions.length <= max_length
