@@ -1,4 +1,4 @@
-"""What is free in machines and control groups, what a replay takes, and the refusal of one that cannot fit."""
+"""Free memory of machines and control groups, what a replay takes, and the refusal of one that cannot fit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ V2 = ("", "memory.max", "memory.current", "inactive_file", "0::{}")
     [
         ({"job": (10 * GB, 4 * GB, GB)}, "/job", 7 * GB),  # what gives way when needed does not count
         (  # the tightest group on the way up
-            {"": ("none", 0, 0), "user": (8 * GB, 3 * GB, 0), "user/b": (10 * GB, 2 * GB, 0), "c": (GB, GB, 0)},
+            {"": ("none", 0, 0), "user": (8 * GB, 3 * GB, 0), "user/b": (9 * GB, GB, 0), "c": (GB, GB, 0)},
             "/user/b",
             5 * GB,
         ),

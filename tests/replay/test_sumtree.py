@@ -11,7 +11,7 @@ from algorithm.replay.sumtree import MAX_PENDING, SumTree
 
 
 class Draws:
-    """Stands in for a generator: the first draws lie at one place of their strata, later ones in the middle."""
+    """Stands in for a generator: the first draws lie at a place of their strata, others in the middle."""
 
     def __init__(self, place: float = 0.5) -> None:
         self._place = place
