@@ -100,7 +100,7 @@ OWN = "class ModelQ(nn.Module):\n    def __init__(self, spec, state_size, wide=4
      ["ModelRep", "algorithm.nn.Rep"]),
     ("ModelQ = 3", {}, ["ModelQ", "torch.nn.Module"]),
     (REP.format("obs['obs']"), {}, ["ModelRep.forward", "expected a pair (state, carry), got Tensor"]),
-    (REP.format("obs['obs'][:, 0], carry"), {}, ["state shape", "(2, 3, 'S')", "(2, 3)"]),
+    (REP.format("obs['obs'][:, 0], carry"), {}, ["state shape", "(2, 3, S), got (2, 3)"]),
     (REP.format("obs['vector'], carry"), {}, ["ModelRep.forward failed", "KeyError: 'vector'", "nn.py:6"]),
     (REP.format("obs['obs'].long(), carry"), {}, ["state dtype", "got torch.int64"]),
     (Q.format("state"), {}, ["ModelQ.forward", "expected (2, 1), got (2, 3)"]),

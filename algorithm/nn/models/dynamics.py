@@ -10,11 +10,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.dry_run import shape_of
-from algorithm.nn.layers.mlp import mlp
+from algorithm.nn.layers.mlp import JoinedMlp
 
 
 class ForwardDynamic(Protocol):
@@ -41,36 +40,22 @@ class Features(Protocol):
         ...
 
 
-class ModelForwardDynamic(nn.Module):
+class ModelForwardDynamic(JoinedMlp):
     """Forward model of ``dense_depth`` layers of ``dense_n`` units over state and action."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
-        super().__init__()
-        self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, state_size)
-
-    @override
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the state that follows [..., S]."""
-        following: Tensor = self.net(torch.cat([state, action], -1))
-        return following
+        super().__init__(state_size + spec.action.size, dense_n, dense_depth, state_size)
 
 
-class ModelInverseDynamic(nn.Module):
+class ModelInverseDynamic(JoinedMlp):
     """Inverse model of ``dense_depth`` layers of ``dense_n`` units over two states."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
-        super().__init__()
-        self.net = mlp(2 * state_size, [dense_n] * dense_depth, spec.action.size)
-
-    @override
-    def forward(self, state: Tensor, next_state: Tensor) -> Tensor:
-        """Return the action between the states [..., A]."""
-        action: Tensor = self.net(torch.cat([state, next_state], -1))
-        return action
+        super().__init__(2 * state_size, dense_n, dense_depth, spec.action.size)
 
 
-class ModelRND(nn.Module):
-    """Network of ``dense_depth`` layers of ``dense_n`` units, then ``feature_n`` features."""
+class ModelRND(JoinedMlp):
+    """``dense_depth`` layers of ``dense_n`` units over state and action, then ``feature_n`` features."""
 
     def __init__(
         self,
@@ -80,14 +65,7 @@ class ModelRND(nn.Module):
         dense_depth: int = 2,
         feature_n: int = 64,
     ) -> None:
-        super().__init__()
-        self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, feature_n)
-
-    @override
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the features [..., feature_n]."""
-        features: Tensor = self.net(torch.cat([state, action], -1))
-        return features
+        super().__init__(state_size + spec.action.size, dense_n, dense_depth, feature_n)
 
 
 def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | str) -> None:

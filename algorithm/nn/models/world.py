@@ -16,7 +16,7 @@ from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.nn.dry_run import blame, file_of, fitting_shape
 from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.layers.images import ImageLayout, image_layouts
-from algorithm.nn.layers.mlp import mlp
+from algorithm.nn.layers.mlp import JoinedMlp, mlp
 
 DECODER_SIDE = 8
 """Largest side of a decoder's first picture, which it then doubles."""
@@ -85,18 +85,16 @@ class ModelTransition(nn.Module):
         return mean, raw_std
 
 
-class ModelReward(nn.Module):
+class ModelReward(JoinedMlp):
     """Reward model of ``dense_depth`` layers of ``dense_n`` units over state and action."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 2) -> None:
-        super().__init__()
-        self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, 1)
+        super().__init__(state_size + spec.action.size, dense_n, dense_depth, 1)
 
     @override
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor:
         """Return the predicted reward [...]."""
-        reward: Tensor = self.net(torch.cat([state, action], -1))
-        return reward.squeeze(-1)
+        return super().forward(*inputs).squeeze(-1)
 
 
 class ModelObservation(nn.Module):
