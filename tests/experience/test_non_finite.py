@@ -1,11 +1,10 @@
-"""Episodes with numbers that are not finite, against plain loops: the run ends, or the episode does."""
+"""Episodes with numbers that are not finite, by hand: the run ends, or the episode does."""
 
 from __future__ import annotations
 
 import io
 import json
 import math
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,14 +18,12 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import ActorOutput, Segment, StepBatch
 from algorithm.core.errors import NumericalError
 from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import AgentSpec
-from algorithm.env.base import Observation, StepResult, VecEnv
+from algorithm.env.base import Observation, StepResult
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import MAX_WARNINGS, Drop, Stop, examine
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.runs.logs.metrics import read_metrics
 from tests.run.sessions import result, run
 from tests.toys_numbers import LENGTH, Event, Rooms
@@ -45,12 +42,9 @@ class Player:
 
     stored_carry_shape = (1,)
 
-    def __init__(self, spec: AgentSpec, spoilt: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(self, spoilt: Sequence[tuple[int, int]] = ()) -> None:
         self._rng = np.random.default_rng(0)
         self._spoilt = set(spoilt)  # (seed, step) as observed
-        self.replay = ReplayBuffer(
-            spec, capacity=1000, batch_size=200, n_step=2, carry_shape=(1,), sampler=UniformSampler()
-        )
         self.segments: list[Segment] = []
         self.closed: list[int] = []
 
@@ -69,11 +63,9 @@ class Player:
 
     def add_steps(self, steps: StepBatch) -> None:
         self.segments += steps.segments()
-        self.replay.add_steps(steps)
 
     def close(self, stream: int) -> None:
         self.closed.append(stream)
-        self.replay.close(stream)
 
 
 class Kept(Faults):
@@ -101,104 +93,38 @@ def rollout_of(
     drop: bool = True,
     most: float = math.inf,
     spoilt: Sequence[tuple[int, int]] = (),
-    limit: int = -1,
-) -> tuple[LocalCollector, Player, Kept, VecEnv]:
+) -> tuple[LocalCollector, Player, Kept]:
     env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of)
-    player, faults = Player(env.specs["default"], spoilt), Kept()
+    player, faults = Player(spoilt), Kept()
     written = dumps_of(folder, events)
     rollout = LocalCollector(
         env,
         {"default": player},
         {"default": player},
         on_non_finite=Drop(written, faults, most=most) if drop else Stop(written),
-        length_limit=limit,
     )
-    return rollout, player, faults, env
+    return rollout, player, faults
 
 
-def row(segment: Segment) -> tuple:
-    (seed, step), (_, after) = segment.obs["obs"].astype(int).tolist()
-    assert segment.carry[:, 0].tolist() == [step, step + 1] == [segment.start_step, segment.start_step + 1]
-    ends = (bool(segment.terminated[0]), bool(segment.truncated[0]))
-    return (segment.stream, seed, step, after, float(segment.reward[0]), *ends)
-
-
-def follow(
-    events: Sequence[Event], copy: int, steps: int, spoilt: Sequence[tuple[int, int]], limit: int
-) -> tuple[list[tuple], int, int, list[tuple]]:
-    """What a plain loop stores of a copy, closes, drops and reports in so many steps."""
-    bad = {(seed, step, place) for seed, step, place, _ in events}
-    rows, closed, dropped, ended, seed, step = [], 0, 0, [], 1000 * copy, 0
-    while (seed, 0, "obs") in bad:
-        dropped, seed = dropped + 1, seed + 1
-    for _ in range(steps):
-        step += 1
-        lost = {(seed, step, "reward"), (seed, step, "obs")} & bad or (seed, step - 1) in spoilt
-        over = bool(lost)
-        if lost:
-            dropped, closed = dropped + 1, closed + (step > 1)
-        else:
-            end, at_limit = step == LENGTH, step == limit
-            truncated = (end and seed % 2 == 1) or (at_limit and not end)
-            rows.append((copy, seed, step - 1, step, float(step), end and seed % 2 == 0, truncated))
-            over = end or at_limit
-            if over:
-                ended.append((copy, step * (step + 1) / 2, step))
-        if over:
-            # An episode that has ended is followed by the next one, whatever becomes of its last step.
-            seed, step = seed + 1, 0
-            while (seed, 0, "obs") in bad:
-                dropped, seed = dropped + 1, seed + 1
-    return rows, closed, dropped, ended
-
-
-BAD = ["nan", "inf", "-inf"]
-
-
-def scatter(rng: np.random.Generator, n: int) -> list[Event]:
-    """Bad numbers in a third of the episodes: rewards, observations, at the beginning and at the end."""
-    events = []
-    for copy in range(n):
-        for episode in range(20):
-            if rng.random() < 0.4:
-                place = rng.choice(["reward", "obs"])
-                step = int(rng.integers(place == "reward", LENGTH + 1))
-                events.append((1000 * copy + episode, step, str(place), str(rng.choice(BAD))))
-    return events
-
-
-@pytest.mark.parametrize(("n", "limit"), [(1, -1), (3, -1), (3, 3)])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_dropped_leaves_all_else_as_it_is(tmp_path, seed, n, limit):
-    rng = np.random.default_rng(seed)
-    events = scatter(rng, n)
-    spoilt = [(1000 * int(rng.integers(n)) + int(e), int(rng.integers(4))) for e in rng.integers(8, size=2)]
-    spoilt = [at for at in spoilt if at[0] not in {event[0] for event in events}]
-    rollout, player, faults, env = rollout_of(events, tmp_path, n=n, spoilt=spoilt, limit=limit)
-    episodes = [e for _ in range(60) for e in rollout.step()]
-    env.close()
-    told = [follow(events, copy, 60, spoilt, limit) for copy in range(n)]
-    assert Counter(map(row, player.segments)) == Counter(r for rows, *_ in told for r in rows)
-    assert Counter(player.closed) == Counter({copy: t[1] for copy, t in enumerate(told)})
-    assert faults.non_finite == sum(t[2] for t in told) > 0
-    assert sorted((e.agent, e.total, e.length) for e in episodes) == sorted(e for t in told for e in t[3])
+def test_what_is_dropped_leaves_all_else_as_it_is(tmp_path):
+    """In copy 0 a beginning, a step and the end of an episode are bad, in copy 1 what the policy gives."""
+    events = [(0, 0, "obs", "nan"), (1, 2, "reward", "-inf"), (2, LENGTH, "obs", "inf")]
+    rollout, player, faults = rollout_of(events, tmp_path, n=2, spoilt=[(1000, 3)])
+    episodes = [e for _ in range(12) for e in rollout.step()]
+    stored: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    for segment in player.segments:
+        stored[segment.stream].append(tuple(segment.obs["obs"][0].astype(int).tolist()))
+    steps = {0: [(1, 1), (2, 4), (3, 5)], 1: [(1000, 3), (1001, 5), (1002, 3)]}  # seed, steps of its episode
+    assert stored == {i: [(seed, t) for seed, n in of for t in range(n)] for i, of in steps.items()}
+    assert player.closed == [0, 1, 0] and faults.non_finite == 4
+    assert [(e.agent, e.total, e.length) for e in episodes] == [(1, 15.0, 5), (0, 15.0, 5)]
     assert rollout.steps == len(player.segments), "a step that is dropped does not count"
-    check_replay(player)
-
-
-def check_replay(player: Player) -> None:
-    """Nothing in it is not finite, and no window goes on over an end."""
-    batch = player.replay.windows(player.replay.spread(1000))
-    for value in (batch.obs["obs"], batch.reward, batch.behaviour_logp, batch.z, batch.carry):
-        assert bool(value.isfinite().all())
-    seeds, valid = batch.obs["obs"][..., 0], batch.obs_valid
-    assert bool(((seeds == seeds[:, :1]) | ~valid).all()), "two episodes in one window"
 
 
 def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not(tmp_path):
     """Agent 2 gets NaN in the third step, agent 0 in the fifth."""
     env = Rooms({(3, 2), (5, 0)})
-    player = Player(env.specs["x"])
+    player = Player()
     player.steps = "their observations are (id, step)"
     rollout = LocalCollector(
         env, {"x": player}, {"x": player}, num_envs=2, on_non_finite=Drop(dumps_of(tmp_path, []), Kept())
@@ -214,7 +140,7 @@ def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not(tmp_path
 
 def test_a_few_are_written_down_and_shown_the_others_counted(tmp_path):
     events = [(episode, 2, "reward", "nan") for episode in range(30)]
-    rollout, _, faults, _ = rollout_of(events, tmp_path)
+    rollout, _, faults = rollout_of(events, tmp_path)
     for _ in range(40):
         rollout.step()
     assert faults.non_finite == 20 and len(list((tmp_path / "faults").iterdir())) == MAX_WARNINGS
@@ -224,7 +150,7 @@ def test_a_few_are_written_down_and_shown_the_others_counted(tmp_path):
 
 def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):
     events = [(episode, 2, "reward", "nan") for episode in range(30)]
-    rollout, _, faults, _ = rollout_of(events, tmp_path, most=3)
+    rollout, _, faults = rollout_of(events, tmp_path, most=3)
     with pytest.raises(NumericalError, match="not finite") as caught:
         for _ in range(100):
             rollout.step()

@@ -10,7 +10,6 @@ import torch
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.conv import conv
-from algorithm.nn.layers.encode import ImageEncoder
 from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.loader import load_networks
 from algorithm.nn.models.defaults import ModelRep
@@ -65,19 +64,6 @@ def test_every_observation_changes_a_part_of_the_state_of_its_own():
         assert (moved != zero).any(), name
         seen += moved != zero
     assert seen.max() == 1, "a part of the state depends on one observation only"
-
-
-def test_the_worked_example_has_an_encoder_of_its_own_for_each_camera(root: Path):
-    obs = ObsSpec(
-        names=("left", "right", "speed"),
-        shapes=((24, 32, 3), (1, 40, 40), (3,)),
-        dtypes=("uint8", "uint8", "float32"),
-    )
-    spec, file = AgentSpec(obs, ActionSpec(continuous=2)), root / "envs" / "toy" / "two_cameras" / "nn.py"
-    networks = load_networks(spec, file, NETWORKS, rep={"left": 10, "right": 20})
-    assert set(networks.sources.values()) == {"nn.py"} and networks.state_size == 10 + 20 + 3
-    encoders = [part for part in networks.rep.modules() if isinstance(part, ImageEncoder)]
-    assert [len(encoder.conv) for encoder in encoders] == [2 * 2 + 1, 3 * 2 + 1]  # simple, nature
 
 
 def test_the_memory_of_hidden_catch_sees_the_picture_and_not_the_truth(root: Path):

@@ -144,22 +144,3 @@ def test_rows_of_length_one_by_hand():
         layer.unify(usable, norm)
         torch.testing.assert_close(layer.weight.data, torch.tensor(rows))
         torch.testing.assert_close(torch.cat([norm.mean, norm.var]), torch.tensor(running))
-
-
-@pytest.mark.parametrize("kind", ["batch", "batch_first"])
-def test_unit_rows_leave_the_output_as_it_is(kind, monkeypatch):
-    monkeypatch.setattr(module, "EPSILON", 1e-9)
-    net, x = mlp(3, [8, 8], 2, norm=kind), torch.randn(64, 3)
-    net[1].weight.data.mul_(3.0)
-    statistics = BatchStatistics([net])
-    with statistics.of_batch():
-        before = net(x)
-    alike = copy.deepcopy(net)  # with the same running statistics and rows of any length
-    BatchStatistics([alike]).settle(TAKEN, unify=False)
-    statistics.settle(TAKEN, unify=True)
-    for layer in (layer for layer in net if isinstance(layer, NormedLinear)):
-        bias = torch.zeros(8) if layer.bias is None else layer.bias
-        torch.testing.assert_close(layer.weight.square().sum(1) + bias.square(), torch.ones(8))
-    torch.testing.assert_close(net(x), alike(x), atol=1e-4, rtol=1e-4)
-    with statistics.of_batch():
-        torch.testing.assert_close(net(x), before, atol=1e-4, rtol=1e-4)
