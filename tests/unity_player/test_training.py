@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ReplayBuffer]
     def remember(self: ReplayBuffer, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         made.append(self)
-        found[BEHAVIOURS.get(self._storage.spec.obs.flat_size, "")] = self
+        found[BEHAVIOURS.get(sum(map(prod, self._storage.spec.obs.shapes)), "")] = self
 
     monkeypatch.setattr(ReplayBuffer, "__init__", remember)
     yield found
