@@ -170,7 +170,7 @@ def test_what_cannot_be_shown_or_filmed_says_so_before_anything_runs(monkeypatch
     monkeypatch.delenv("DISPLAY", raising=False)
     with pytest.raises(EnvError, match="could not be") as caught:
         make(name, n=2, **options)
-    assert why in caught.value.why and f"--{[*options][0]}" in caught.value.fix
+    assert why in caught.value.why and f"--{next(iter(options))}" in caught.value.fix
     assert Painted.open == []
 
 

@@ -324,10 +324,11 @@ def untrue(how: str, at: int, **options: Any) -> VecEnv:
 @pytest.mark.parametrize(("how", "at"), [*((how, 1) for how in UNTRUE), ("shape", 0)])
 def test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, at):
     faults: list[Fault] = []
-    with closing(untrue(how, at, on_fault=faults.append)) as env:
-        with pytest.raises(EnvError, match=f"Untrue-v0 failed in {'step' if at else 'reset'}") as caught:
-            env.reset()
-            step(env, 2)
+    call = "step" if at else "reset"
+    env = untrue(how, at, on_fault=faults.append)
+    with closing(env), pytest.raises(EnvError, match=f"Untrue-v0 failed in {call}") as caught:
+        env.reset()
+        step(env, 2)
     assert UNTRUE[how] in caught.value.why and "a restart would fail alike" in caught.value.fix
     assert f"environment 0, episode 0, seed {SEEDS(0, 0)}, step {at} of the episode" in caught.value.where
     assert not faults

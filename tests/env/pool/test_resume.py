@@ -174,7 +174,7 @@ def test_an_episode_that_is_not_the_same_again_is_named_and_the_others_go_on(how
         episode = env.state().arrays["episode"]
         assert episode.tolist() == state.arrays["episode"].tolist()
         assert env.reset([1])[DEFAULT_BEHAVIOUR].obs["obs"][0, 1] == 0
-        assert env.state().arrays["episode"].tolist() == (episode + [0, 1, 0]).tolist()
+        assert env.state().arrays["episode"].tolist() == (episode + np.array([0, 1, 0])).tolist()
         rows = env.step({DEFAULT_BEHAVIOUR: np.eye(3, dtype=np.float32)})[DEFAULT_BEHAVIOUR].obs["obs"]
         assert rows[:, 1].tolist() == [before % 9 + 1, 1, before % 9 + 1]
 
@@ -200,9 +200,10 @@ def test_a_worker_that_is_lost_while_it_repeats_costs_its_own_environments_only(
         again = other.reset(sorted(lost))[DEFAULT_BEHAVIOUR].obs["obs"]
         assert again.tolist() == [[SEEDS(i, 1) % 1000, 0] for i in sorted(lost)]
         action = {DEFAULT_BEHAVIOUR: np.zeros((4, 1), np.float32)}
-        assert sorted({*range(4)} - {*lost}) == np.flatnonzero(
-            other.step(action)[DEFAULT_BEHAVIOUR].terminated
-        ).tolist()
+        assert (
+            sorted({*range(4)} - {*lost})
+            == np.flatnonzero(other.step(action)[DEFAULT_BEHAVIOUR].terminated).tolist()
+        )
 
 
 @pytest.mark.fault("F12")
