@@ -139,11 +139,10 @@ class Spot(Rounds):
     @override
     def _draw(self) -> None:
         self._quarter = int(self.rng.integers(4))
-        channels = 1 if self.academy.options.grey else 3
-        picture = self.rng.integers(60, size=(self.size, self.size, channels)).astype(np.uint8)
+        picture = self.rng.integers(60, size=(self.size, self.size, 3)).astype(np.uint8)
         half = self.size // 2
         row, column = self.rng.integers(half - 5, size=2) + half * np.array(divmod(self._quarter, 2))
-        picture[row : row + 6, column : column + 6] = self.rng.integers(150, 256, channels)
+        picture[row : row + 6, column : column + 6] = self.rng.integers(150, 256, 3)
         self._picture = picture
 
     @override
@@ -229,27 +228,12 @@ class Group:
             member.end_episode()
 
 
-def spot_camera(academy: Academy) -> Camera:
-    """Return the camera that the options ask for."""
-    options = academy.options
-    return Camera(
-        "camera",
-        Spot.size,
-        Spot.size,
-        1 if options.grey else 3,
-        layout=options.layout,
-        png=not options.raw,
-        stack=options.stack,
-        mapped=options.mapped,
-        said=not options.unsaid,
-    )
-
-
 CONTINUOUS = Behaviour("Continuous?team=0", lambda: [Vector("target", 2)], continuous=2)
 BRANCHES = Behaviour("Branches?team=0", lambda: [Vector("shown", 7)], branches=(3, 4))
 HYBRID = Behaviour(
     "Hybrid?team=0", lambda: [Vector("best", 3), Vector("targets", 3)], continuous=1, branches=(3,)
 )
+CAMERA = Behaviour("Camera?team=0", lambda: [Camera("camera", Spot.size, Spot.size)], branches=(4,))
 RECALL = Behaviour("Recall?team=0", lambda: [Vector("bits", 5)], branches=(4,))
 MEMBER = Behaviour("Member?team=0", lambda: [Vector("target", 1)], continuous=1)
 
@@ -278,8 +262,7 @@ def hybrid(academy: Academy, area: int) -> None:
 
 
 def camera(academy: Academy, area: int) -> None:
-    behaviour = Behaviour("Camera?team=0", lambda: [spot_camera(academy)], branches=(4,))
-    add_agents(academy, Spot, behaviour)
+    add_agents(academy, Spot, CAMERA)
 
 
 def recall(academy: Academy, area: int) -> None:
@@ -295,12 +278,6 @@ def late(academy: Academy, area: int) -> None:
     """The second behaviour has its first agent after 20 steps."""
     continuous(academy, area)
     academy.add_later(20, lambda: Pick(academy, BRANCHES, timing_of(academy, 0, between=False)))
-
-
-def teams(academy: Academy, area: int) -> None:
-    """The same behaviour for two teams: two behaviours with one name."""
-    add_agents(academy, Repeat, CONTINUOUS)
-    add_agents(academy, Repeat, Behaviour("Continuous?team=1", CONTINUOUS.sensors, continuous=2))
 
 
 def group(academy: Academy, area: int) -> None:
@@ -325,5 +302,3 @@ LEARNABLE: dict[str, tuple[Callable[[Academy, int], None], dict[str, float]]] = 
     "group": (group, {"Member": 1.0}),
 }
 """Name -> scene, and the best mean return of each behaviour."""
-
-ODD = {"late": late, "teams": teams}
