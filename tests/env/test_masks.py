@@ -21,9 +21,10 @@ from algorithm.env.adapter import Adapter
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.masks import InInfo, InObservation, Masks
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.env.single import SpaceMismatchError
 from tests.env.strategies import spaces
-from tests.toys_spaces import Grants, Masked, branch_sizes, structured
+from tests.toys_spaces import Grants, branch_sizes, structured
 
 HYBRID = Dict(move=Discrete(3), keys=MultiDiscrete([2, 3]), force=Box(-2.0, 2.0, (2,)), bits=MultiBinary(1))
 
@@ -118,9 +119,10 @@ def act(env: Any) -> Any:
     return env.step({DEFAULT_BEHAVIOUR: flat})[DEFAULT_BEHAVIOUR]
 
 
-def granted(masks: list[Any]) -> Any:
-    args, seed_of = {"masks": masks}, lambda index, episode: 0
-    return make_vec_env("GYM", "tests.toys:Grants-v0", env_args=args, n=2, seed_of=seed_of)
+def granted(masks: list[Any], workers: int = 0) -> Any:
+    args, pool = {"masks": masks}, PoolOptions(workers=workers)
+    seed_of = lambda index, episode: 0  # noqa: E731
+    return make_vec_env("GYM", "tests.toys:Grants-v0", env_args=args, n=2, seed_of=seed_of, pool=pool)
 
 
 def vector(masks: list[Any]) -> Any:
@@ -128,13 +130,16 @@ def vector(masks: list[Any]) -> Any:
     return GymVectorEnv(lambda: made, seed_of=lambda index, episode: 0, name="Grants-v0")
 
 
-def test_an_environment_that_never_masks_shares_one_mask_that_nobody_can_change():
-    with closing(granted([None, None, None])) as env:
-        env.reset()
-        first, second = act(env), act(env)
-        assert first.action_mask is second.action_mask is second.final.action_mask
-        with pytest.raises(ValueError, match="read-only"):
-            first.action_mask[0, 0] = False
+@pytest.mark.parametrize("workers", [0, 1])
+def test_masks_come_with_their_observations_and_end_with_their_steps(workers):
+    """The third step has none; the last one's is that of the final observation, where the next has begun."""
+    first, second, last = [1, 0, 0, 1, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]
+    with closing(granted([first, second, None, last], workers)) as env:
+        seen = env.reset()[DEFAULT_BEHAVIOUR]
+        results = [act(env) for _ in range(3)]
+        found = [seen.action_mask, *(result.action_mask for result in results), results[2].final.action_mask]
+        assert [mask[1].astype(int).tolist() for mask in found] == [first, second, [1] * 5, first, last]
+        assert env.reset([1])[DEFAULT_BEHAVIOUR].action_mask.astype(int).tolist() == [first]
 
 
 @pytest.mark.parametrize(("make", "masks", "said"), [
@@ -149,14 +154,31 @@ def test_a_wrong_mask_ends_the_run_at_once(make, masks, said):
     assert said in str(caught.value)
 
 
+class Over(gym.Env):
+    """Ends after ``seed`` steps, terminated; then nothing is allowed."""
+
+    observation_space = Dict(step=Discrete(9), action_mask=MultiBinary(2))
+    action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._left, self._step = seed, 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self._step += 1
+        return self._seen(), 0.0, self._step == self._left, False, {}
+
+    def _seen(self) -> dict[str, Any]:
+        allowed = np.full(2, self._step != self._left, np.int8)
+        return {"step": self._step, "action_mask": allowed}
+
+
 def test_a_copy_whose_reset_is_pending_may_still_show_that_nothing_is_allowed():
     """The task of environment 0 ends after two steps; 1, whose episodes have six, is reset from outside."""
-    copies = [partial(Masked, where="obs")] * 2
-    env = GymVectorEnv(lambda: SyncVectorEnv(copies), seed_of=lambda index, episode: 4 * index, name="x")
-    rng, action = np.random.default_rng(0), env.specs[DEFAULT_BEHAVIOUR].action
-    seen = env.reset()[DEFAULT_BEHAVIOUR]
+    made, flat = SyncVectorEnv([Over] * 2), np.array([[1, 0]] * 2, np.float32)
+    env = GymVectorEnv(lambda: made, seed_of=lambda index, episode: 2 + 4 * index, name="x")
+    env.reset()
     for _ in range(2):
-        flat, *_ = action.random(rng, seen.action_mask)
         seen = env.step({DEFAULT_BEHAVIOUR: flat})[DEFAULT_BEHAVIOUR]
     assert seen.terminated.tolist() == [True, False]
-    assert env.reset([1])[DEFAULT_BEHAVIOUR].obs["state"].tolist() == [[4, 0]]
+    assert env.reset([1])[DEFAULT_BEHAVIOUR].obs["step"].tolist() == [0]

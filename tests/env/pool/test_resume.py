@@ -99,8 +99,10 @@ LATE_MASK: list[Any] = [None, None, [1, 0, 1, 1, 1], None]
 STACKED = [{"FrameStackObservation": {"stack_size": 4}}]
 KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "dict, images, tuple of actions": (0, {"name": "tests.toys:Nested-v0"}),
-    "masks in workers": (2, {"name": "tests.toys:Masked-v0", "env_args": {"actions": "nested"}}),
-    "masks that come late": (0, {"name": "tests.toys:Grants-v0", "env_args": {"masks": LATE_MASK}}),
+    "late masks in workers": (
+        2,
+        {"name": "tests.toys:Grants-v0", "env_args": {"masks": LATE_MASK}},
+    ),
     "stacks of frames": (0, {"name": "tests.toys:Film-v0", "wrappers": STACKED}),
     "Pendulum": (0, {"name": "Pendulum-v1", "env_args": {"max_episode_steps": 7}}),
     "NaN": (0, {"name": "tests.toys_faults:Fickle-v0", "env_args": {"how": "nan"}, "seed_of": diary_seed}),
