@@ -191,15 +191,12 @@ def test_what_was_stored_by_hand_equals_the_ledger_and_each_change_of_it_is_foun
 def best(name: str, asking: Any, cues: dict[int, int]) -> tuple[Any, Any]:
     """The best actions of all that ask, worked out from what they see."""
     first, rows = asking.obs[0], range(len(asking))
-    if name in ("Continuous", "Member"):
+    if name == "Continuous":
         return first, None
     if name == "Branches":
         shown = np.stack([first[:, :3].argmax(1), first[:, 3:].argmax(1)], axis=1)
         masked = [asking.action_mask[branch][rows, shown[:, branch]] for branch in (0, 1)]
         return None, (shown + np.stack(masked, axis=1)) % [3, 4]
-    if name == "Hybrid":
-        choice = first.argmax(1)
-        return asking.obs[1][rows, choice][:, None], choice[:, None]
     if name == "Camera":
         quarters = first.reshape(len(first), 2, 12, 2, 12, 3).mean((2, 4, 5))
         return None, quarters.reshape(len(first), 4).argmax(1)[:, None]
@@ -209,9 +206,7 @@ def best(name: str, asking: Any, cues: dict[int, int]) -> tuple[Any, Any]:
     return None, np.array([[cues[agent]] for agent in asking.agent_id])
 
 
-@pytest.mark.parametrize(
-    ("task", "period"), [("two", 3), ("hybrid", 1), ("camera", 1), ("recall", 2), ("group", 1)]
-)
+@pytest.mark.parametrize(("task", "period"), [("two", 3), ("camera", 1), ("recall", 2)])
 def test_the_best_policy_gets_the_optimum(task: str, period: int, tmp_path: Path) -> None:
     _, optima = LEARNABLE[task]
     returns: dict[str, list[float]] = {name: [] for name in optima}

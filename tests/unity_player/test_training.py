@@ -182,9 +182,7 @@ def test_what_is_trained_or_played_in_the_editor_ends_with_it(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("task", "steps"), [("hybrid", 6000), ("camera", 4000), ("recall", 3000), ("two", 8000)]
-)
+@pytest.mark.parametrize(("task", "steps"), [("camera", 4000), ("recall", 3000), ("two", 8000)])
 def test_a_task_with_a_known_optimum_is_learned(
     task: str, steps: int, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
