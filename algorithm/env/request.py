@@ -10,9 +10,8 @@ from typing import Any
 from algorithm.core.errors import EnvError
 from algorithm.env.base import EpisodeSeed, Fault, OnFault
 from algorithm.env.config import UnityArgs
-from algorithm.env.pool.executor import Executor, InProcessExecutor, ignore_hang
+from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor, ignore_hang
 from algorithm.env.pool.pool import EnvPool
-from algorithm.env.pool.worker_executor import WorkerExecutor
 from algorithm.env.pool.worker_process import ignore_text
 from algorithm.env.single import MakeEnv, SingleEnv
 from algorithm.env.wrappers import Wrapper

@@ -19,7 +19,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.actions import Actions
 from algorithm.env.adapter import Adapter
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.masks import InInfo, InObservation, Masks
+from algorithm.env.masks import Masks
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.env.single import SpaceMismatchError
@@ -29,8 +29,8 @@ from tests.toys_spaces import Grants, branch_sizes, structured
 HYBRID = Dict(move=Discrete(3), keys=MultiDiscrete([2, 3]), force=Box(-2.0, 2.0, (2,)), bits=MultiBinary(1))
 
 
-def masks(space: gym.Space, source: Any = None) -> Masks:
-    return Masks(space, Actions(space, "x"), source or InInfo())
+def masks(space: gym.Space, *, observed: bool = False) -> Masks:
+    return Masks(space, Actions(space, "x"), observed=observed)
 
 
 def read(space: gym.Space, given: Any, over: bool = False) -> Any:
@@ -92,13 +92,13 @@ def test_where_the_task_has_ended_a_branch_without_a_choice_is_open():
 BATCH = [[1, 0, 1], [0, 1, 1]]
 
 
-@pytest.mark.parametrize(("source", "obs", "infos"), [
-    (InInfo(), None, {"action_mask": np.array(BATCH, np.int8)}),
-    (InInfo(), None, {"action_mask": [np.array(row) for row in BATCH]}),
-    (InObservation(), {"action_mask": np.array(BATCH, np.int8)}, {"action_mask": np.zeros((2, 3))}),
+@pytest.mark.parametrize(("observed", "obs", "infos"), [
+    (False, None, {"action_mask": np.array(BATCH, np.int8)}),
+    (False, None, {"action_mask": [np.array(row) for row in BATCH]}),
+    (True, {"action_mask": np.array(BATCH, np.int8)}, {"action_mask": np.zeros((2, 3))}),
 ])  # fmt: skip
-def test_a_batch_in_each_form(source, obs, infos):
-    found = masks(Discrete(3), source).read_batch(obs, infos, np.zeros(2, np.bool_))
+def test_a_batch_in_each_form(observed, obs, infos):
+    found = masks(Discrete(3), observed=observed).read_batch(obs, infos, np.zeros(2, np.bool_))
     assert found.astype(int).tolist() == BATCH
 
 

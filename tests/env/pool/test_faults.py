@@ -183,7 +183,7 @@ def no_worker_is_left() -> bool:
 
 @pytest.mark.fault("F13")
 def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr("algorithm.env.pool.worker_executor.CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr("algorithm.env.pool.executor.CLOSE_TIMEOUT", 0.5)
     run = Faulty(tmp_path, "hang", where="close", workers=1)
     run.env.reset()
     maps = Path(f"/proc/{run.env._executor.pids[0]}/maps").read_text()
