@@ -14,9 +14,9 @@ class Nested(gym.Env):
     """Three observations that tell key and step; an action of two parts.
 
     The key is seed mod 1000, and without a seed one more than the last. An episode has 2 + key mod 5 steps;
-    it ends terminated for an even key, truncated for an odd one. Each entry of the camera is (key + 3 step + its
-    number) mod 256; the speed is (key, sum of all the forces so far), the gear the number of the last choice.
-    The reward is the step plus the first force.
+    it ends terminated for an even key, truncated for an odd one. Each entry of the camera is (key + 3 step +
+    its number) mod 256; the speed is (key, sum of all the forces so far), the gear the number of the last
+    choice. The reward is the step plus the first force.
 
     reuse: hand out the same arrays every time, changed in place
     """

@@ -20,9 +20,9 @@ from algorithm.env.actions import Actions
 from algorithm.env.adapter import Adapter
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.masks import Masks
+from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
-from algorithm.env.single import SpaceMismatchError
 from tests.env.strategies import spaces
 from tests.toys_spaces import Grants, branch_sizes, structured
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from algorithm.core.spec import ObsSpec
 from algorithm.env.gym import GymRecipe
 from algorithm.env.observations import Bounds, Observations
-from algorithm.env.single import SpaceMismatchError
+from algorithm.env.outputs import SpaceMismatchError
 from tests.env.strategies import spaces
 from tests.oracles_env import plain_observation
 

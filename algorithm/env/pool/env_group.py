@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,15 @@ import numpy as np
 from algorithm.core.data import Float
 from algorithm.core.errors import EnvError, UserError, described
 from algorithm.core.spec import AgentSpec
+from algorithm.env.actions import Actions
 from algorithm.env.base import Fault, OnFault, Picture
+from algorithm.env.gym import GymEnv
+from algorithm.env.outputs import SpaceMismatchError, TimeStep
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.pool.step_buffers import StepBuffers
-from algorithm.env.single import ActionDecoder, MakeEnv, SingleEnv, SpaceMismatchError, TimeStep
+
+MakeEnv = Callable[[int], GymEnv]
+"""Index of a sub-environment -> that environment. Pickled for workers, so not a lambda. Raises EnvError."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +40,11 @@ class GroupFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInfo:
-    """What all sub-environments have in common, as in a SingleEnv. Can be pickled."""
+    """What all sub-environments have in common, as in GymEnv. Can be pickled."""
 
     name: str
     spec: AgentSpec
-    actions: ActionDecoder
+    actions: Actions
     time_limit: int | None
     fps: float | None = None
     render_modes: tuple[str, ...] = ()
@@ -92,7 +97,7 @@ class EnvGroup:
 
     def __init__(self, make: MakeEnv, indices: range) -> None:
         self._make, self._indices = make, indices
-        self._envs: dict[int, SingleEnv] = {}
+        self._envs: dict[int, GymEnv] = {}
         try:
             for index in indices:
                 self._envs[index] = make(index)
@@ -228,7 +233,7 @@ class EnvGroup:
         noted, self._notes = self._notes, []
         return noted
 
-    def _make_again(self, i: int) -> SingleEnv:
+    def _make_again(self, i: int) -> GymEnv:
         env = self._make(i)
         if env.spec != self.info.spec:
             env.close()

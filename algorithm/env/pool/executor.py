@@ -17,11 +17,10 @@ from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
 from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
-from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo
+from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo, MakeEnv
 from algorithm.env.pool.step_buffers import SharedStepBuffers, StepBuffers
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog
 from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess, ignore_text
-from algorithm.env.single import MakeEnv
 
 
 class Executor(Protocol):

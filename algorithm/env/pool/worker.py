@@ -24,11 +24,10 @@ from algorithm.core.system.processes import (
     handle_signal,
     print_stacks_on_request,
 )
-from algorithm.env.pool.env_group import EnvGroup, GroupFailure
+from algorithm.env.pool.env_group import EnvGroup, GroupFailure, MakeEnv
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group
 from algorithm.env.pool.process_exit import exit_process, exits_as_errors
 from algorithm.env.pool.step_buffers import SharedStepBuffers
-from algorithm.env.single import MakeEnv
 
 LOG_BYTES = 16 * 2**20
 """Size of a worker's output file beyond which only its end is kept."""

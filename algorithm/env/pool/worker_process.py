@@ -11,12 +11,11 @@ from typing import cast
 
 from algorithm.core.errors import EnvError
 from algorithm.core.system.processes import request_stacks
-from algorithm.env.pool.env_group import GroupFailure, GroupInfo
+from algorithm.env.pool.env_group import GroupFailure, GroupInfo, MakeEnv
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.pool.worker import WorkerRefusal, run_worker, truncate_log
-from algorithm.env.single import MakeEnv
 
 _STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
 START_TIMEOUT = 60.0  # seconds at least for a process to start and build its sub-environments

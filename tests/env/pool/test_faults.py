@@ -20,9 +20,9 @@ from algorithm.core.errors import EnvError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
+from algorithm.env.outputs import as_bool, as_number
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
-from algorithm.env.single import as_bool, as_number
 from algorithm.train.signals import StopRequest
 
 SEEDS = episode_seeds(7, "train")

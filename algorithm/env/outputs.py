@@ -1,17 +1,15 @@
-"""The interface of one environment with one agent, and readers of what simulators hand out."""
+"""Values that simulators hand out, read and checked."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from algorithm.core.data import Array, Bool, Float
-from algorithm.core.spec import AgentSpec
-from algorithm.env.base import Picture
 
 
 class SpaceMismatchError(Exception):
@@ -101,45 +99,3 @@ class TimeStep(NamedTuple):
     obs: Mapping[str, Array]  # name -> observation, possibly the environment's own array
     action_mask: Bool | None  # [ΣN] true where a choice is allowed; None for all
     remarks: Sequence[Remark] = ()
-
-
-class ActionDecoder(Protocol):
-    """Turns flat actions into a simulator's own. Pickled by worker processes."""
-
-    def to_env(self, action: Float) -> Any:  # noqa: ANN401 - whatever the simulator takes
-        """Convert a flat action [A]."""
-        ...
-
-
-class SingleEnv(Protocol):
-    """An environment with one agent."""
-
-    name: str  # for messages
-    spec: AgentSpec
-    actions: ActionDecoder
-    time_limit: int | None  # steps after which an episode is truncated, where it is known
-    fps: float | None  # steps per second of simulated time, where it is known
-    render_modes: tuple[str, ...]  # Gymnasium's names of the ways in which it can be shown
-
-    def reset(self, seed: int) -> TimeStep:
-        """Start an episode; return its first observation. Raises SpaceMismatchError."""
-        ...
-
-    def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
-        """Take a flat action [A]; return time step, reward, terminated and truncated.
-
-        Raises SpaceMismatchError.
-        """
-        ...
-
-    def render(self) -> Picture | None:
-        """Return an image; None if it was built without images. Raises EnvError."""
-        ...
-
-    def close(self) -> None:
-        """Release the simulator."""
-        ...
-
-
-MakeEnv = Callable[[int], SingleEnv]
-"""Index of a sub-environment -> that environment. Pickled for workers, so not a lambda. Raises EnvError."""
