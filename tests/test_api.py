@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -251,14 +250,6 @@ def test_a_folder_that_is_no_run_is_told(tmp_path):
         _ = asac.nothing
     assert all(getattr(asac, name) for name in asac.__all__)
     assert dir(asac) == asac.__all__ == sorted({*asac._PLACES})
-
-
-def test_importing_it_does_not_import_torch(root):
-    program = "import sys, asac; assert 'torch' not in sys.modules; print(asac.__version__)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.count(".") == 2
 
 
 def test_an_environment_is_checked_from_a_script(tmp_path, monkeypatch):

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.config.schema import fields
 
@@ -95,25 +94,20 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return desk
 
 
-def files_of(desk: Path) -> set[Path]:
-    return set(desk.rglob("*"))
-
-
 @pytest.fixture(scope="module")
 def answers(desk: Path, root: Path) -> dict[str, dict[str, object]]:
-    before = files_of(desk)
-    asked = json.dumps([(line.split()[0], line) for line in EXACTLY])
+    before = set(desk.rglob("*"))
     done = subprocess.run(
         [sys.executable, "-m", "tests.config.completing"],
         cwd=desk,
         env=os.environ | {"PYTHONPATH": str(root)},
-        input=asked,
+        input=json.dumps([(line.split()[0], line) for line in EXACTLY]),
         capture_output=True,
         text=True,
         timeout=100,
         check=True,
     )
-    assert not done.stderr and files_of(desk) == before
+    assert not done.stderr and set(desk.rglob("*")) == before
     return dict(zip(EXACTLY, json.loads(done.stdout), strict=True))
 
 
@@ -132,32 +126,26 @@ def test_what_fits_is_offered(answers: dict[str, dict[str, object]]) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_code_for_a_shell_is_printed(shell, capsys):
-    for parse in (parse_args, parse_distributed):
-        with pytest.raises(SystemExit) as left:
-            parse(["--completion", shell])
-        code = capsys.readouterr().out
-        assert left.value.code == 0 and "asac-ds" in code and "_ARGCOMPLETE" in code
+    with pytest.raises(SystemExit) as left:
+        parse_args(["--completion", shell])
+    code = capsys.readouterr().out
+    assert left.value.code == 0 and "asac-ds" in code and "_ARGCOMPLETE" in code
 
 
 SHELLS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], "true"),
     "zsh": (["zsh", "-f", "-i"], "autoload -U compinit; compinit -u -D"),
 }
-
-
 TYPED = {
-    "asac --completion {shell}": [
-        ("asac gym/pend", "gym/pendulum "),
-        ("asac gym/pendulum -o sac_config.seq", "seq_encoder="),
-    ],
-    "activate-global-python-argcomplete --dest=-": [("python main_ds.py gym/pendulum lea", "learner ")],
+    "asac gym/pend": "gym/pendulum ",
+    "asac gym/pendulum -o sac_config.seq": "seq_encoder=",
+    "python main_ds.py gym/pendulum lea": "learner ",
 }
-"""Command that prints code for the shell -> what is typed then, and what the TAB makes of it."""
+"""What is typed, and what the TAB makes of it."""
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("code", TYPED)
-def test_somebody_presses_tab(shell, code, root, tmp_path):
+def test_somebody_presses_tab(shell, root, tmp_path):
     """An X is typed behind the completed word, which shows whether there is a space."""
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
@@ -166,15 +154,17 @@ def test_somebody_presses_tab(shell, code, root, tmp_path):
     path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
     environment = {"PATH": path, "PYTHONPATH": str(root), "HOME": str(tmp_path), "TERM": "dumb", "PS1": "> "}
     command, prepare = SHELLS[shell]
+    codes = (f"asac --completion {shell}", "activate-global-python-argcomplete --dest=-")
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command, cwd=root, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )
     os.close(theirs)
     try:
-        os.write(ours, f'{prepare}; eval "$({code.format(shell=shell)})"; echo re""ady\n'.encode())
+        lines = [prepare, *(f'eval "$({code})"' for code in codes), 'echo re""ady\n']
+        os.write(ours, "; ".join(lines).encode())
         until(ours, "ready")
-        for typed, shown in TYPED[code]:
+        for typed, shown in TYPED.items():
             os.write(ours, f"{typed}\tX".encode())
             until(ours, f"{shown}X")
             os.write(ours, b"\x15")  # which clears the line
