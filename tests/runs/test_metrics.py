@@ -239,22 +239,6 @@ def test_rows_that_cannot_be_written_wait_and_are_never_halved(opened, tmp_path,
 
 
 @pytest.mark.fault("F08")
-def test_a_table_that_cannot_be_written_is_told_and_made_up_for(opened, tmp_path, warned):
-    opened.write(1, {"loss/q": 1.0})
-    opened.flush()
-    (tmp_path / "metrics.csv").unlink()
-    (tmp_path / "metrics.csv").mkdir()
-    opened.state()
-    opened.write(2, {"loss/q": 2.0})
-    opened.flush()
-    assert len(warned) == 1 and "metrics.csv" in warned[0]
-    (tmp_path / "metrics.csv").rmdir()
-    opened.state()
-    assert warned[1:] == ["metrics are written again, no row is missing"]
-    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0", "2,2.0"]
-
-
-@pytest.mark.fault("F08")
 def test_closing_tries_once_more_and_says_what_is_missing(tmp_path, warned):
     opened = logger_in(tmp_path, warned)
     with files_no_larger_than(0):
