@@ -13,7 +13,7 @@ from algorithm.agents.networks import pick_device
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.app.report.curves import plot_curve, read_series
-from algorithm.app.report.summary import repeat_rows, repeat_summary
+from algorithm.app.report.experiments import repeat_rows, repeat_summary
 from algorithm.app.summaries import result_json, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console

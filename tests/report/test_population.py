@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from algorithm.app.report.drift import _moments
-from algorithm.app.report.lineage import gene_text
+from algorithm.app.report.lineage import _moments, gene_text
 from algorithm.app.report.population import write_population
 from tests.report.made_runs import make_population, make_run, metrics_text, outcome
 from tests.report.pages import read
