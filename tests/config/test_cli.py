@@ -30,37 +30,10 @@ def test_what_is_not_given_overrides_nothing():
     assert parse_distributed(["x", "learner"]).cluster is None
 
 
-def test_everything_given():
-    argv = (
-        "gym/task -c fast --run --logger_in_file --render --env_args g=9.8 --agents 3 --max_iter 4 -n n "
-        "--disable_sample --use_env_nn --device cuda:1 --ckpt 1e4 --nn net --repeat 2 -o a=1 --override b=2 "
-        "--seed 5 --quiet --debug"
-    )
-    options = parse_args(argv.split())
-    assert options == TrainOptions(
-        env="gym/task",
-        config="fast",
-        overrides=("a=1", "b=2"),
-        seed=5,
-        run=True,
-        logger_in_file=True,
-        render=True,
-        env_args={"g": 9.8},
-        agents=3,
-        max_iter=4,
-        name="n",
-        disable_sample=True,
-        use_env_nn=True,
-        device="cuda:1",
-        ckpt=10000,
-        nn="net",
-        repeat=2,
-        quiet=True,
-        debug=True,
-    )
-    assert options.plays and not options.shares
+def test_watching_and_several_words():
     assert parse_args(["x", "--watch"]) == parse_args(["x", "--run", "--render", "--disable_sample"])
     assert parse_args(["x", "--report", "a", "b"]).report == ("a", "b")
+    assert parse_args(["x", "-o", "a=1", "--override", "b=2"]).overrides == ("a=1", "b=2")
 
 
 def test_flags_reach_the_configuration(task):

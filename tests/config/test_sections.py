@@ -129,12 +129,6 @@ def test_each_behaviour_has_it_for_itself(task):
     assert values(loaded.behaviours["Runner"], runner) == runner
     assert dict(loaded.for_memory) == {"ma_config.Runner.sac_config.learn_step": learn_step}
     assert values(loaded.behaviours["Walker"]) == {**PLAIN, "sac_config.batch_size": 9}
-    task(
-        PENDULUM
-        + "  sac_config: {seq_encoder: RNN}\n  ma_config: {Blind: {sac_config: {seq_encoder: null}}}\n"
-    )
-    loaded = load_config("gym/task")
-    assert (values(loaded.config), values(loaded.behaviours["Blind"])) == (OF_MEMORY, PLAIN)
 
 
 # ---- presets

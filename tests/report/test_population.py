@@ -2,10 +2,9 @@
 
 import math
 
-import numpy as np
 import pytest
 
-from algorithm.app.report.lineage import _moments, gene_text
+from algorithm.app.report.lineage import gene_text
 from algorithm.app.report.population import write_population
 from tests.report.made_runs import make_population, make_run, metrics_text, outcome
 from tests.report.pages import read
@@ -96,13 +95,6 @@ SHARE = "% of members from"
 def test_a_number_drifts_by_mean_and_ends_and_a_choice_by_its_shares(values, label):
     (found,) = drifts(values)
     assert found.startswith(label)
-
-
-def test_the_band_is_one_standard_deviation():
-    for values, expected in (([[2, 4]], [2, 3, 4]), ([[1e-4, 1e-2]], [1e-4, 1e-3, 1e-2])):
-        mean, *_ = _moments(np.zeros(1), values)
-        low, high = mean.band
-        assert np.array([low, mean.y, high]).ravel() == pytest.approx(expected)
 
 
 def test_rare_choices_are_shown_together():

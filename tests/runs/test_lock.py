@@ -135,9 +135,10 @@ def test_any_thread_may_release_it_and_twice(path, file_system):
 
 
 def test_a_lock_of_another_machine_is_refused_with_the_way_out(path, file_system):
-    path.write_text(changed(gone(), host="elsewhere").text)
+    holder = changed(gone(), host="elsewhere")
+    path.write_text(holder.text)
     message = refused(path)
-    assert "on elsewhere" in message and f"rm {path}" in message and "kill" not in message
+    assert "on elsewhere" in message and f"rm {path}" in message and f"kill {holder.pid}" not in message
     assert beside(path) == set()
 
 

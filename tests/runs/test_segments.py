@@ -289,18 +289,13 @@ def test_a_forged_index_leads_nowhere(tmp_path, why):
 
 
 @pytest.mark.fault("F26")
-@pytest.mark.parametrize("what", ["seg_000000001.npy", "level"])
+@pytest.mark.parametrize("what", ["level/seg_000000001.npy", "level"])
 def test_a_link_in_the_place_of_a_segment_or_a_level_is_not_followed(tmp_path, what):
-    replay = make_replay()
+    replay, replays = make_replay(), tmp_path / "replay"
     grow(replay, 5)
     snapshot = Snapshot(step=1, tensors={}, state={}, replays={"level": replay})
-    path = save_checkpoint(tmp_path / "checkpoints", tmp_path / "replay", snapshot).path
-    linked = tmp_path / "replay" / "level" / what if what != "level" else tmp_path / "replay" / "level"
-    linked.rename(tmp_path / "elsewhere")
-    linked.symlink_to(tmp_path / "elsewhere")
-    for act in (
-        lambda: check_replay(path, tmp_path / "replay"),
-        lambda: load_replay(path, tmp_path / "replay", "level", make_replay()),
-    ):
-        with pytest.raises(StorageError, match="symbolic link"):
-            act()
+    path = save_checkpoint(tmp_path / "checkpoints", replays, snapshot).path
+    (replays / what).rename(tmp_path / "elsewhere")
+    (replays / what).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="symbolic link"):
+        check_replay(path, replays)
