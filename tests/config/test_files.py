@@ -1,5 +1,6 @@
 """What is written: run folders' configurations, the generated files; and what importing costs."""
 
+import math
 import re
 import subprocess
 import sys
@@ -92,14 +93,23 @@ def origin(tmp_path_factory):
     return load_config(str(folder), seed=1)
 
 
+def reread(loaded):
+    file = loaded.env_dir / "run.yaml"
+    file.write_text(dump_config(loaded), encoding="utf-8")
+    return load_config_file(file)
+
+
 @settings(max_examples=10)
 @given(config=configs)
 def test_dump_and_load_return_the_same_configuration(origin, config):
-    loaded = replace(origin, config=config, behaviours={"Ball?team=0": config})
-    file = origin.env_dir / "run.yaml"
-    file.write_text(dump_config(loaded), encoding="utf-8")
-    back = load_config_file(file)
+    back = reread(replace(origin, config=config, behaviours={"Ball?team=0": config}))
     assert (back.config, dict(back.behaviours)) == (config, {"Ball?team=0": config})
+
+
+def test_infinite_arguments_of_an_environment_are_dumped_as_they_are(origin):
+    base = origin.config.base_config.model_copy(update={"env_args": {"low": -math.inf}})
+    back = reread(replace(origin, config=origin.config.model_copy(update={"base_config": base})))
+    assert back.config.base_config == base
 
 
 def test_a_dump_says_where_it_comes_from_and_holds_every_key(task):
