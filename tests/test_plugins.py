@@ -408,36 +408,35 @@ def test_a_plugin_with_the_name_of_what_is_built_in(there, group, name, own):
     install(there, RECIPES, **{group.entry_points.removeprefix("asac."): {name: "their_theirs:Other"}})
     with pytest.raises(UsageError) as caught:
         find(group, name)
-    assert f"the plug-in `{name}` of theirs 1.0" in caught.value.what and "refused" in caught.value.what
     assert f"`{own}` is built in" in caught.value.why and "pip uninstall theirs" in caught.value.fix
     assert "refused: " in listing("", there)
-    if group is NETWORKS:
-        config = load_config("Pendulum-v1").config
-        with pytest.raises(UsageError, match="is refused"):
-            nn_file(config, there)
-        (there / "nn.py").write_text("")
-        assert nn_file(config, there) == there / "nn.py", "a file goes first"
 
 
-def test_networks_that_cannot_be_used(there):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nn_wid", "did you mean `nn_wide`?"),
+        ("gird", "did you mean `grid`?"),
+        ("thing", "the plug-in thing of theirs 1.0 is no module"),
+    ],
+)
+def test_networks_that_cannot_be_found(there, name, said):
     install(there, "class Model: ...", networks={"grid": "their_theirs", "thing": "their_theirs:Model"})
     (there / "nn_wide.py").write_text("")
+    config = load_config("Pendulum-v1", overrides=[f"sac_config.nn={name}"]).config
+    with pytest.raises(UsageError) as caught:
+        nn_file(config, there)
+    assert said in str(caught.value)
 
-    def refusal(name):
-        with pytest.raises(UsageError) as caught:
-            nn_file(load_config("Pendulum-v1", overrides=[f"sac_config.nn={name}"]).config, there)
-        return caught.value
 
-    assert "did you mean `nn_wide`?" in refusal("nn_wid").fix
-    error = refusal("gird")
-    assert f"there is no gird.py in {there}" in error.why and "did you mean `grid`?" in error.fix
-    assert "the plug-in thing of theirs 1.0 is no module" in refusal("thing").what
+def test_networks_of_a_package_are_named_where_they_are_wrong_and_a_file_goes_first(there):
+    install(there, "class Model: ...", networks={"grid": "their_theirs"})
     config = load_config("Pendulum-v1", overrides=["sac_config.nn=grid"]).config
     with pytest.raises(ModelError, match="unknown model class Model") as caught:
         load_networks(SPEC, nn_file(config, there), {})
     assert caught.value.where == str(there / "their_theirs.py")
     (there / "grid.py").write_text("")
-    assert nn_file(config, there) == there / "grid.py", "the task's own file goes first"
+    assert nn_file(config, there) == there / "grid.py"
 
 
 def test_generated_files_do_not_depend_on_what_is_installed(tmp_path):

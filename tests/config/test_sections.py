@@ -17,7 +17,7 @@ from algorithm.config.schema import (
     value_at,
 )
 from algorithm.config.sections import MEMORY, SEED, shipped, text_of
-from algorithm.config.tree import from_value, from_value_at, merge
+from algorithm.config.tree import from_value_at, merge
 from algorithm.config.validation import build
 from algorithm.core.fields import facts_of
 from algorithm.runs.listing import listing as page
@@ -51,15 +51,6 @@ def test_each_is_checked_like_any_other(name):
     build(tree, problems)
     assert problems == []
     assert list(yaml.safe_load(text_of(name))) == [name], "the reference page shows it"
-
-
-def test_the_defaults_do_not_contradict_themselves():
-    problems = []
-    named = {"base_config": {"env_type": "GYM", "env_name": "Pendulum-v1"}}
-    config = build(from_value(named, ""), problems, runnable="")
-    assert not problems
-    assert config == Config.model_validate(config.model_dump())
-    assert config.model_copy(update={"base_config": Config().base_config}) == Config()
 
 
 def test_inherited_and_chosen(task):

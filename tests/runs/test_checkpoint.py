@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import struct
 from pathlib import Path
 
@@ -20,17 +19,12 @@ from algorithm.runs.checkpoints.checkpoint import (
     Snapshot,
     checkpoint_steps,
     load_checkpoint,
-    load_replay,
-    remove_replaced,
-    remove_segments,
     save_checkpoint,
     set_aside,
 )
 from algorithm.runs.checkpoints.manager import find_checkpoint
-from tests.oracles_replay import digest
-from tests.runs.kills import deaths
 from tests.runs.malice import Trap, flip_a_byte, pickled, sign
-from tests.runs.snapshots import files_of, grow, make_replay, never, restore, save
+from tests.runs.snapshots import files_of, grow, make_replay, never, save
 
 
 def written(root: Path, tensors, state=None, **more) -> Path:
@@ -89,31 +83,6 @@ def test_what_would_come_back_changed_is_refused_before_anything_is_written(tmp_
     with pytest.raises(error):
         written(tmp_path, tensors, state)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.fault("F01")
-def test_a_step_that_is_saved_again_is_there_at_every_moment(tmp_path):
-    replay = make_replay()
-    grow(replay, 5)
-    run = tmp_path / "run"
-    save(run, 1, 1.0, replay)
-    shutil.copytree(run, base := tmp_path / "base")
-    grow(replay, 2)
-    root, replays, found = run / "checkpoints", run / "replay", []
-
-    def again() -> None:
-        save(run, 1, 2.0, replay)
-        remove_replaced(root)
-        remove_segments(root, replays)
-
-    for _ in deaths(again, lambda: restore(base, run)):
-        path, loaded = find_checkpoint(root, 1, warn=never).path, make_replay()
-        assert load_replay(path, replays, "", loaded)
-        value = float(load_checkpoint(path).tensors["model"]["w"][0, 0])
-        assert (value == 2.0) == (digest(loaded) == digest(replay))
-        found.append(value)
-    assert len(found) > 25, "the kills did not cover the writing"
-    assert found == sorted(found) and set(found) == {1.0, 2.0}
 
 
 def list_also(path, name, data=b""):

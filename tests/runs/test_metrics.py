@@ -127,24 +127,22 @@ def test_behaviours_have_columns_and_a_level_of_their_own(opened, tmp_path):
 def test_pictures_of_a_row_that_is_open_are_in_the_state(opened, tmp_path, warned):
     """A checkpoint is usually taken in the step whose row has just been begun."""
     shown = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-    for step in (1, 2):
-        opened.write(step, {"loss/q": 1.0})
-        opened.show(step, {"observation/a": shown + step})
-    opened.write(2, {"loss/q": 1.0}, behaviour="grey")
-    opened.show(2, {"observation/a": shown[..., :1]}, behaviour="grey")
+
+    def row(logger, step, picture):
+        logger.write(step, {"loss/q": 1.0})
+        logger.show(step, {"observation/a": picture})
+
+    row(opened, 1, shown + 1)
+    row(opened, 2, shown[..., :1])  # grey
     state = opened.state()
-    opened.write(3, {"loss/q": 1.0})
-    opened.show(3, {"observation/a": shown})
+    row(opened, 3, shown)
     opened.close()
     resumed = logger_in(tmp_path, warned, state)
-    resumed.write(3, {"loss/q": 1.0})
-    resumed.show(3, {"observation/a": shown + 3})
+    row(resumed, 3, shown + 3)
     resumed.close()
-    for step, value in images(tmp_path / "log", "observation/a"):
-        assert np.array_equal(value, shown + step)
-    assert [step for step, _ in images(tmp_path / "log", "observation/a")] == [1, 2, 3]
-    ((_, grey),) = images(tmp_path / "log/grey", "observation/a")
-    assert np.array_equal(grey, shown[..., 0])
+    found = dict(images(tmp_path / "log", "observation/a"))
+    assert found.keys() == {1, 2, 3} and np.array_equal(found[2], shown[..., 0])
+    assert np.array_equal(found[1], shown + 1) and np.array_equal(found[3], shown + 3)
 
 
 @pytest.mark.fault("F02")

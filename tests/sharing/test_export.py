@@ -170,17 +170,15 @@ def test_another_task_is_told(exported, capfd):
     assert "is one of CartPole-v1" in said and "CartPole-v1 -n first.zip --eval=10" in said
 
 
-def test_an_environment_with_other_spaces_is_told(exported, tmp_path, capfd):
+def test_an_environment_with_other_spaces_is_told(exported, tmp_path):
     change = with_config("env_name: CartPole-v1", "env_name: Acrobot-v1")
     known = forge(exported, tmp_path / "known.zip", change)
-    unknown = forge(exported, tmp_path / "unknown.zip", change, spaces={})
     for play in (asac.load, lambda it: asac.Run(it).evaluate(1)):
-        with pytest.raises(UsageError, match="other observations or actions") as caught:
+        with pytest.raises(UsageError, match="other observations or actions"):
             play(known)
-        assert "[4]" in caught.value.why.replace(" ", "") and "[6]" in caught.value.why.replace(" ", "")
     assert main(["CartPole-v1", "-n", "known.zip", "--eval=1", "--device=cpu"]) == 2
     with pytest.raises(StorageError, match="networks of the export do not fit"):
-        asac.load(unknown)
+        asac.load(forge(exported, tmp_path / "unknown.zip", change, spaces={}))
 
 
 def test_another_version_with_other_keys_is_told(exported, tmp_path):
