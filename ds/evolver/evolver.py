@@ -17,7 +17,7 @@ from algorithm.train.signals import StopRequest
 from ds.cluster.group import TICK_S, end, save_and_end
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.lineage import LineageLog, make_records
-from ds.evolver.members import MemberRun, newest_step, read_evaluations
+from ds.evolver.members import MemberRun, newest_step
 from ds.evolver.networks import REPLAY, write_start
 from ds.evolver.plan import PopulationPlan
 from ds.evolver.population import (
@@ -140,7 +140,7 @@ class Evolver:
             population=following,
             starts={
                 member.number: MemberStart(
-                    step=newest_step(member.run), evaluations=len(read_evaluations(member.run))
+                    step=newest_step(member.run), evaluations=len(member.all_evaluations)
                 )
                 for member in self._members
             },

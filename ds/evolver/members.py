@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from algorithm.core.reading import parse_json, read_json, read_text
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
@@ -96,13 +96,21 @@ class MemberRun:
         self.group = LearnerGroup(ray, plan, say=say, rule=rule)
         self.end: End | None = None
         self.why = ""  # it was given up
-        if saved_evaluations(self.run) >= commands.part.evaluations:  # before the command was started again
-            self.end, self.group.paused = "complete", True
+        self._unwritten: list[float] = []
+        saved = newest_state(self.run)
+        if saved and saved["run"]["counters"]["evaluations"] >= commands.part.evaluations:
+            self.end, self.group.paused = "complete", True  # before the command was started again
+            self._unwritten = unwritten_evaluations(self.run, saved["metrics"])
+
+    @property
+    def all_evaluations(self) -> list[float]:
+        """Mean return of each evaluation of its run; NaN where there was none."""
+        return [*read_evaluations(self.run), *self._unwritten]
 
     @property
     def evaluations(self) -> list[float]:
-        """Mean return of each evaluation in this generation; NaN where there was none."""
-        return read_evaluations(self.run)[self.commands.part.start.evaluations :]
+        """The evaluations of this generation."""
+        return self.all_evaluations[self.commands.part.start.evaluations :]
 
     def step(self) -> None:
         """Advance without waiting."""
@@ -127,6 +135,7 @@ class MemberRun:
     def begin(self, part: GenerationPart, *, actors: bool) -> None:
         """Start it for another generation; ``actors``: and its actors, whose command is another one."""
         self.commands.part, self.end, self.why = part, None, ""
+        self._unwritten = []  # it is written by whoever resumes the run
         self.group.start_anew(actors=actors)
 
 
@@ -145,7 +154,7 @@ def read_evaluations(run: Path) -> list[float]:
         except ValueError:  # torn by a kill; a resumed run writes it again
             continue
         values = [value for name, value in row.items() if name.endswith("eval/return_mean")]
-        found.append(math.nan if None in values else math.fsum(values) / len(values))
+        found.append(_mean(values))
     return found
 
 
@@ -154,10 +163,25 @@ def newest_step(run: Path) -> int:
     return max(checkpoint_steps(run / "checkpoints"), default=-1)
 
 
-def saved_evaluations(run: Path) -> int:
-    """Return the evaluations that a run's newest checkpoint counts; 0 without one."""
+def newest_state(run: Path) -> dict[str, Any]:
+    """Return the state in a run's newest checkpoint; empty without one."""
     step = newest_step(run)
-    if step < 0:
-        return 0
-    state = read_json(checkpoint_of(run / "checkpoints", step) / STATE)
-    return int(state["run"]["counters"]["evaluations"])
+    return {} if step < 0 else read_json(checkpoint_of(run / "checkpoints", step) / STATE)
+
+
+def unwritten_evaluations(run: Path, metrics: Mapping[str, Any]) -> list[float]:
+    """Return what the open row of a checkpoint has, unless ``metrics.jsonl`` has that row by now.
+
+    A kill between the last checkpoint of a generation and that row leaves it in the checkpoint alone.
+    """
+    lines = read_text(run / "metrics.jsonl").splitlines() if (run / "metrics.jsonl").exists() else []
+    if any(line.startswith(f'{{"step": {metrics["step"]},') for line in lines):
+        return []
+    values = [value for _, name, value in metrics["pending"] if name == "eval/return_mean"]
+    return [_mean(values)] if values else []
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    """Return the mean over behaviours; NaN if one of them has none."""
+    present = [value for value in values if value is not None]
+    return math.fsum(present) / len(values) if len(present) == len(values) else math.nan
