@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import pytest
@@ -12,7 +11,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from tests.batches import random_batch, small_sac, target_of, update_policy, weights
+from tests.batches import random_batch, small_sac, target_of, update_policy
 from tests.oracles import n_step_target, vtrace_target
 
 OBS = ObsSpec(("obs",), ((3,),), ("float32",))
@@ -20,20 +19,6 @@ ONE = AgentSpec(OBS, ActionSpec((4,)))
 BRANCHES = AgentSpec(OBS, ActionSpec((3, 2)))
 HYBRID = AgentSpec(OBS, ActionSpec((3, 2), 2))
 KINDS = {"one": ONE, "branches": BRANCHES, "hybrid": HYBRID}
-OPTIONS = [
-    {},
-    {"discrete_dqn_like": True},
-    {"n_step": 3},
-    {"n_step": 3, "discrete_dqn_like": True},
-    {"n_step": 3, "use_n_step_is": False},
-    {"ensemble_q_num": 3, "ensemble_q_sample": 2, "clip_epsilon": 0.2},
-    {"use_normalization": True, "max_grad_norm": 0.5},
-    {"rep_depth": 1, "use_auto_alpha": False},
-]
-
-
-def ids(options: dict) -> str:
-    return ",".join(f"{k}={v}" for k, v in options.items()) or "default"
 
 
 def each_branch(spec: AgentSpec, row: torch.Tensor) -> list[torch.Tensor]:
@@ -48,32 +33,6 @@ def plain_policy(logits: torch.Tensor, mask: torch.Tensor, spec: AgentSpec) -> l
         probs[allowed] = part[allowed].softmax(-1)
         result.append(probs)
     return result
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", OPTIONS, ids=ids)
-def test_updates_keep_the_batch_and_move_what_learns(kind, options):
-    spec = KINDS[kind]
-    sac = small_sac(spec=spec, **options)
-    window, before = options.get("n_step", 1), weights(sac)
-    for step in range(3):
-        exists = torch.randint(1, window + 1, (8,), generator=torch.Generator().manual_seed(step))
-        batch = random_batch(8, window, spec=spec, seed=step, exists=exists)
-        kept = copy.deepcopy(batch)
-        result = sac.update(batch)
-        for name in ("action", "action_mask", "z", "reward", "behaviour_logp"):
-            assert torch.equal(getattr(batch, name), getattr(kept, name)), name
-    assert torch.isfinite(result.priority).all()
-    all_greedy = spec.action.continuous == 0 and options.get("discrete_dqn_like", False)
-    for name, value in weights(sac).items():
-        assert torch.isfinite(value).all(), name
-        policy_stands = name.startswith("model.policy") and (
-            all_greedy or (options.get("discrete_dqn_like") and "head.discrete" in name)
-        )
-        fixed = "log_alpha" in name and not options.get("use_auto_alpha", True)
-        if not name.startswith("model.normaliser"):  # moved by rows, not by updates
-            assert torch.equal(value, before[name]) == (policy_stands or fixed), name
-    assert ("loss/policy" in result.metrics) == (not all_greedy)
 
 
 @pytest.mark.parametrize("greedy", [False, True])
@@ -134,15 +93,6 @@ def test_the_target_is_that_of_loops_over_states_and_branches(kind, use_is, gree
     else:
         expected = n_step_target(*arrays, gamma=0.99, n=3)
     torch.testing.assert_close(y, torch.from_numpy(expected).float(), rtol=1e-4, atol=1e-4)
-
-
-def test_a_greedy_agent_has_the_plain_n_step_target_with_and_without_correction():
-    """Ratio 1 and no entropy: V-trace telescopes to the uncorrected sum."""
-    targets = []
-    for use_is in (True, False):
-        sac = small_sac(spec=BRANCHES, n_step=3, discrete_dqn_like=True, use_n_step_is=use_is)
-        targets.append(target_of(sac, random_batch(16, 3, spec=BRANCHES)))
-    torch.testing.assert_close(*targets)
 
 
 def composition(spec: AgentSpec, **options):
@@ -220,30 +170,6 @@ def test_one_branch_is_a_plain_categorical():
     assert losses["alpha"].item() == pytest.approx(alpha_loss, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("greedy", [False, True])
-def test_what_a_mask_forbids_changes_nothing(kind, greedy):
-    """Logits and critic outputs of forbidden choices have no influence on any loss, target or gradient."""
-    spec = KINDS[kind]
-    results = []
-    for offset in (0.0, 50.0):
-        sac = small_sac(spec=spec, n_step=2, discrete_dqn_like=greedy)
-        batch = random_batch(16, 2, spec=spec)
-        forbidden = torch.zeros(spec.action.discrete)
-        mask = torch.ones_like(batch.action_mask)
-        for where in spec.action.branch_slices:
-            forbidden[where.start] = offset
-            mask[..., where.start] = False
-            batch.action[..., where] = 0.0
-            batch.action[..., where.stop - 1] = 1.0
-        object.__setattr__(batch, "action_mask", mask)
-        _shift(sac, forbidden)
-        y = target_of(sac, batch)
-        update_policy(sac, batch)
-        results.append(torch.cat([y.flatten(), *(p.flatten() for p in _before_the_last_layer(sac))]))
-    torch.testing.assert_close(*results)
-
-
 @pytest.mark.parametrize("greedy", [False, True])
 def test_each_token_has_its_own_mask(greedy):
     """What is forbidden in the learned state alone has no influence on what the policy learns there."""
@@ -269,18 +195,6 @@ def _shift(sac, forbidden: torch.Tensor) -> None:
 
 def _before_the_last_layer(sac) -> list[torch.Tensor]:
     return list(sac.model.policy.net.parameters())
-
-
-def test_temperatures_of_a_masked_task_stay_bounded():
-    """Where one action is left the target entropy is 0, so nothing pushes the temperature away."""
-    sac = small_sac(spec=ONE, learning_rate=0.05, init_log_alpha=-2.3)
-    batch = random_batch(32, 1, spec=ONE)
-    mask = torch.zeros_like(batch.action_mask)
-    mask[..., 0] = True
-    object.__setattr__(batch, "action_mask", mask)
-    for _ in range(200):
-        sac.update(batch)
-    assert sac.heads.discrete.temperature.log_alpha.item() == pytest.approx(-2.3, abs=1e-5)
 
 
 def test_the_temperature_steers_the_entropy_to_its_share():

@@ -22,7 +22,6 @@ from algorithm.nn.models import defaults
 from algorithm.nn.protocols import Rep
 from main import main
 from tests.batches import CPU, SMALL, Sac, random_batch, small_sac, weights
-from tests.extensions.exploring import make_agent
 from tests.extensions.test_signals import Shown
 from tests.forwards import FORWARDS, SIZE, Plain
 
@@ -30,28 +29,21 @@ BATCH = {"norm": "batch"}
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
 DISCRETE = AgentSpec(SMALL.obs, ActionSpec(branches=(4,)))
 CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False, "policy_update_per_step": 3}
-OPTIONS = {
-    "plain": {},
-    "hybrid": {"spec": HYBRID, "n_step": 3},
-    "discrete": {"spec": DISCRETE, "discrete_soft_target": False},
-    "greedy": {"spec": DISCRETE, "discrete_dqn_like": True},
-    "uncorrected": {"n_step": 3, "use_n_step_is": False, "update_target_per_step": 2},
-    "cross": CROSS,
-    "batch-target": {"q": BATCH, "spec": HYBRID, "n_step": 2},
-    "quantiles": {"value_head": "quantile", "quantile_num": 5, "spec": HYBRID, "reward_scaling": True},
-    "histograms": {"value_head": "categorical", "reward_scaling": True, "categorical_num": 11},
-    "clipped": {"clip_epsilon": 0.2, "max_grad_norm": 0.5, "weight_decay": 0.01},
-    "many": {"ensemble_q_num": 5, "ensemble_q_sample": 5, "q": {"norm": "layer"}},
-    "residual": {"q": {"block": "residual"}, "rep_depth": 1, "encoder_learning_rate": 1e-4},
-    "normalised": {"use_normalization": True, "reward_scaling": True},
-    "subset": {"ensemble_q_num": 5, "ensemble_q_sample": 2},
-    "two of three": {"ensemble_q_num": 3, "ensemble_q_sample": 2, "weight_decay": 0.1},
-}
 RND, GAIL = RndSignal(strength=0.5), GailSignal(strength=1.0, dense_n=8)
-EXTENSIONS = {
-    "rewards": {"curiosity": "FORWARD", "signals": RewardSignals(rnd=RND), "use_normalization": True},
-    "atc": {"siamese": "ATC", "siamese_use_q": True, "curiosity": "INVERSE"},
-    "encoder": {"siamese": "BYOL", "siamese_use_adaptive": True, "use_prediction": True},
+OPTIONS = {
+    "cross": CROSS,
+    "hybrid": {"spec": HYBRID, "n_step": 3, "q": BATCH},
+    "greedy": {"spec": DISCRETE, "discrete_dqn_like": True, "discrete_soft_target": False},
+    "quantiles": {"value_head": "quantile", "quantile_num": 5, "spec": HYBRID, "update_target_per_step": 2},
+    "histograms": {"value_head": "categorical", "categorical_num": 11, "n_step": 3, "use_n_step_is": False},
+    "clipped": {"clip_epsilon": 0.2, "max_grad_norm": 0.5, "weight_decay": 0.01, "use_normalization": True},
+    "many": {"ensemble_q_num": 5, "ensemble_q_sample": 2, "q": {"norm": "layer"}},
+    "residual": {"q": {"block": "residual"}, "rep_depth": 1, "encoder_learning_rate": 1e-4},
+    "two of three": {"ensemble_q_num": 3, "ensemble_q_sample": 2, "weight_decay": 0.1},
+    "rewards": {"curiosity": "FORWARD", "signals": RewardSignals(rnd=RND), "n_step": 2, "rep_depth": 1},
+    "imitation": {"signals": RewardSignals(gail=GAIL), "demonstrations": Shown(), "rep_depth": 1},
+    "atc": {"siamese": "ATC", "siamese_use_q": True, "curiosity": "INVERSE", "n_step": 2, "rep_depth": 1},
+    "byol": {"siamese": "BYOL", "siamese_use_adaptive": True, "use_prediction": True, "rep_depth": 1},
 }
 
 
@@ -67,20 +59,18 @@ def traced(monkeypatch):
     monkeypatch.setattr(torch._inductor, "compile", lambda module, inputs, options: module.forward)
 
 
-def compare(options, steps=7, make=small_sac):
+def compare(options, steps=7):
     """Train with and without; weights, results, moments and random numbers are alike."""
-    plain, other = make(**options), make(**options, compiled=True)
+    plain, other = small_sac(**options), small_sac(**options, compiled=True)
     said: list[str] = []
     other.tell(said.append)
-    window = options.get("n_step", 1 if make is small_sac else 2)
+    window, spec = options.get("n_step", 1), options.get("spec", SMALL)
     for step in range(steps):
         exists = torch.randint(1, window + 1, (16,), generator=torch.Generator().manual_seed(step))
-        spec = options.get("spec", SMALL)
         batch = random_batch(16, window, seed=step, exists=exists, spec=spec)
-        if options.get("reward_scaling"):  # between two updates the scale is another one
-            for sac in (plain, other):
-                sac.return_scale._count(float(step))
-                sac.return_scale._set_factor()
+        for sac in (plain, other):  # between two updates the scale of rewards is another one
+            sac.return_scale._count(float(step))
+            sac.return_scale._set_factor()
         expected, found = plain.update(batch), other.update(batch)
         assert torch.allclose(expected.priority, found.priority, atol=1e-4)
         assert expected.metrics.keys() == found.metrics.keys()
@@ -94,8 +84,7 @@ def compare(options, steps=7, make=small_sac):
     assert torch.equal(*states) and plain.skipped == other.skipped
     other.scale_learning_rate(0.0)  # each step reads the rate of now
     before = weights(other)
-    for step in range(3):
-        other.update(random_batch(16, window, seed=step, exists=exists, spec=spec))
+    other.update(random_batch(16, window, seed=step, exists=exists, spec=spec))
     for name in other.trained():
         assert torch.equal(weights(other)[name], before[name]), name
 
@@ -105,24 +94,17 @@ def test_a_pure_update_is_the_update(pure, name):
     compare(OPTIONS[name])
 
 
-@pytest.mark.parametrize("name", EXTENSIONS)
-def test_a_pure_update_with_extensions_is_the_update(pure, name):
-    compare(EXTENSIONS[name], make=make_agent)
-
-
-def test_imitation_is_compiled(traced):
-    signals = RewardSignals(gail=GAIL)
-    compare({"signals": signals, "demonstrations": Shown()}, steps=3, make=make_agent)
-
-
-@pytest.mark.parametrize("name", ["cross", "two of three"])
+@pytest.mark.parametrize(
+    "name", [name if name == "byol" else pytest.param(name, marks=pytest.mark.slow) for name in OPTIONS]
+)
 def test_a_traced_update_is_the_update(traced, name):
-    compare(OPTIONS[name], steps=4)
+    compare(OPTIONS[name], steps=3)
 
 
-@pytest.mark.parametrize("name", EXTENSIONS)
-def test_a_traced_update_with_extensions_is_the_update(traced, name):
-    compare(EXTENSIONS[name], steps=3, make=make_agent)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_compiled_update_is_the_update(name):
+    compare(OPTIONS[name])
 
 
 def test_the_first_updates_are_eager_however_often_a_run_is_resumed(pure):
@@ -144,18 +126,6 @@ def test_the_first_updates_are_eager_however_often_a_run_is_resumed(pure):
         assert same or step >= 3
     for name, value in weights(straight).items():
         assert torch.equal(value, weights(after)[name]), name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIONS)
-def test_a_compiled_update_is_the_update(name):
-    compare(OPTIONS[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXTENSIONS)
-def test_a_compiled_update_with_extensions_is_the_update(name):
-    compare(EXTENSIONS[name], make=make_agent)
 
 
 class Counts(Extension):
@@ -231,7 +201,9 @@ def update_alike(sacs, batch, step):
         assert torch.allclose(value.float(), other[tensor].float(), atol=2e-4), (step, tensor)
 
 
-@pytest.mark.parametrize("name", ["branch", "attribute", "gru"])
+@pytest.mark.parametrize(
+    "name", ["branch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attribute", "gru"))]
+)
 def test_what_an_encoder_does_outside_of_torch_is_followed_or_refused(traced, name):
     compare_forwards(name, steps=6, rows=16)
 
@@ -265,14 +237,11 @@ def hook(rep):
     rep.drop.register_forward_hook(lambda layer, given, out: 2.0 * out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "change"),
-    [
-        (Changing, hook),
-        pytest.param(
-            WithoutParameters, lambda rep: setattr(rep, "scale", 2.0), marks=pytest.mark.slow, id="attribute"
-        ),
-    ],
+    [(Changing, hook), (WithoutParameters, lambda rep: setattr(rep, "scale", 2.0))],
+    ids=["hook", "attribute"],
 )
 def test_a_change_that_the_compiler_sees_is_followed(traced, make, change):
     sacs = [sac_with(make, compiled=compiled) for compiled in (False, True)]
@@ -362,33 +331,22 @@ def test_a_batch_that_is_not_finite_is_skipped(pure):
 
 
 @pytest.mark.parametrize(
-    ("keys", "max_step", "reason"),
+    ("keys", "max_step", "images", "compiler", "reason"),
     [
-        ({"compile": "on"}, 100, None),
-        ({"compile": True}, 100, None),
-        ({"compile": False}, 1e9, "it is off"),
-        ({"compile": "auto"}, 1e9, None),
-        ({"compile": "auto"}, 1000, "1,000 updates are too few for it"),
-        ({"compile": "auto", "replay_ratio": 0.001}, 1e6, "1,000 updates are too few for it"),
-        ({"compile": "on", "learning_rate_schedule": "linear"}, 1e6, None),
+        ({"compile": "on"}, 100, True, True, None),
+        ({"compile": True, "learning_rate_schedule": "linear"}, 100, False, True, None),
+        ({"compile": False}, 1e9, False, True, "it is off"),
+        ({"compile": "auto"}, -1, False, True, None),
+        ({"compile": "auto"}, 1000, False, True, "1,000 updates are too few for it"),
+        ({"compile": "auto", "replay_ratio": 0.001}, 1e6, False, True, "1,000 updates are too few for it"),
+        ({"compile": "auto"}, -1, True, True, "convolutions are no faster then"),
+        ({"compile": "on"}, 1, False, False, "there is no C++ compiler (apt install g++)"),
     ],
 )
-def test_why_not(monkeypatch, keys, max_step, reason):
-    monkeypatch.setattr("algorithm.agents.off_policy.compiled_update.shutil.which", lambda _: "/usr/bin/g++")
-    found = reason_against(SacConfig(**keys), CPU, max_step=max_step)
-    assert found is None if reason is None else found.startswith(reason)
-
-
-def test_convolutions_are_compiled_if_that_is_asked_for():
-    auto, on = (SacConfig(compile=value) for value in ("auto", "on"))
-    found = [reason_against(one, CPU, max_step=-1, images=True) for one in (auto, on)]
-    assert found == ["convolutions are no faster then", None]
-
-
-def test_without_a_compiler_there_is_a_reason(monkeypatch):
-    monkeypatch.setattr("algorithm.agents.off_policy.compiled_update.shutil.which", lambda _: None)
-    config = SacConfig(compile="on")
-    assert "there is no C++ compiler" in reason_against(config, CPU, max_step=1)
+def test_why_not(monkeypatch, keys, max_step, images, compiler, reason):
+    found = "/usr/bin/g++" if compiler else None
+    monkeypatch.setattr("algorithm.agents.off_policy.compiled_update.shutil.which", lambda _: found)
+    assert reason_against(SacConfig(**keys), CPU, max_step=max_step, images=images) == reason
 
 
 TRAINING = [
@@ -397,6 +355,7 @@ TRAINING = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_ends_as_one_that_did_not_stop(pure, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([*TRAINING, "--max_step=300", "-n", "straight"]) == 0

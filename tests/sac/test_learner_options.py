@@ -13,7 +13,7 @@ from algorithm.nn.layers.mlp import mlp
 from algorithm.nn.learning.flat import weight_matrices
 from algorithm.nn.learning.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 from algorithm.nn.loader import load_networks
-from tests.batches import SMALL, Sac, random_batch, small_sac, target_of, update_policy, weights
+from tests.batches import SMALL, Sac, random_batch, small_sac, update_policy, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
 
@@ -50,20 +50,6 @@ def test_a_turn_that_is_left_out_draws_nothing():
     assert torch.equal(one._generator.get_state(), drawn[0])
 
 
-def test_a_run_that_is_resumed_between_two_turns_goes_on_as_it_would_have():
-    straight, saved = (small_sac(policy_update_per_step=3) for _ in range(2))
-    for step in range(4):
-        straight.update(random_batch(seed=step))
-        saved.update(random_batch(seed=step))
-    resumed = small_sac(seed=9, policy_update_per_step=3)
-    resumed.load_tensors(saved.tensors(), saved.updates)
-    for step in range(4, 8):
-        straight.update(random_batch(seed=step))
-        resumed.update(random_batch(seed=step))
-    for name, value in weights(straight).items():
-        assert torch.equal(value, weights(resumed)[name]), name
-
-
 # ---- what is taken of several critics
 
 
@@ -76,16 +62,6 @@ def test_targets_and_policy_take_the_minimum_or_the_mean(reduce, drawn):
     assert sac.critics._values.reduce(q).tolist() == least
     # REDQ: the policy climbs the mean of all where targets have a subset
     assert sac._climbed(q).tolist() == (least if drawn == 3 else [3.0, 4.0])
-
-
-def test_the_mean_of_two_critics_is_above_their_minimum():
-    batch, targets = random_batch(), []
-    for reduce in ("min", "mean"):
-        sac = small_sac(ensemble_q_reduce=reduce)
-        targets.append(target_of(sac, batch))
-    ends = batch.terminated | ~batch.valid
-    assert (targets[1] >= targets[0]).all()
-    assert (targets[1] > targets[0])[~ends].all()
 
 
 # ---- weight decay and the encoder's learning rate
@@ -102,17 +78,6 @@ def test_matrices_decay_and_nothing_else():
         if name.startswith(("model.rep", "model.q.", "model.policy")) and name.endswith("weight"):
             value = value * (1 - 0.1 * 0.5)
         torch.testing.assert_close(weights(sac)[name], value, msg=name)
-
-
-def test_a_skipped_step_decays_nothing():
-    sac = small_sac(weight_decay=0.5)
-    before = weights(sac)
-    batch = random_batch()
-    batch.reward[0] = torch.nan
-    sac.update(batch)
-    assert sac.skipped
-    name = "model.q.net/0/weight"
-    assert torch.equal(weights(sac)[name], before[name])
 
 
 @pytest.mark.parametrize("beta", [BETA_1, 0.5])
@@ -164,15 +129,6 @@ def test_the_encoder_has_its_own_rate_and_one_count_is_kept():
         elif name.startswith("model.q."):
             assert torch.equal(step, usual), name
     assert counts(slow)[0] == counts(plain)[0] == 1
-
-
-def test_the_same_rate_of_its_own_changes_nothing():
-    own, plain = (small_sac(rep_depth=1, learning_rate=0.01, encoder_learning_rate=x) for x in (0.01, None))
-    for step in range(3):
-        own.update(random_batch(seed=step))
-        plain.update(random_batch(seed=step))
-    for name, value in weights(own).items():
-        torch.testing.assert_close(value, weights(plain)[name], msg=name)
 
 
 @pytest.mark.parametrize(

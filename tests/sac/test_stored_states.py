@@ -80,24 +80,6 @@ def test_without_a_burn_in_the_first_learned_state_is_that_of_the_stored_carry(m
     assert logged["memory/delta_q_first"] < 1e-6 < logged["memory/delta_q_last"]
 
 
-@pytest.mark.parametrize("kind", ["RNN", "ATTN"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"use_add_with_td": True},
-        {"use_priority": False},
-        {"use_replay_buffer": False},
-        {"use_n_step_is": False},
-    ],
-    ids=str,
-)
-def test_memory_learns_with_every_kind_of_replay(make, kind, options):
-    agent, rollout = make(**{**RNN, "seq_encoder": kind, **options})
-    train(agent, rollout, 90)
-    assert agent.learner.updates > 2
-    assert agent.metrics(90)["loss/q"] > 0
-
-
 def test_an_rnn_without_sequences_is_told_that_it_learns_little(make):
     agent, _ = make(seq_encoder="RNN", n_step=2)
     assert any("sac_config.learn_step is 1" in notice for notice in agent.notices)
