@@ -177,7 +177,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         nn_config=NnConfig(rep={**sizes, **rep}, q={**sizes, **net}, policy={**sizes, **net}, v=sizes),
         reward_signals=signals,
         ppo_config=PpoConfig(num_epoch=1, num_minibatch=2, **on_policy),
-        a2c_config=A2cConfig(**on_policy),
+        a2c_config=A2cConfig(shared=row["memory"] != "none", **on_policy),
     )
     inputs = AgentInputs(
         spec,
