@@ -10,9 +10,9 @@ import torch
 
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.sac.config import SacConfig
-from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec
 from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.distributions import TanhNormal
 from algorithm.nn.models.defaults import ModelPolicy
 from algorithm.nn.normalise import NoNormaliser
 from tests.batches import CPU, SMALL, SPECS, random_batch, small_sac
@@ -36,16 +36,6 @@ def act(actor, n=4, **options):
     obs = {"obs": np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)}
     mask = SMALL.action.all_allowed(n)
     return obs, actor.act(obs, SMALL.action.padding(n), actor.initial_carry(n), mask, **options)
-
-
-def test_what_is_stored_describes_what_is_executed(networks):
-    obs, out = act(actor(networks))
-    assert np.array_equal(out.action, np.tanh(out.z))  # the replay rebuilds the action from z
-    normal = networks.policy(torch.from_numpy(obs["obs"]), {}).continuous
-    logp = normal.logp(torch.from_numpy(out.z)).detach().numpy()
-    np.testing.assert_allclose(out.behaviour_logp[:, 0], logp, rtol=1e-5)
-    assert out.behaviour_logp.shape == (4, 1)
-    assert {out.action.dtype, out.z.dtype, out.behaviour_logp.dtype} == {np.dtype(np.float32)}
 
 
 def test_greedy_is_the_mode_and_draws_nothing(networks):
@@ -173,41 +163,6 @@ def test_action_noise_is_spread_from_the_first_agent_to_the_last():
         np.testing.assert_allclose(out.behaviour_logp[i, 1], logp.numpy()[0], rtol=1e-3, atol=1e-3)
 
 
-class Exploring(torch.nn.Module):
-    """A policy whose mean is its noise."""
-
-    def __init__(self, spec, state_size):
-        super().__init__()
-        self.register_buffer("noise", torch.zeros(2))
-
-    def resample_noise(self, generator):
-        self.noise.copy_(torch.randn(2, generator=generator))
-
-    def zero_noise(self):
-        self.noise.zero_()
-
-    def forward(self, state, obs):
-        mean = self.noise.expand(len(state), -1)
-        return HybridAction(TanhNormal(mean, torch.full_like(mean, -5.0)))
-
-
-def test_noise_in_layers_is_drawn_for_every_action_and_off_in_evaluation(networks):
-    networks.policy = Exploring(SMALL, 3)
-    acting = actor(networks)
-    first, second = (act(acting, greedy=True)[1].z for _ in range(2))
-    assert np.ptp(first, axis=0).max() == 0 and not np.allclose(first, second)
-    assert (act(actor(networks, exploring=False), greedy=True)[1].z == 0).all()
-    assert not np.allclose(act(acting, greedy=True)[1].z, 0)
-
-
-def test_networks_act_in_evaluation_mode():
-    sac = small_sac()
-    sac.model.policy.net.append(torch.nn.Dropout(0.9))
-    sac.update(random_batch())
-    one = actor(sac.model)
-    assert np.array_equal(act(one, greedy=True)[1].z, act(one, greedy=True)[1].z)
-
-
 def test_what_acts_sees_normalised_observations():
     sac = small_sac(use_normalization=True)
     sac.model.normaliser.observe({"obs": np.random.default_rng(1).normal(5.0, 3.0, (50, 3))})
@@ -277,13 +232,6 @@ def test_a_policy_of_any_norm_is_computed_by_numpy_with_the_statistics_of_now(op
         np.testing.assert_allclose(out.z, mean, rtol=1e-4, atol=1e-5)
         sac.update(random_batch(32, seed=step))
     assert callable(one._programs._programs[4, True])
-
-
-def test_choices_among_the_observations_are_computed_by_numpy():
-    obs = ObsSpec(("speed", "gear"), ((3,), ()), ("float32", "uint8"), categories=((), (4,)))
-    spec = AgentSpec(obs, ActionSpec((3, 2), 2))
-    sac = small_sac(spec=spec)
-    assert new_actor(spec, sac.model, SacConfig(), device=CPU, exploring=True, seed=0).way(spec, 3) == "numpy"
 
 
 REASONS = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,10 +13,9 @@ from torch import nn
 from algorithm.agents.config import GailSignal, RewardSignals, RndSignal
 from algorithm.agents.off_policy.compiled_update import reason_against
 from algorithm.agents.sac.config import SacConfig
-from algorithm.config.schema import Config
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Extension
-from algorithm.nn.layers.norm import WARM_UP, BatchNorm
+from algorithm.nn.layers.norm import WARM_UP
 from algorithm.nn.loader import Networks
 from algorithm.nn.models import defaults
 from algorithm.nn.protocols import Rep
@@ -62,26 +61,33 @@ def traced(monkeypatch):
 def compare(options, steps=7):
     """Train with and without; weights, results, moments and random numbers are alike."""
     plain, other = small_sac(**options), small_sac(**options, compiled=True)
+    for sac in (plain, other):  # batch norms begin to correct themselves in the middle
+        for name, buffer in sac.model.named_buffers():
+            if name.endswith("steps"):
+                buffer.fill_(WARM_UP - 3)
     said: list[str] = []
     other.tell(said.append)
     window, spec = options.get("n_step", 1), options.get("spec", SMALL)
     for step in range(steps):
         exists = torch.randint(1, window + 1, (16,), generator=torch.Generator().manual_seed(step))
         batch = random_batch(16, window, seed=step, exists=exists, spec=spec)
+        if step == 2:
+            batch.reward[0] = math.nan  # the critics' step is skipped
         for sac in (plain, other):  # between two updates the scale of rewards is another one
             sac.return_scale._count(float(step))
             sac.return_scale._set_factor()
         expected, found = plain.update(batch), other.update(batch)
-        assert torch.allclose(expected.priority, found.priority, atol=1e-4)
+        assert torch.allclose(expected.priority, found.priority, atol=1e-4, equal_nan=True)
         assert expected.metrics.keys() == found.metrics.keys()
         for name, value in expected.metrics.items():
             assert value.shape == found.metrics[name].shape, name
-            assert torch.allclose(value.float(), found.metrics[name].float(), rtol=1e-3, atol=1e-3), name
+            other_value = found.metrics[name].float()
+            assert torch.allclose(value.float(), other_value, rtol=1e-3, atol=1e-3, equal_nan=True), name
     assert said and all(line.startswith("compiling") for line in said)
     for name, value in weights(plain).items():
         assert torch.allclose(value.float(), weights(other)[name].float(), atol=2e-4), name
     states = [sac.tensors()["optim"]["random.update"] for sac in (plain, other)]
-    assert torch.equal(*states) and plain.skipped == other.skipped
+    assert torch.equal(*states) and plain.skipped == other.skipped > 0
     other.scale_learning_rate(0.0)  # each step reads the rate of now
     before = weights(other)
     other.update(random_batch(16, window, seed=step, exists=exists, spec=spec))
@@ -281,25 +287,6 @@ def test_a_batch_of_another_size_is_learned_from_in_training_mode(pure):
         assert sacs[1].compiled
 
 
-@pytest.mark.parametrize("keys", [CROSS, {"q": BATCH, "update_target_per_step": 2}])
-def test_each_batch_norm_is_corrected_behind_its_own_warm_up(pure, keys):
-    sac = small_sac(**keys, compiled=True)
-    for name, buffer in sac.model.named_buffers():
-        if name.endswith("steps"):
-            buffer.fill_(WARM_UP - 3)
-    copies = nn.ModuleList([*sac.model.q.copies, *sac.model.target_q.copies, sac.model.policy])
-    norms, known = [layer for layer in copies.modules() if isinstance(layer, BatchNorm)], set()
-    for step in range(18):
-        sac.update(random_batch(16, 1, seed=step))
-        if sac.updates % keys.get("policy_update_per_step", 1) == 0:  # then all norms were used
-            graph = (
-                sac.updates % keys.get("update_target_per_step", 1),
-                tuple(layer.corrects for layer in norms),
-            )
-            assert sac.compiled or graph in known, step
-            known.add(graph)
-
-
 def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
     def fails(module, inputs, options):
         raise RuntimeError("no compiler")
@@ -316,18 +303,6 @@ def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
     assert len(said) == 2
     for name, value in weights(plain).items():
         assert torch.equal(value, weights(other)[name]), name
-
-
-def test_a_batch_that_is_not_finite_is_skipped(pure):
-    sac = small_sac(**CROSS, compiled=True)
-    for step in range(3):
-        sac.update(random_batch(16, 1, seed=step))
-    before, bad = weights(sac), random_batch(16, 1, seed=3)
-    sac.update(replace(bad, reward=bad.reward * float("nan")))
-    assert sac.skipped
-    for name, value in before.items():
-        if name.startswith("model.q."):
-            assert torch.equal(value, weights(sac)[name]), name
 
 
 @pytest.mark.parametrize(
@@ -349,28 +324,6 @@ def test_why_not(monkeypatch, keys, max_step, images, compiler, reason):
     assert reason_against(SacConfig(**keys), CPU, max_step=max_step, images=images) == reason
 
 
-TRAINING = [
-    "toy/identity", "-c", "discrete", "--seed=1", "--device=cpu", "-o", "sac_config.compile=on", "-o",
-    "sac_config.start_step=50", "-o", "sac_config.save_model_per_step=100",
-]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_training_that_goes_on_ends_as_one_that_did_not_stop(pure, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main([*TRAINING, "--max_step=300", "-n", "straight"]) == 0
-    assert "compiling the update" in capsys.readouterr().out
-    assert main([*TRAINING, "--max_step=200", "-n", "stopped"]) == 0
-    assert main(["toy/identity", "--resume", "-n", "stopped", "--max_step=300", "--device=cpu"]) == 0
-    models = [
-        (
-            tmp_path / "models/toy/identity" / name / "checkpoints/step_000000300/model.safetensors"
-        ).read_bytes()
-        for name in ("straight", "stopped")
-    ]
-    assert models[0] == models[1]
-
-
 def test_a_short_run_is_never_compiled_and_a_long_one_says_that_it_is(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     short = ["toy/identity", "-c", "discrete", "--seed=1", "--device=cpu", "-n", "short"]
@@ -385,21 +338,3 @@ def test_a_short_run_is_never_compiled_and_a_long_one_says_that_it_is(tmp_path, 
     assert main([*long, "--dry_run"]) == 0
     found = capsys.readouterr().out
     assert "uncompiled; compiled it takes less" in found and "compiling" not in found
-
-
-@pytest.mark.slow
-def test_the_networks_of_a_file_are_compiled(traced, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    keys = ["-o", "sac_config.compile=on", "-o", "sac_config.start_step=50", "--max_step=300"]
-    assert main(["gym/pendulum", "--device=cpu", *keys]) == 0
-    said = capsys.readouterr().out
-    assert "compiling the update" in said and "not compiled" not in said
-
-
-def test_compile_without_effect_is_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.agents.off_policy.compiled_update.shutil.which", lambda _: None)
-    assert main([*TRAINING, "--max_step=60"]) == 0
-    captured = capsys.readouterr()
-    assert "sac_config.compile has no effect: there is no C++ compiler" in captured.out + captured.err
-    assert Config().sac_config.compile in ("off", "auto")

@@ -102,13 +102,6 @@ def test_windows_with_memory_are_encoded_as_far_as_they_are_asked_for(encoding, 
     assert torch.equal(states.learned, states.online[:, 1:3]) and states.learned.shape == (4, 2, 4)
 
 
-def test_made_without_gradients_states_have_none():
-    for encoding in (TokenByToken, RecurrentEncoding, WholeWindow):
-        with torch.no_grad():
-            states, _ = encode(encoding, Remembering(), random_batch(4, 1))
-        assert not states.online.requires_grad and not states.learned.requires_grad
-
-
 def test_without_parameters_the_target_is_the_same_states():
     batch = random_batch(4, 2)
     states, _ = encode(Stateless, small_networks().rep, batch)

@@ -17,27 +17,6 @@ def gradients(sac: Sac) -> tuple[torch.Tensor, torch.Tensor]:
     return gradient[sac.critics.encoder], gradient[sac.critics.encoder.stop :]
 
 
-@pytest.mark.parametrize(
-    "angle, kept",
-    [(1.0, True), (0.01, True), (0.0, False), (-0.01, False), (-1.0, False)],
-)
-def test_the_encoder_keeps_what_does_not_work_against_the_critics(angle, kept):
-    """What is there: 2 along the first parameter; what comes: ``angle`` along it and 3 along the second."""
-    sac = small_sac(rep_depth=1)
-    encoder, critics = gradients(sac)
-    sac.critics.step.gradient.zero_()
-    encoder[0], critics[:] = 2.0, 5.0
-    parameters = list(sac.model.rep.parameters())
-    first, second = parameters[0].flatten()[:2]
-    q = next(sac.model.q.parameters())
-    loss = angle * first + 3.0 * second + 7.0 * q.flatten()[0]
-    sac._by._add_where_it_agrees(sac.critics.step, loss, retain_graph=False)
-    expected = torch.zeros_like(encoder)
-    expected[0], expected[1] = 2.0 + angle * kept, 3.0 * kept
-    torch.testing.assert_close(encoder, expected)
-    assert critics[0] == 12.0 and (critics[1:] == 5.0).all()  # theirs is never gated
-
-
 class Pull(Extension):
     """An auxiliary loss whose gradient on the encoder is ``sign`` times that of the critics, and more."""
 

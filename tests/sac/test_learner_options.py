@@ -10,10 +10,9 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.mlp import mlp
-from algorithm.nn.learning.flat import weight_matrices
 from algorithm.nn.learning.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 from algorithm.nn.loader import load_networks
-from tests.batches import SMALL, Sac, random_batch, small_sac, update_policy, weights
+from tests.batches import SMALL, Sac, random_batch, small_sac, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
 
@@ -36,18 +35,6 @@ def test_the_policy_takes_every_third_step():
         assert not torch.equal(sac._generator.get_state(), before)  # the targets' actions
     assert counts(sac) == (10, 3, 3)
     assert named == [(step + 1) % 3 == 0 for step in range(10)]
-
-
-def test_a_turn_that_is_left_out_draws_nothing():
-    one, three = small_sac(), small_sac(policy_update_per_step=3)
-    batch = random_batch()
-    drawn = []
-    for sac in (one, three):
-        sac.update(batch)
-        drawn.append(sac._generator.get_state())
-    one._generator.set_state(drawn[1])
-    update_policy(one, batch)
-    assert torch.equal(one._generator.get_state(), drawn[0])
 
 
 # ---- what is taken of several critics
@@ -100,18 +87,6 @@ def test_decays_are_those_of_adamw(beta):
         theirs.step()
     torch.testing.assert_close(own.weight, other.weight)
     torch.testing.assert_close(own.bias, other.bias)
-
-
-def test_the_members_of_an_ensemble_have_matrices_of_their_own():
-    sac = small_sac(spec=HYBRID)
-    matrices = weight_matrices([sac.model.q])
-    parts = dict(sac.model.q.named_parameters())
-    shown = {}
-    for name, part in parts.items():
-        mask, matrices = matrices[: part.numel()], matrices[part.numel() :]
-        assert mask.min() == mask.max()
-        shown[name] = bool(mask.any())
-    assert shown == {name: name.endswith("weight") for name in parts}
 
 
 def test_the_encoder_has_its_own_rate_and_one_count_is_kept():

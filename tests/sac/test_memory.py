@@ -169,25 +169,6 @@ def test_recomputed_carries_stand_at_the_rows_they_were_stored_with(memory):
         torch.testing.assert_close(again, stored, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("memory", RNN)
-def test_stored_carries_grow_stale_as_the_encoder_changes(memory):
-    sac = make_sac(memory)
-    player = Player(sac, burn_in=4, learn=6, steps=30, lengths=(15, 15))
-    batch = player.all_windows()
-    learned = slice(4, 10)
-    stored = torch.from_numpy(player.replay.carries(batch.ids[:, learned].numpy()))
-    fresh = staleness(sac, batch, stored)
-    assert fresh["memory/delta_q_first"] < 1e-5 and fresh["memory/delta_q_last"] < 1e-5
-    with torch.no_grad():
-        for parameter in sac.model.rep.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    stale = staleness(sac, batch, stored)
-    assert stale["memory/delta_q_first"] > 1e-3 and stale["memory/delta_q_last"] > 1e-3
-    generator = sac.tensors()["optim"]["random.update"].clone()
-    staleness(sac, batch, stored)
-    assert torch.equal(sac.tensors()["optim"]["random.update"], generator), "measuring draws nothing"
-
-
 def taken(sac: Sac, state: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     """Q [E, B, T] of both branches' choices, their mean."""
     values = [critic(state, action[..., 5:]) for critic in sac.model.q.members]

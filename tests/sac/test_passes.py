@@ -180,23 +180,6 @@ def test_without_target_networks_a_checkpoint_holds_none_and_the_online_ones_sta
     sac.update(random_batch(16))
 
 
-def test_an_uncorrected_target_evaluates_its_bootstrap_row_alone(monkeypatch):
-    for corrected, rows in ((True, 5 * 16), (False, 16)):
-        sac = small_sac(n_step=5, use_n_step_is=corrected)
-        seen = []
-        frozen = type(sac.model.q).frozen
-
-        def counted(q, *inputs, members=None, seen=seen, sac=sac, frozen=frozen):
-            if q is sac.model.target_q:
-                seen.append(len(inputs[0]))
-            return frozen(q, *inputs, members=members)
-
-        monkeypatch.setattr(type(sac.model.q), "frozen", counted)
-        sac.update(random_batch(16, 5, exists=torch.randint(1, 6, (16,))))
-        assert seen == [rows]
-        monkeypatch.undo()
-
-
 @pytest.mark.parametrize(
     "options, message",
     [

@@ -17,7 +17,6 @@ from algorithm.agents.off_policy.values import (
 )
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
-from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import load_networks
 from algorithm.nn.protocols import q_size
@@ -131,21 +130,6 @@ def test_a_row_weighs_as_it_is_drawn():
     whole = loss([1.0, 1.0], [True, True])
     torch.testing.assert_close(loss([1.0, 0.0], [True, True]) + loss([0.0, 1.0], [True, True]), whole)
     torch.testing.assert_close(loss([1.0, 1.0], [True, False]), loss([1.0, 0.0], [True, True]))
-
-
-@pytest.mark.parametrize("head", ["quantile", "categorical"])
-def test_a_critic_that_ignores_the_width_is_refused(head, tmp_path):
-    file = tmp_path / "nn.py"
-    file.write_text(
-        "import torch\nfrom torch import nn\n\n\nclass ModelQ(nn.Module):\n"
-        "    def __init__(self, spec, state_size):\n        super().__init__()\n"
-        "        self.net = nn.Linear(state_size + 2, 1)\n\n"
-        "    def forward(self, state, c_action):\n        return self.net(torch.cat([state, c_action], -1))\n"
-    )
-    spec = with_values(SMALL, SacConfig(**HEADS[head]))
-    with pytest.raises(ModelError, match="wrong shape") as error:
-        load_networks(spec, file, NETWORKS)
-    assert "m.q_size(spec.action)" in str(error.value.fix)
 
 
 # ---- a task whose values are known
