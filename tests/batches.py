@@ -23,8 +23,7 @@ from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions import make_extensions
-from algorithm.extensions.base import Context, Extension, draw_all
-from algorithm.extensions.options import Build, Demonstrated
+from algorithm.extensions.base import Build, Context, Demonstrated, Extension, draw_all
 from algorithm.nn.loader import Networks, load_networks
 
 SMALL = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.extensions import atc
-from algorithm.extensions.atc import pairs
+from algorithm.extensions import siamese as module
+from algorithm.extensions.siamese import pairs
 from tests.batches import SMALL, Sac, context, random_batch, small_sac
 from tests.oracles import window_mean
 
@@ -27,10 +27,10 @@ def make_sac(siamese: str, **options) -> Sac:
 
 def make_batch(sac: Sac, *, n=1, size=8, seed=0):
     """Windows of which some end early; with memory some begin late, and learned tokens may be missing."""
-    window = sac._burn_in + sac._learn + n - 1
+    window = sac.config.burn_in_step + sac.config.learn_step + n - 1
     batch = random_batch(size, window, spec=SPEC, seed=seed)
     time, row = torch.arange(window + 1), torch.arange(size)[:, None]
-    first, missing = (row % 4, row // 2 % 3) if sac._burn_in else (0, (row % 3 == 0).long())
+    first, missing = (row % 4, row // 2 % 3) if sac.config.burn_in_step else (0, (row % 3 == 0).long())
     exists = (time >= first) & (time <= window - missing)
     carry = torch.randn(size, *sac.model.rep.stored_carry_shape)
     return replace(batch, obs_valid=exists, valid=exists[:, :-1] & exists[:, 1:], carry=carry)
@@ -83,13 +83,15 @@ def test_the_atc_loss_is_a_loop_over_the_pairs_of_a_batch():
 
 
 def test_more_pairs_than_fit_are_drawn_among_those_that_exist(monkeypatch):
-    monkeypatch.setattr(atc, "MAX_PAIRS", 4)
+    monkeypatch.setattr(module, "MAX_PAIRS", 4)
     valid = torch.tensor([True, False, True, True, False, True, True])
-    draws = [atc._some(valid, torch.rand(7, generator=torch.Generator().manual_seed(i))) for i in range(30)]
+    draws = [
+        module._some(valid, torch.rand(7, generator=torch.Generator().manual_seed(i))) for i in range(30)
+    ]
     assert all(valid[one].all() and len(set(one.tolist())) == 4 for one in draws)
     assert {i for one in draws for i in one.tolist()} == {0, 2, 3, 5, 6}
     few = torch.tensor([False, True, False, True, False])
-    assert few[atc._some(few, torch.rand(5))].sum() == 2
+    assert few[module._some(few, torch.rand(5))].sum() == 2
 
 
 def recurring(size: int, seed: int):

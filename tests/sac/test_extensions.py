@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
+from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.extensions.base import Context, Extension
 from tests.batches import Sac, random_batch, small_sac
 
@@ -30,6 +29,13 @@ class Pull(Extension):
         return {"pull": self.sign * q + self.joint[0].weight.sum()}
 
 
+class MeanQ(ScalarValues):
+    """Values whose loss is their mean."""
+
+    def loss(self, taken, target):
+        return taken.mean(), {}
+
+
 def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of encoder and critics that one update's step is taken with; the critics' loss is mean Q."""
     sac = small_sac(rep_depth=1, extensions=extensions)
@@ -42,7 +48,7 @@ def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tenso
         return move(adam)
 
     monkeypatch.setattr(type(sac.critics.step), "move", watched)
-    sac.critics._values = replace(sac.critics._values, critic_loss=lambda q, *_: (q.mean(), {}))
+    sac.critics._values = MeanQ(smallest)
     sac.update(random_batch())
     if extensions:
         assert sac.critics.joint.gradient.any()  # the joint parts are trained whatever the gate says

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from algorithm.agents.off_policy.values import make_critic_loss
+from algorithm.agents.off_policy.values import LearningTarget, ScalarValues, smallest
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
@@ -194,10 +194,11 @@ def test_the_share_that_is_clipped_counts_what_exists():
     """Of two critics at three positions, the last is padding: one of four lies beyond the clip."""
     q = torch.tensor([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 1.0]]])
     y, target, valid = torch.full((1, 3), 2.0), torch.zeros(2, 1, 3), torch.tensor([[True, True, False]])
-    _, metrics = make_critic_loss(0.2)(q, y, lambda: target, torch.ones(1), valid)
-    assert metrics["value/clipped"].item() == 0.25
-    assert make_critic_loss(-1.0)(q, y, lambda: target, torch.ones(1), valid)[1] == {}
-    assert 0 <= small_sac(clip_epsilon=0.2).update(random_batch()).metrics["value/clipped"] <= 1
+    learned = LearningTarget(
+        y=y, spread=None, q_target=lambda: target, weight=torch.ones(1), valid=valid, unit=1.0
+    )
+    found = [ScalarValues(smallest, epsilon).loss(q, learned)[1] for epsilon in (0.2, -1.0)]
+    assert found == [{"value/clipped": 0.25}, {}]
 
 
 def test_noise_in_layers_is_drawn_anew_for_every_update():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.ops.sac import critic_loss
+from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.replay.buffer import FifoSampler, ReplayBuffer, Sampler, UniformSampler
 from tests.batches import Sac, small_sac
 from tests.oracles_replay import VECTOR, make_segment
@@ -25,17 +25,19 @@ def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
     found: list[tuple[str, torch.Tensor]] = []
     losses = sac.heads.losses
 
-    def critic(q, y, q_target, weight, valid):
-        error = torch.zeros_like(y).requires_grad_()  # Q − y = 1: a half of the derivative is the weight
-        (grad,) = torch.autograd.grad(critic_loss(1 + error.unsqueeze(0), 0 * y, weight, valid), error)
-        found.append(("critic", grad))
-        return critic_loss(q, y, weight, valid), {}
+    class Watched(ScalarValues):
+        def loss(self, taken, target):
+            error = torch.zeros_like(target.y).requires_grad_()  # Q − y = 1
+            one = replace(target, y=0 * target.y)
+            (grad,) = torch.autograd.grad(super().loss(1 + error.unsqueeze(0), one)[0], error)
+            found.append(("critic", grad))
+            return super().loss(taken, target)
 
     def policy(choice, logp, q, weight):
         found.append(("policy", (weight / weight.sum()).view(BATCH, -1)))
         return losses(choice, logp, q, weight)
 
-    sac.critics._values = replace(sac.critics._values, critic_loss=critic)
+    sac.critics._values = Watched(smallest)
     sac.heads.losses = policy
     return found
 
