@@ -1,6 +1,7 @@
 """What is written: run folders' configurations, the generated files; and what importing costs."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -101,6 +102,14 @@ def test_dump_and_load_return_the_same_configuration(origin, config, other):
     file.write_text(dump_config(loaded), encoding="utf-8")
     back = load_config_file(file)
     assert (back.config, dict(back.behaviours)) == (config, {"Ball?team=0": other})
+
+
+def test_infinite_arguments_of_an_environment_are_dumped_as_they_are(origin):
+    base = origin.config.base_config.model_copy(update={"env_args": {"low": -math.inf}})
+    loaded = replace(origin, config=origin.config.model_copy(update={"base_config": base}))
+    file = origin.env_dir / "run.yaml"
+    file.write_text(dump_config(loaded), encoding="utf-8")
+    assert load_config_file(file).config.base_config.env_args == {"low": -math.inf}
 
 
 def test_a_dump_says_where_it_comes_from_and_holds_every_key(task):
