@@ -34,7 +34,7 @@ def test_what_is_not_given_overrides_nothing():
 def test_everything_given():
     argv = (
         "gym/task -c fast --run --logger_in_file --render --env_args g=9.8 --agents 3 --max_iter 4 -n n "
-        "--disable_sample --use_env_nn --device cuda:1 --ckpt 1e4 --nn net --repeat 2 -o a=1 --override b=2 "
+        "--disable_sample --use_env_nn --device cuda:1 --ckpt 1e4 --nn net -o a=1 --override b=2 "
         "--seed 5 --quiet --debug"
     )
     options = parse_args(argv.split())
@@ -55,7 +55,6 @@ def test_everything_given():
         device="cuda:1",
         ckpt=10000,
         nn="net",
-        repeat=2,
         quiet=True,
         debug=True,
     )

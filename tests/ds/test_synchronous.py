@@ -8,7 +8,7 @@ import pytest
 
 from tests.ds import processes
 from tests.run import killing
-from tests.train.test_resume import TASK
+from tests.scenarios.test_kills import TASK
 
 QUICK = {"hybrid": 300}
 """Section -> environment steps."""

@@ -19,7 +19,7 @@ from algorithm.core.errors import UsageError
 from algorithm.runs.config import WandbConfig
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.logs.wandb_sink import WandbSink, require_wandb
-from tests.run.killing import timeless
+from tests.run.agreement import timeless
 from tests.run.sessions import run
 
 ROOT = Path(__file__).resolve().parents[2]

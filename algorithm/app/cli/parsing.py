@@ -111,6 +111,7 @@ def refuse_mixed(options: TrainOptions) -> None:
     chosen = [mode for mode, given in modes.items() if given]
     is_export_named = options.name is not None and is_export(options.name)
     for_training = [f"--{name}" for name in ("evaluations", "networks", "profile") if getattr(options, name)]
+    for_training += ["--repeat"] * (options.repeat > 1)
     export = "-n FILE.zip or -n hf://OWNER/NAME, which name an export"
     rules = (
         (
