@@ -18,7 +18,7 @@ from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir
 from main import main
 from tests.console.test_console import Terminal, plain
-from tests.test_presets import LABELS
+from tests.house.test_presets import LABELS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ import yaml
 
 from tests.ds.evolver.test_evolver import CONFIG
 from tests.ds.test_cluster_nodes import HEAD, OTHER, SPACES, kill_all, network, node
-from tests.test_docs import ROOT
+from tests.house.test_docs import ROOT
 
 __all__ = ["network"]
 

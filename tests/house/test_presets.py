@@ -23,7 +23,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
 from main import main
-from tests.test_docs import ROOT, blocks_of, commands_of
+from tests.house.test_docs import ROOT, blocks_of, commands_of
 from tests.unity_player import make_build
 
 ENVS = ROOT / "envs"

@@ -21,7 +21,7 @@ from algorithm.config import Config, ConfigError, load_config, load_config_file
 from scripts.pages import PAGES as GENERATED
 from scripts.pages import WIDTH, filled
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
 
 UNCHECKED_LANGUAGES = {"text", "json", "csv", "mermaid"}

@@ -13,7 +13,7 @@ from algorithm.app.command import guarded
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.processes import STOP_SIGNALS
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FAULTS = [f"F{number:02d}" for number in range(1, 46)]
 LATER = "comes with population training"
 ROW = re.compile(r"^\| (F\d\d) \| (.+) \|$", re.M)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from main import main
-from tests.test_docs import ROOT, blocks_of, commands_of
+from tests.house.test_docs import ROOT, blocks_of, commands_of
 
 PAGE = ROOT / "docs" / "environments.md"
 TEXT = PAGE.read_text("utf-8")
