@@ -163,8 +163,8 @@ def shortened(words: Words, desk: Path) -> list[str]:
         return [*given, "--max_iter=1"]
     if options.plays:
         return given
-    if options.repeat > 2:
-        given[given.index("--repeat") + 1] = "2"
+    if options.repeat > 1:
+        given[given.index("--repeat") + 1] = "1"
     return [
         *given,
         *shrunk(options.env, options.config, options.overrides),
