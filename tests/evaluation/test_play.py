@@ -78,7 +78,10 @@ def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(tmp_path, mo
 def test_a_flag_without_effect_is_told(folder, capsys):
     assert run("--eval=1", "--quiet", "-p", "5006", "--editor") == 0
     said = capsys.readouterr()
-    assert re.findall(r"warning: (--\w+) .*has no effect on", said.out + said.err)[:2] == ["--port", "--editor"]
+    assert re.findall(r"warning: (--\w+) .*has no effect on", said.out + said.err)[:2] == [
+        "--port",
+        "--editor",
+    ]
 
 
 def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys, monkeypatch):

@@ -140,7 +140,9 @@ def test_what_answers_at_once_starts_without_torch() -> None:
     assert [name for name in WITHOUT_TORCH if not exists(name)] == [], "moved: correct this list"
     code = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
     code += "    if 'torch' in sys.modules: sys.exit(name)"
-    done = subprocess.run([sys.executable, "-c", code, *WITHOUT_TORCH], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *WITHOUT_TORCH], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -19,10 +19,11 @@ import yaml
 
 from algorithm.config import load_config
 from benchmarks import __main__ as command
-from benchmarks import bare, harness, learning, peer, runs, speed, tables
+from benchmarks import bare, harness, learning, peer, speed, tables
 from benchmarks.harness import QUESTIONS, RESULTS, Bench
 from benchmarks.inbox_actor import AGREED, DIGEST
 from benchmarks.worker import WorkerError, make_env, read_answer
+
 
 def written() -> dict[str, float]:
     """When each result and page was written."""
@@ -100,7 +101,12 @@ def test_what_was_measured_is_written_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "output",
-    ['{"a": 1}', 'build time\n{"a": 1}\nargv[0]=\n', 'argv[0]={"a": 1}stopping', '{"a": 0}\n{"a": 1}\n{"half'],
+    [
+        '{"a": 1}',
+        'build time\n{"a": 1}\nargv[0]=\n',
+        'argv[0]={"a": 1}stopping',
+        '{"a": 0}\n{"a": 1}\n{"half',
+    ],
 )
 def test_an_answer_is_found_in_noise(output: str) -> None:
     assert read_answer(output, of="it") == {"a": 1}
@@ -318,7 +324,9 @@ def test_finished_runs_are_adopted(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {**again, "setting": 0} == {**found, "setting": 0}
     finished_run(tmp_path / "new", "pendulum", 1, commit="new")
     found = ask(bare.bare, file, **options, adopt=[f"before={tmp_path}/new"])
-    assert [row["version"] for row in found["runs"][:2]] == ["new", "abcdef123"], "another commit, the same seed"
+    assert [row["version"] for row in found["runs"][:2]] == ["new", "abcdef123"], (
+        "another commit, the same seed"
+    )
 
 
 @pytest.mark.parametrize("name", bare.TASKS)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.house.import_rules import Module
-from tests.system.portable import HOMES, special
 from tests.house.test_architecture import MODULES, exists
+from tests.system.portable import HOMES, special
 
 AS_WINDOWS = Path(__file__).parent / "as_windows"
 PROGRAM = """

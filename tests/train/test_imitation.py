@@ -36,7 +36,10 @@ def folder(task, tmp_path):
 def test_a_run_is_pretrained_evaluated_killed_by_no_other_episodes_and_played_without_any(
     folder, task, capsys
 ):
-    assert run("-c", "imitation", "--seed=1", "-n", "a", "--quiet", "-o", "base_config.max_step=100", *SHORT) == 0
+    assert (
+        run("-c", "imitation", "--seed=1", "-n", "a", "--quiet", "-o", "base_config.max_step=100", *SHORT)
+        == 0
+    )
     metrics = read_metrics(task / "a" / "metrics.jsonl")
     by_step = dict(zip(metrics["step"], metrics["eval/return_mean"], strict=True))
     assert by_step[0] == by_step[0], "an evaluation of what was cloned"
