@@ -15,8 +15,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation import evaluate as module
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
-from algorithm.evaluation.evaluate import Performance, evaluate
-from algorithm.evaluation.evaluator import cut_off_line, episode_limit
+from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, evaluate
 from tests.experience.test_changing_agents import transition
 from tests.toys_agents import Attentive, Both, Guests, random_script, tale
 

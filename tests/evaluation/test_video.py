@@ -17,7 +17,7 @@ from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.video import (
     Encoder,
     VideoRecorder,
-    VideoRecorders,
+    video_recorders,
 )
 from tests.toys_agents import Attentive, Guests
 
@@ -172,4 +172,4 @@ def test_an_environment_without_pictures_is_refused_before_anything_is_trained(t
             return None
 
     with pytest.raises(EnvError, match="no pictures"):
-        VideoRecorders(Unseen(["T"], {0}), tmp_path, warn=print)
+        video_recorders(Unseen(["T"], {0}), tmp_path, warn=print)

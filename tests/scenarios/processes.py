@@ -79,7 +79,7 @@ def _main(folder: str, arguments: list[str], output: str) -> None:
             os.dup2(opened, stream)
         os.close(opened)
         # The server's own streams belong to other files than these.
-        sys.stdout, sys.stderr = (open(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+        sys.stdout, sys.stderr = (os.fdopen(stream, "w", 1, closefd=False) for stream in (1, 2))
     else:
         os.closerange(1, 3)
     sys.argv = ["main.py", *arguments]

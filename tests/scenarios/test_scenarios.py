@@ -31,7 +31,8 @@ struck: # steps 1 to 260 are those of the training, and what follows is its eval
   eval_config: {per_step: -1, episodes: 1}
   sac_config: {save_model_per_step: 100}
 slow: # a step takes 20 ms
-  base_config: {env_name: "tests.toys_processes:Slow-v0", max_step: 60, max_step_each_iter: 10, env_timeout: 1}
+  base_config:
+    {env_name: "tests.toys_processes:Slow-v0", max_step: 60, max_step_each_iter: 10, env_timeout: 1}
   eval_config: {per_step: -1, episodes: 1}
   sac_config: {start_step: 20}
 """

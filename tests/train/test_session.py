@@ -11,7 +11,7 @@ from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.app.console.base import LineConsole
 from algorithm.config import load_config_file
 from algorithm.core.timing import Stopwatch
-from algorithm.evaluation import evaluator
+from algorithm.evaluation import evaluate as evaluating
 from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train import state as training
@@ -147,13 +147,13 @@ def test_every_step_of_every_environment_counts(task, flags, steps, updates):
 
 def test_evaluation_is_not_training_time(task, monkeypatch):
     """By a clock that only evaluations move."""
-    now, evaluate = [0.0], evaluator.evaluate
+    now, evaluate = [0.0], evaluating.evaluate
 
     def slow(*args, **options):
         now[0] += 1000.0
         return evaluate(*args, **options)
 
-    monkeypatch.setattr(evaluator, "evaluate", slow)
+    monkeypatch.setattr(evaluating, "evaluate", slow)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
     assert run("-n", "a", "--quiet", "-o", "eval_config={per_step: 20, episodes: 1}", "--max_step=30") == 0
     assert now[0] == 2000.0 and result(task / "a")["seconds"] == 0.0
