@@ -161,7 +161,8 @@ def contradicting(*rules: tuple[bool, tuple[str, ...], str, str]) -> Iterator[Co
 class Block(BaseModel):
     """A mapping of the configuration: immutable, no unknown keys; only `Whole` and `Finite` convert."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # Without the last, an infinity among values of any type (`env_args`) would be dumped as null.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
 
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield the values of this block that exclude each other.

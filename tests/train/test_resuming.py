@@ -25,7 +25,6 @@ from algorithm.train.runtime import LocalRuntime
 from algorithm.train.trainer import Trainer
 from tests.run.agreement import what_must_agree
 from tests.run.sessions import result, run, trained
-from tests.runs.kills import Killed
 from tests.runs.malice import flip_a_byte, sign
 
 QUIET = ("-n", "a", "--quiet")
@@ -83,6 +82,10 @@ def test_a_longer_run_is_the_one_that_was_longer_from_the_start(task, capsys, fl
     assert load_config_file(a / "config.yaml").config.base_config.max_step == ended
     (note,) = json.loads((a / "manifest.json").read_text())["resumed"]
     assert note["step"] == begun and note["arguments"] and note["versions"]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL within a process: nothing is cleaned up."""
 
 
 def _dies(*_: object, **__: object) -> None:
