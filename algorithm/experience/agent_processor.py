@@ -63,7 +63,7 @@ class AgentProcessor:
         stored, kept = policy.stored_carry_shape, self.carry.shape[1:]
         if stored not in (kept, (0,)):
             raise ValueError(f"stored_carry_shape of {name!r} must be {kept} or (0,), not {stored}")
-        self._stored: Callable[[Float], Float] = _all if stored == kept else _none
+        self._stores_carry = stored == kept
         self._waiting = {k: value[:0].copy() for k, value in self._rows(self._nobody_acts()).items()}
 
     @property
@@ -280,15 +280,16 @@ class AgentProcessor:
         after: Observation,
         over_limit: Bool,
     ) -> None:
+        nothing = np.empty((len(self.ids), 0), np.float32)
         steps = StepBatch(
             streams=self.ids,
             start_steps=self.step - 1,
             obs=self.obs,
             action_mask=self.action_mask,
-            carry=self._stored(self.carry),
+            carry=self.carry if self._stores_carry else nothing,
             next_obs=dict(after.obs),
             next_action_mask=after.action_mask,
-            next_carry=self._stored(acted.carry),
+            next_carry=acted.carry if self._stores_carry else nothing,
             action=acted.action,
             z=acted.z,
             behaviour_logp=acted.behaviour_logp,
@@ -361,16 +362,6 @@ class AgentProcessor:
         self.total[rows] = 0.0
         self.began[rows] = np.arange(self._num_begun, self._num_begun + len(rows))
         self._num_begun += len(rows)
-
-
-def _all(carry: Float) -> Float:
-    """Return the carries [N, *C], which the replay stores."""
-    return carry
-
-
-def _none(carry: Float) -> Float:
-    """Return [N, 0] in place of carries that the replay does not store."""
-    return np.empty((len(carry), 0), np.float32)
 
 
 def _seen_after(result: StepResult, ended: Bool) -> Observation:
