@@ -22,7 +22,6 @@ LONGER = {
     "algorithm.config.schema",
     "algorithm.env.gym_vector",
     "algorithm.env.unity.player",
-    "algorithm.experience.agent_processor",
     "algorithm.replay.buffer",
     "algorithm.replay.samplers",
     "algorithm.runs.checkpoints.checkpoint",
