@@ -22,7 +22,6 @@ LONGER = {
     "algorithm.env.gym_vector",
     "algorithm.env.unity.player",
     "algorithm.replay.buffer",
-    "algorithm.replay.samplers",
     "algorithm.runs.checkpoints.checkpoint",
     "algorithm.runs.logs.metrics",
     "algorithm.runs.rundir",
