@@ -61,7 +61,7 @@ def times(kind: str, capacity: int, repeats: int, batch_size: int = 256) -> dict
         "feedback": median_us(lambda: feedback(handed_out), repeats),
         "sample + gather + feedback": median_us(lambda: feedback(sample()), repeats),
         "add, one transition": median_us(lambda: buffer.add(next(added)), repeats),
-        "bytes of a row": buffer.bytes_per_row,
+        "bytes of a row": buffer.nbytes / buffer.capacity,
     }
 
 

@@ -179,18 +179,22 @@ class NaiveReplay:
         """The window whose learned position ``place`` is the anchor, field by field as in SequenceBatch."""
         width = self.burn_in + self.learn + self.n_step - 1
         action = self.spec.action
+        zeros = {
+            "prev_action": ((width + 1, action.size), np.float32),
+            "action_mask": ((width + 1, action.discrete), bool),
+            "step": (width + 1, np.int64),
+            "obs_valid": (width + 1, bool),
+            "ids": (width + 1, np.int64),
+            "action": ((width, action.size), np.float32),
+            "z": ((width, action.continuous), np.float32),
+            "behaviour_logp": ((width, action.num_heads), np.float32),
+            "reward": (width, np.float32),
+            "terminated": (width, bool),
+            "valid": (width, bool),
+        }
         out: dict[str, np.ndarray] = dict(self.spec.obs.zeros(width + 1))
-        out["prev_action"] = np.zeros((width + 1, action.size), np.float32)
-        out["action_mask"] = np.zeros((width + 1, action.discrete), bool)
-        out["step"] = np.zeros(width + 1, np.int64)
-        out["obs_valid"] = np.zeros(width + 1, bool)
-        out["ids"] = np.full(width + 1, -1)
-        out["action"] = np.zeros((width, action.size), np.float32)
-        out["z"] = np.zeros((width, action.continuous), np.float32)
-        out["behaviour_logp"] = np.zeros((width, action.num_heads), np.float32)
-        out["reward"] = np.zeros(width, np.float32)
-        out["terminated"] = np.zeros(width, bool)
-        out["valid"] = np.zeros(width, bool)
+        out |= {name: np.zeros(shape, dtype) for name, (shape, dtype) in zeros.items()}
+        out["ids"] -= 1
         out["anchor"] = np.int64(self.burn_in + place)
         episode = next(e for e in self.episodes if anchor in e)
         first = episode.index(anchor) - place - self.burn_in

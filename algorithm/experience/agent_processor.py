@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from algorithm.core.data import ActorOutput, Bool, Float, Int, State, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
-from algorithm.experience.rows import NO_IDS, AgentRows, joined, kinds, mixed, moved, picked, places
+from algorithm.experience.rows import NO_IDS, LiveAgents, joined, mixed, moved, picked, places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +25,8 @@ class Recorded:
     taken: int  # transitions
 
 
-class AgentProcessor:
-    """State of one behaviour's agents: row i of every array belongs to agent ``ids[i]``.
-
-    Agents that wait have no row: they are kept apart, with their last action, until their ids appear again.
+class AgentProcessor(LiveAgents):
+    """Actions of one behaviour's agents, and their transitions on the way to the recorder.
 
     on_bad: called for every number that is not finite; if it returns, the agent's episode ends there
 
@@ -47,48 +44,13 @@ class AgentProcessor:
         *,
         on_bad: Callable[[BadNumber], None] = refuse,
     ) -> None:
-        self.name, self.policy, self.recorder, self._on_bad = name, policy, recorder, on_bad
-        self._spec = spec
-        n = len(first.ids)
-        self.obs, self.action_mask = dict(first.obs), first.action_mask
-        self.prev_action = spec.action.padding(n)
-        self.carry: Float = policy.initial_carry(n)
-        self.step = np.zeros(n, np.int64)
-        self.total = np.zeros(n, np.float64)
-        self.began: Int = np.arange(n)  # number of each episode, in the order in which they begin
-        self._num_begun = n
-        self._agents: frozenset[tuple[str, int]] | None = None
+        super().__init__(name, spec, policy, first)
+        self.recorder, self._on_bad = recorder, on_bad
         self.acted: ActorOutput | None = None
-        self._name_rows(first.ids)
         stored, kept = policy.stored_carry_shape, self.carry.shape[1:]
         if stored not in (kept, (0,)):
             raise ValueError(f"stored_carry_shape of {name!r} must be {kept} or (0,), not {stored}")
-        self._stored: Callable[[Float], Float] = _all if stored == kept else _none
-        self._waiting = {k: value[:0].copy() for k, value in self._rows(self._nobody_acts()).items()}
-
-    @property
-    def agents(self) -> frozenset[tuple[str, int]]:
-        """(behaviour, id) of every agent, waiting or not."""
-        if self._agents is None:
-            ids = (*self.ids.tolist(), *self._waiting["ids"].tolist())
-            self._agents = frozenset((self.name, agent) for agent in ids)
-        return self._agents
-
-    @property
-    def open_episodes(self) -> dict[tuple[str, int], int]:
-        """(behaviour, id) -> number of its episode, of every agent; numbers follow the order of beginning."""
-        every = ((self.ids, self.began), (self._waiting["ids"], self._waiting["began"]))
-        return {
-            (self.name, agent): number
-            for ids, began in every
-            for agent, number in zip(ids.tolist(), began.tolist(), strict=True)
-        }
-
-    @property
-    def unfinished(self) -> list[int]:
-        """Agents with a transition in an episode that has not ended."""
-        waiting = self._waiting
-        return [*self.ids[self.step > 0].tolist(), *waiting["ids"][waiting["step"] > 0].tolist()]
+        self._stores_carry = stored == kept
 
     def act(self) -> Float:
         """Return flat actions [N, A]; the policy is not called without agents that need an action."""
@@ -97,15 +59,6 @@ class AgentProcessor:
         else:
             self.acted = self._nobody_acts()
         return self.acted.action
-
-    def _nobody_acts(self) -> ActorOutput:
-        action = self._spec.action
-        return ActorOutput(
-            action=action.padding(0),
-            z=np.zeros((0, action.continuous), np.float32),
-            behaviour_logp=np.zeros((0, action.num_heads), np.float32),
-            carry=self.carry[:0],
-        )
 
     def record(self, result: StepResult, length_limit: int) -> Recorded:
         """Pass the step's transitions to the recorder, and continue with the present agents.
@@ -198,48 +151,6 @@ class AgentProcessor:
                 "episode is truncated with what it saw last in final, or is missing in the result"
             )
 
-    def _name_rows(self, ids: Int) -> None:
-        """Set the agent of each row: ``ids[i]`` of row i."""
-        named = ids.tolist()
-        if len(set(named)) != len(named):
-            raise ValueError(f"an id of {self.name!r} stands twice in {named}")
-        self.ids: Int = ids
-        self._agents = None
-        self._nobody: Bool = np.zeros(len(named), np.bool_)
-
-    def _rows(self, acted: ActorOutput | None = None) -> AgentRows:
-        """Return the state of all present agents; with the output that they ``acted`` by, if given."""
-        rows: AgentRows = {
-            "ids": self.ids,
-            "action_mask": self.action_mask,
-            "prev_action": self.prev_action,
-            "carry": self.carry,
-            "step": self.step,
-            "total": self.total,
-            "began": self.began,
-        }
-        rows |= {f"obs/{name}": value for name, value in self.obs.items()}
-        if acted is not None:
-            rows |= {f"acted/{name}": value for name, value in vars(acted).items()}
-        return rows
-
-    def _set_rows(self, rows: Mapping[str, Any]) -> None:
-        """Make the agents of ``rows`` the present ones."""
-        self._name_rows(rows["ids"])
-        self.obs = {name: rows[f"obs/{name}"] for name in self.obs}
-        self.action_mask, self.prev_action, self.carry = (
-            rows["action_mask"],
-            rows["prev_action"],
-            rows["carry"],
-        )
-        self.step, self.total, self.began = rows["step"], rows["total"], rows["began"]
-
-    def _move(self, ids: Int) -> None:
-        """Make ``ids`` [n] the rows; those of new agents are zeros until their episodes begin."""
-        source = places(self.ids, ids)
-        rows = {name: moved(value, source) for name, value in self._rows().items()}
-        self._set_rows({**rows, "ids": ids})
-
     def _examined(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, list[int]]:
         """Detect NaN and infinity where they enter; from the replay they would surface much later.
 
@@ -280,15 +191,16 @@ class AgentProcessor:
         after: Observation,
         over_limit: Bool,
     ) -> None:
+        nothing = np.empty((len(self.ids), 0), np.float32)
         steps = StepBatch(
             streams=self.ids,
             start_steps=self.step - 1,
             obs=self.obs,
             action_mask=self.action_mask,
-            carry=self._stored(self.carry),
+            carry=self.carry if self._stores_carry else nothing,
             next_obs=dict(after.obs),
             next_action_mask=after.action_mask,
-            next_carry=self._stored(acted.carry),
+            next_carry=acted.carry if self._stores_carry else nothing,
             action=acted.action,
             z=acted.z,
             behaviour_logp=acted.behaviour_logp,
@@ -325,52 +237,11 @@ class AgentProcessor:
         self.action_mask[seen] = first.action_mask
         self._begin(np.sort(seen))
 
-    def state(self) -> State:
-        """Return the state of all agents, between two steps."""
-        waiting = {f"waiting/{name}": value for name, value in self._waiting.items()}
-        return State(self._rows() | waiting, {"begun": self._num_begun})
-
-    def load_state(self, state: State) -> None:
-        """Continue from ``state``, with other agents if need be; ValueError if spaces or memory differ."""
-        if why := self.unlike(state):
-            raise ValueError(f"the state of {self.name!r} does not fit: {why}")
-        own: dict[str, Any] = {name: np.array(value) for name, value in state.arrays.items()}
-        self._waiting = {name: own[f"waiting/{name}"] for name in self._waiting}
-        self._set_rows(own)
-        self._num_begun = state.meta["begun"]
-
-    def unlike(self, state: State) -> str:
-        """Return the differences between the state's agents and the present ones; empty if there is none."""
-        before, now = kinds(state), kinds(self.state())
-        changed = [name for name in sorted(before | now) if before.get(name) != now.get(name)]
-        return ", ".join(f"{name} was {before.get(name)} and is {now.get(name)}" for name in changed)
-
     def abandon(self, state: State) -> None:
         """End the episodes that were open in ``state`` as truncated: they are not continued."""
         for kind in ("", "waiting/"):
             ids, steps = state.arrays[f"{kind}ids"], state.arrays[f"{kind}step"]
             self._close(ids.astype(np.int64), steps.astype(np.int64))
-
-    def _begin(self, rows: Int) -> None:
-        if len(rows) == 0:
-            return
-        self.prev_action, self.carry = self.prev_action.copy(), self.carry.copy()
-        self.prev_action[rows] = 0.0
-        self.carry[rows] = self.policy.initial_carry(len(rows))
-        self.step[rows] = 0
-        self.total[rows] = 0.0
-        self.began[rows] = np.arange(self._num_begun, self._num_begun + len(rows))
-        self._num_begun += len(rows)
-
-
-def _all(carry: Float) -> Float:
-    """Return the carries [N, *C], which the replay stores."""
-    return carry
-
-
-def _none(carry: Float) -> Float:
-    """Return [N, 0] in place of carries that the replay does not store."""
-    return np.empty((len(carry), 0), np.float32)
 
 
 def _seen_after(result: StepResult, ended: Bool) -> Observation:

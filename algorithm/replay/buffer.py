@@ -113,11 +113,6 @@ class ReplayBuffer:
         return self._storage.nbytes + self._sampler.nbytes
 
     @property
-    def bytes_per_row(self) -> float:
-        """``nbytes`` for one row."""
-        return self.nbytes / self.capacity
-
-    @property
     def ready(self) -> int:
         """Number of windows for ``sample`` now; it draws once there are ``batch_size`` of them."""
         return self._sampler.ready

@@ -18,19 +18,6 @@ MAX_YOUNG = 1024  # stored arrays after which they are processed, even without a
 SamplerState = tuple[dict[str, ArrayChunks], dict[str, float | None]]
 
 
-def draw_uniformly(storage: Storage, n: int, rng: np.random.Generator) -> Int:
-    """Draw slots [n] of transitions, each with the same probability, independently (with replacement).
-
-    Rows without an action are rejected and drawn again; at least one row must be a transition.
-    """
-    slots = rng.integers(len(storage), size=n)
-    rejected = np.flatnonzero(~storage.is_transition(slots))
-    while rejected.size:
-        slots[rejected] = rng.integers(len(storage), size=rejected.size)
-        rejected = rejected[~storage.is_transition(slots[rejected])]
-    return slots
-
-
 class Sampler:
     """Draw of anchors among the transitions of one storage. By itself it is uniform, with weights of 1."""
 
@@ -53,8 +40,16 @@ class Sampler:
         return self._storage.num_transitions
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """Draw slots [n] of transitions, one at least being ready, and their weights [n] in (0, 1]."""
-        return draw_uniformly(self._storage, n, rng), np.ones(n, np.float32)
+        """Draw slots [n] of transitions, one at least being ready, and their weights [n] in (0, 1].
+
+        Here each has the same probability, independently of the others: rows without an action are rejected.
+        """
+        slots = rng.integers(len(self._storage), size=n)
+        rejected = np.flatnonzero(~self._storage.is_transition(slots))
+        while rejected.size:
+            slots[rejected] = rng.integers(len(self._storage), size=rejected.size)
+            rejected = rejected[~self._storage.is_transition(slots[rejected])]
+        return slots, np.ones(n, np.float32)
 
     def feedback(self, slots: Int, td: Float) -> None:
         """Take finite TD errors [n] of the transitions in ``slots`` [n]; of duplicates the last counts."""
@@ -128,12 +123,7 @@ class PrioritizedSampler(Sampler):
     @override
     def attach(self, storage: Storage, further: int) -> None:
         super().attach(storage, further)
-        self._tree = SumTree(storage.capacity)
-
-    @property
-    def tree(self) -> SumTree:
-        """Priorities by slot; 0 where a slot holds no transition."""
-        return self._tree
+        self.tree = SumTree(storage.capacity)  # priorities by slot; 0 where a slot holds no transition
 
     def priority(self, td: Float) -> Double:
         """Return p of TD errors [n], float64."""
@@ -150,24 +140,24 @@ class PrioritizedSampler(Sampler):
             values[: len(ids)] = self.td_error_max**self.alpha if self._largest is None else self._largest
         else:
             values[: len(ids)] = self.priority(td)
-        self._tree.update(np.concatenate((ids, heads)) % self._storage.capacity, values)
+        self.tree.update(np.concatenate((ids, heads)) % self._storage.capacity, values)
 
     @override
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
         """Draw slots [n] and weights [n] by priority; uniformly where every priority is 0."""
-        if self._tree.total > 0.0:
-            slots, priority = self._tree.sample(n, rng)
-            weight = (priority.min() / priority) ** self.beta
+        if self.tree.total > 0.0:
+            slots, priority = self.tree.sample(n, rng)
+            weight = ((priority.min() / priority) ** self.beta).astype(np.float32)
         else:
-            slots, weight = draw_uniformly(self._storage, n, rng), np.ones(n)
+            slots, weight = super().sample(n, rng)
         self.beta = min(1.0, self.beta + self.beta_increment)
-        return slots, weight.astype(np.float32)
+        return slots, weight
 
     @override
     def feedback(self, slots: Int, td: Float) -> None:
         """Set the priorities of the transitions in ``slots`` [n] from TD errors [n]."""
         priority = self.priority(td)
-        self._tree.update(slots, priority)
+        self.tree.update(slots, priority)
         self._largest = max(self._largest or 0.0, float(priority.max(initial=0.0)))
 
     @override
@@ -179,12 +169,12 @@ class PrioritizedSampler(Sampler):
     @override
     def nbytes(self) -> int:
         """Bytes of the priorities."""
-        return self._tree.nbytes
+        return self.tree.nbytes
 
     @override
     def state(self) -> SamplerState:
         """Return the priorities of the living rows, beta and the largest priority from feedback."""
-        leaves = self._storage.in_order(self._tree.leaves)
+        leaves = self._storage.in_order(self.tree.leaves)
         return {"priority": leaves}, {"beta": self.beta, "largest": self._largest}
 
     @override
@@ -197,7 +187,7 @@ class PrioritizedSampler(Sampler):
             raise ValueError(
                 f"replay state: {priority.shape} priorities for {len(self._storage)} rows, beta {beta}"
             )
-        self._tree.load(self._storage.places(priority))
+        self.tree.load(self._storage.places(priority))
         self.beta, self._largest = beta, scalars["largest"]
 
 

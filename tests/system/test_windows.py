@@ -80,6 +80,7 @@ def test_what_every_system_has_passes(source: str) -> None:
     assert special(Module("algorithm.train.trainer", source)) == []
 
 
+@pytest.mark.slow
 def test_every_module_loads_and_a_training_with_workers_runs_without_what_windows_lacks(
     root: Path, tmp_path: Path
 ) -> None:
