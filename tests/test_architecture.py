@@ -21,7 +21,6 @@ LONGER = {
     "algorithm.agents.on_policy.learner",
     "algorithm.config.schema",
     "algorithm.env.gym_vector",
-    "algorithm.env.unity.player",
     "algorithm.experience.agent_processor",
     "algorithm.replay.buffer",
     "algorithm.replay.samplers",

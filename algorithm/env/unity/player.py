@@ -22,6 +22,9 @@ EDITOR_PORT = 5004
 
 _GRAPHICS = ("graphics device is null", "rendertexture.create failed", "readpixels")  # in a player's log
 
+_PRESS_PLAY = (
+    "press Play within base_config.env_timeout; the scene needs an agent whose Behavior Type is Default"
+)
 _ABSENT = (
     "check that the build contains com.unity.ml-agents, that its scene has an agent whose Behavior Type is "
     "Default, and that no dialog is open; or raise base_config.env_timeout"
@@ -175,16 +178,15 @@ class Player:
                 fix="build it with com.unity.ml-agents 2, 3 or 4, which speak protocol 1",
             )
         if self._process is None and not self._link.connected:
-            return EnvError(
-                "the Unity Editor has not connected",
-                where=where,
-                why=why,
-                fix="press Play within base_config.env_timeout; the scene needs an agent whose Behavior Type "
-                "is Default",
-            )
+            return EnvError("the Unity Editor has not connected", where=where, why=why, fix=_PRESS_PLAY)
         if self._process is None and kind in ("goodbye", "lost"):
             return EditorStoppedError("the Unity Editor has stopped playing", where=where, why=why)
         log = self._process.log_end() if self._process else ""
+        return self._player_error(kind, stage, why, log)
+
+    def _player_error(self, kind: PlayerEnd, stage: str, why: str, log: str) -> PlayerError:
+        """Return the error of a player that another one may replace."""
+        where = self.describe()
         reason = "\n".join(filter(None, (why, log)))
         if not self._link.connected and kind != "ended":
             return PlayerError(
