@@ -31,20 +31,31 @@ class Sound(gym.Env):
         super().reset(seed=seed)
         self._steps = 0
         self._state = self.np_random.uniform(-1.0, 1.0, 3).astype(np.float32)
-        return self._seen(), {}
+        self._state[2] += self._moved()
+        return self._seen(), self._info()
 
     def step(self, action: Any) -> Any:
         self._steps += 1
         drift = self.np_random.normal(0.0, 0.2, 3)
         self._state = (self._state * 0.97 + drift + 0.2 * self._pushed(action)).astype(np.float32)
-        over = self._is_over()
-        return self._seen(), self._reward(), over, self._steps >= LIMIT and not over, {}
+        return self._seen(), self._reward(), *self._ends(self._is_over()), self._info()
+
+    def _moved(self) -> Any:
+        """Return how far from its seed an episode begins."""
+        return np.float32(0.0)
 
     def _pushed(self, action: Any) -> float:
         return float(action[0])
 
     def _is_over(self) -> bool:
         return bool(abs(self._state[0]) > 1.2)
+
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        """Return terminated and truncated."""
+        return over, self._steps >= LIMIT and not over
+
+    def _info(self) -> dict[str, Any]:
+        return {}
 
     def _seen(self) -> Any:
         return np.clip(self._state, -5.0, 5.0)
@@ -69,13 +80,8 @@ class Choosy(Sound):
 
     action_space = gym.spaces.Discrete(3)
 
-    def reset(self, **kwargs: Any) -> Any:
-        obs, _ = super().reset(**kwargs)
-        return obs, {"action_mask": self._mask()}
-
-    def step(self, action: Any) -> Any:
-        *rest, _ = super().step(action)
-        return *rest, {"action_mask": self._mask()}
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": self._mask()}
 
     def _pushed(self, action: Any) -> float:
         return float(action) - 1.0
@@ -124,9 +130,9 @@ class Uninformed(Sound):
 
 
 class Numbered(Sound):
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
-        return obs, reward, int(terminated), truncated, info
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        terminated, truncated = super()._ends(over)
+        return int(terminated), truncated
 
 
 class Raising(Sound):
@@ -302,10 +308,6 @@ class Monotonous(Sound):
     def _is_over(self) -> bool:
         return False
 
-    def step(self, action: Any) -> Any:
-        *rest, info = super().step(action)
-        return *rest, info
-
 
 class Rich(Sound):
     def _reward(self) -> Any:
@@ -321,9 +323,8 @@ class Poor(Sound):
 
 
 class Ceaseless(Sound):
-    def step(self, action: Any) -> Any:
-        obs, reward, _, _, info = super().step(action)
-        return obs, reward, False, False, info
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        return False, False
 
 
 class Unending(Sound):
@@ -332,22 +333,18 @@ class Unending(Sound):
 
 
 class Both(Sound):
-    def step(self, action: Any) -> Any:
-        obs, reward, _, _, info = super().step(action)
-        late = self._steps >= LIMIT
-        return obs, reward, late, late, info
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        return self._steps >= LIMIT, self._steps >= LIMIT
 
 
 class Punctual(Sound):
-    def step(self, action: Any) -> Any:
-        obs, reward, _, _, info = super().step(action)
-        return obs, reward, self._steps >= LIMIT, False, info
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        return self._steps >= LIMIT, False
 
 
 class Brief(Sound):
-    def step(self, action: Any) -> Any:
-        obs, reward, _, _, info = super().step(action)
-        return obs, reward, self._steps >= 2, False, info
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        return self._steps >= 2, False
 
 
 # --- seeds
@@ -356,10 +353,8 @@ class Brief(Sound):
 class Unseeded(Sound):
     """Never begins quite where it began before."""
 
-    def reset(self, **kwargs: Any) -> Any:
-        _, info = super().reset(**kwargs)
-        self._state[2] += np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
-        return self._seen(), info
+    def _moved(self) -> Any:
+        return np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
 
 
 class Remembering(Sound):
@@ -367,10 +362,8 @@ class Remembering(Sound):
 
     _left = np.float32(0.0)
 
-    def reset(self, **kwargs: Any) -> Any:
-        _, info = super().reset(**kwargs)
-        self._state[2] += self._left
-        return self._seen(), info
+    def _moved(self) -> Any:
+        return self._left
 
     def step(self, action: Any) -> Any:
         taken = super().step(action)
@@ -387,10 +380,8 @@ class Individual(Sound):
         Individual._made += 1
         self._own = np.float32(Individual._made / 1000)
 
-    def reset(self, **kwargs: Any) -> Any:
-        _, info = super().reset(**kwargs)
-        self._state[2] += self._own
-        return self._seen(), info
+    def _moved(self) -> Any:
+        return self._own
 
 
 class Imprinted(Sound):
@@ -398,12 +389,10 @@ class Imprinted(Sound):
 
     _mark: np.float32 | None = None
 
-    def reset(self, **kwargs: Any) -> Any:
-        _, info = super().reset(**kwargs)
+    def _moved(self) -> Any:
         if self._mark is None:
             self._mark = self._state[2] / 10
-        self._state[2] += self._mark
-        return self._seen(), info
+        return self._mark
 
 
 class Alike(Sound):
@@ -428,10 +417,8 @@ class Borrowing(Sound):
 class Elsewhere(Sound):
     """Begins where the number of the process says."""
 
-    def reset(self, **kwargs: Any) -> Any:
-        _, info = super().reset(**kwargs)
-        self._state[2] += np.float32(os.getpid() / 1e7)
-        return self._seen(), info
+    def _moved(self) -> Any:
+        return np.float32(os.getpid() / 1e7)
 
 
 # --- what is left behind

@@ -197,13 +197,11 @@ def test_its_check_finds_nothing_wrong(tmp_path, monkeypatch, capsys):
     assert "the same in another process" in told and "no errors, no warnings" in told
 
 
-def test_a_task_trains_in_workers_and_films(tmp_path, monkeypatch, capsys):
+def test_a_task_trains_in_workers(tmp_path, monkeypatch, capsys):
     """By its bare name, from the command line."""
     monkeypatch.chdir(tmp_path)
     keys = ("sac_config.start_step=50", "eval_config.episodes=1", "sac_config.replay_ratio=0.05")
     base = ("env_args={time_limit: 0.3}", "n_envs=2", "workers=2")
     sets = [word for text in (*keys, *(f"base_config.{one}" for one in base)) for word in ("-o", text)]
-    task = ["dm.cartpole.swingup", "-n=a", "--quiet"]
-    assert main([*task, "--seed=1", "--device=cpu", "--max_step=80", *sets]) == 0, capsys.readouterr().err
-    assert main([*task, "--eval=1", "--video"]) == 0
-    assert list((tmp_path / "models" / "dm.cartpole.swingup" / "a" / "videos").iterdir())
+    task = ["dm.cartpole.swingup", "-n=a", "--quiet", "--seed=1", "--device=cpu", "--max_step=80"]
+    assert main([*task, *sets]) == 0, capsys.readouterr().err

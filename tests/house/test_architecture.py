@@ -20,7 +20,6 @@ LONGER = {
     "algorithm.agents.on_policy.learner",
     "algorithm.config.schema",
     "algorithm.env.gym_vector",
-    "algorithm.env.unity.player",
     "algorithm.replay.buffer",
     "algorithm.runs.checkpoints.checkpoint",
     "algorithm.runs.logs.metrics",

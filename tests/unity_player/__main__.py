@@ -36,7 +36,6 @@ def parse(words: list[str]) -> argparse.Namespace:
     task.add_argument("--destroy", type=float, default=0, help="echo: chance of an object's end in each step")
     faults = parser.add_argument_group("behaviour as a process")
     faults.add_argument("--wait", type=float, default=10, help="seconds to wait for the trainer")
-    faults.add_argument("--ms", type=float, default=0, help="milliseconds a step takes")
     faults.add_argument("--api", default="1.5.0", help="version of the protocol")
     faults.add_argument("--package", default="2.3.0", help="version of the C# package")
     faults.add_argument("--stubborn", action="store_true", help="ignore SIGTERM, SIGINT and the goodbye")

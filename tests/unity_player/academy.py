@@ -117,8 +117,6 @@ class Academy:
         if not self._reset_once:
             self._reset()
         self.faults.reach("step", self.steps)
-        if self.options.ms:
-            time.sleep(self.options.ms / 1000)
         self._add_due()
         agents = list(self.agents)
         for agent in agents:

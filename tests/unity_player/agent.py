@@ -188,7 +188,7 @@ class Agent(ABC):
     def _info(self, values: Values, *, mask: Sequence[bool] = (), end: str | None = None) -> AgentInfoProto:
         return AgentInfoProto(
             id=self.id,
-            reward=self.academy.faults.number("nan-reward", self.reward),
+            reward=self.reward,
             done=end is not None,
             max_step_reached=end == "interrupted",
             action_mask=mask,

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 ENGINE = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
 PARAMETERS = uuid.UUID("534c891e-810f-11ea-a9d0-822485860400")
 STATISTICS = uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
@@ -59,35 +57,10 @@ def split(data: bytes) -> Iterator[tuple[uuid.UUID, bytes]]:
 
 
 @dataclass
-class Parameter:
-    """A parameter of the environment: a number, or a sampler that is asked at every use."""
-
-    kind: str
-    numbers: tuple[float, ...]
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        self._rng = np.random.default_rng(abs(self.seed or 0))
-
-    def sample(self) -> float:
-        if self.kind == "number":
-            return self.numbers[0]
-        if self.kind == "uniform":
-            return float(self._rng.uniform(*self.numbers))
-        if self.kind == "gaussian":
-            return float(self._rng.normal(*self.numbers))
-        ranges = np.reshape(self.numbers, (-1, 2))
-        widths = ranges[:, 1] - ranges[:, 0]
-        low, high = ranges[self._rng.choice(len(ranges), p=widths / widths.sum())]
-        return float(self._rng.uniform(low, high))
-
-
-@dataclass
 class Channels:
     """Messages in both directions. ``on_message`` is called with a description of each one that arrives."""
 
     on_message: Callable[[dict[str, Any]], None]
-    parameters: dict[str, Parameter] = field(default_factory=dict)
     _queue: bytearray = field(default_factory=bytearray)
 
     def receive(self, data: bytes) -> None:
@@ -114,25 +87,12 @@ class Channels:
 
     def _parameter(self, reader: Reader) -> dict[str, Any]:
         name, is_sampler = reader.string(), reader.integer()
-        if not is_sampler:
-            parameter = Parameter("number", (reader.number(),))
-        else:
+        sampler, seed, count = "number", None, 1
+        if is_sampler:
             seed, sampler = reader.integer(), ("uniform", "gaussian", "multirange")[reader.integer()]
             count = reader.integer() if sampler == "multirange" else 2
-            parameter = Parameter(sampler, tuple(reader.number() for _ in range(count)), seed)
-        self.parameters[name] = parameter
-        return {
-            "kind": "parameter",
-            "name": name,
-            "sampler": parameter.kind,
-            "numbers": list(parameter.numbers),
-            "seed": parameter.seed,
-        }
-
-    def get(self, name: str, default: float) -> float:
-        """Return a parameter, drawn anew if it is a sampler."""
-        parameter = self.parameters.get(name)
-        return default if parameter is None else parameter.sample()
+        numbers = [reader.number() for _ in range(count)]
+        return {"kind": "parameter", "name": name, "sampler": sampler, "numbers": numbers, "seed": seed}
 
     def statistic(self, name: str, value: float, aggregation: str = "average") -> None:
         """Send a value as C#'s StatsRecorder does."""

@@ -21,9 +21,6 @@ KINDS = {
     "exit": "an exception, with exit code 1",
     "hang": "sleeps for ever",
     "quit": "says goodbye and ends with code 0",
-    "nan": "an observation is NaN from there on",
-    "inf": "an observation is infinite from there on",
-    "nan-reward": "a reward is NaN from there on",
     "spaces": "vectors have one number more from there on",
     "short": "observations have less data than their shape says from there on",
 }
@@ -93,15 +90,7 @@ class Faults:
 
     def values(self, value: NDArray[Any]) -> NDArray[Any]:
         """Return a sensor's value, spoilt where that is planned."""
-        if not self._active or value.dtype == np.uint8:
-            return value
-        if "spaces" in self._active and value.ndim == 1:
-            return np.append(value, np.float32(0))
-        for kind, number in (("nan", np.nan), ("inf", np.inf)):
-            if kind in self._active:
-                value = value.copy()
-                value.flat[0] = number
-        return value
+        return np.append(value, np.float32(0)) if "spaces" in self._active and value.ndim == 1 else value
 
     def message(self, message: ObservationProto) -> ObservationProto:
         """Return a sensor's message, cut short where that is planned."""
@@ -109,6 +98,3 @@ class Faults:
             del message.float_data.data[-1:]
             message.compressed_data = message.compressed_data[:-30]
         return message
-
-    def number(self, kind: str, value: float) -> float:
-        return float("nan") if kind in self._active else value

@@ -14,6 +14,10 @@ KEYS = ("player", "agent", "episode", "decision")
 """The first numbers of an observation; then follows the last action."""
 
 
+LENGTH = 20
+"""Mean number of steps of an episode."""
+
+
 def player_number(seed: int) -> int:
     """Return the number by which observations name a process: exact as float32."""
     return seed % (1 << 20)
@@ -24,13 +28,11 @@ class Echo(Agent):
 
     Ends, interruptions, masks, rewards and group rewards are random. Options of the command line: with
     ``--respawn`` every episode is that of a new object, with ``--destroy P`` one is destroyed with that
-    chance in each step, and another one comes some steps later. The parameter ``length`` of the environment
-    is the mean number of steps of an episode, 20 by default.
+    chance in each step, and another one comes some steps later.
     """
 
     @override
     def begin(self) -> None:
-        self._chance = 1 / max(self.academy.channels.get("length", 20.0), 1.0)
         self._acted = 0
         self._draw_mask()
 
@@ -62,7 +64,7 @@ class Echo(Agent):
         self.group_reward += float(self.rng.normal()) if self.group else 0.0
         if self.rng.random() < self.academy.options.destroy:
             self._replace(int(self.rng.integers(1, 20)))
-        elif self.rng.random() < self._chance:
+        elif self.rng.random() < 1 / LENGTH:
             self.academy.channels.statistic("Episode/Length", self._acted)
             self.academy.channels.statistic("Episode/Count", 1, "sum")
             if self.academy.options.respawn:

@@ -17,7 +17,7 @@ from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from tests.env.unity.test_link import free_port
 from tests.unity_player import make_build
 from tests.unity_player.compare import compare
-from tests.unity_player.sensors import Buffer, Camera, Vector
+from tests.unity_player.sensors import Camera
 from tests.unity_player.tasks import LEARNABLE
 
 package.load()
@@ -64,19 +64,6 @@ def test_the_package_reads_each_kind_of_camera(channels: int, stack: int, as_png
         message = camera.observe(image)
     read = np.asarray(rpc_utils._observation_to_np_array(message))
     assert np.allclose(read, np.concatenate(images[-stack:], axis=2) / 255, atol=1e-6)
-
-
-def test_vectors_are_stacked_buffers_padded_and_channels_may_come_first() -> None:
-    vector = Vector("v", 2, stack=2)
-    for value in ([1, 2], [3, 4]):
-        message = vector.observe(np.float32(value))
-    assert list(message.float_data.data) == [1, 2, 3, 4]
-    buffer = Buffer("b", 3, 2).observe(np.float32([[1, 2], [3, 4]]))
-    assert list(buffer.float_data.data) == [1, 2, 3, 4, 0, 0]
-    image = np.arange(72, dtype=np.uint8).reshape(6, 4, 3)
-    raw = Camera("c", 6, 4, layout="CHW", png=False).observe(image)
-    assert (tuple(raw.shape), tuple(raw.dimension_properties)) == ((3, 6, 4), (1, 2, 2))
-    assert np.allclose(np.reshape(raw.float_data.data, raw.shape), image.transpose(2, 0, 1) / 255)
 
 
 @pytest.mark.parametrize(("period", "alone"), [(1, False), (5, True)])

@@ -22,6 +22,14 @@ EDITOR_PORT = 5004
 
 _GRAPHICS = ("graphics device is null", "rendertexture.create failed", "readpixels")  # in a player's log
 
+_PRESS_PLAY = (
+    "press Play within base_config.env_timeout; the scene needs an agent whose Behavior Type is Default"
+)
+_ABSENT = (
+    "check that the build contains com.unity.ml-agents, that its scene has an agent whose Behavior Type is "
+    "Default, and that no dialog is open; or raise base_config.env_timeout"
+)
+
 PlayerEnd = Literal["ended", "absent", "hangs", "goodbye", "lost", "garbled"]
 
 
@@ -158,58 +166,41 @@ class Player:
             raise self._failure(LinkError("garbled", described(error)), stage) from error
 
     def _failure(self, error: LinkError, stage: str) -> EnvError:
-        kind, why = error.kind, error.why
+        kind, why, where = error.kind, error.why, self.describe()
         if kind == "lost" and self._process is not None:
             how = self._process.how_ended(wait=1.0)  # a crash cuts the connection first
             kind, why = ("ended", how) if how else (kind, why)
         if kind == "version":
             return EnvError(
                 "the Unity player speaks another version of the protocol",
-                where=self.describe(),
+                where=where,
                 why=why,
                 fix="build it with com.unity.ml-agents 2, 3 or 4, which speak protocol 1",
             )
-        log = self._process.log_end() if self._process else ""
-        if not self._link.connected:
-            return self._not_connected(kind, why, log)
-        what = {
-            "ended": f"the Unity player has ended {stage}",
-            "hangs": f"the Unity player hangs {stage}",
-            "goodbye": "the Unity player has ended by itself",
-            "lost": f"the Unity player has closed its connection {stage}",
-            "garbled": f"the Unity player has sent a message that is not understood {stage}",
-        }[kind]
+        if self._process is None and not self._link.connected:
+            return EnvError("the Unity Editor has not connected", where=where, why=why, fix=_PRESS_PLAY)
         if self._process is None and kind in ("goodbye", "lost"):
-            return EditorStoppedError("the Unity Editor has stopped playing", where=self.describe(), why=why)
-        return PlayerError(
-            kind, what, where=self.describe(), why=_joined(why, log), fix=self._advice(kind, log)
-        )
+            return EditorStoppedError("the Unity Editor has stopped playing", where=where, why=why)
+        log = self._process.log_end() if self._process else ""
+        return self._player_error(kind, stage, why, log)
 
-    def _not_connected(self, kind: PlayerEnd, why: str, log: str) -> EnvError:
-        if self._process is None:
-            return EnvError(
-                "the Unity Editor has not connected",
-                where=self.describe(),
-                why=why,
-                fix="press Play within base_config.env_timeout; the scene needs an agent whose Behavior Type "
-                "is Default",
-            )
-        if kind == "ended":
+    def _player_error(self, kind: PlayerEnd, stage: str, why: str, log: str) -> PlayerError:
+        """Return the error of a player that another one may replace."""
+        where = self.describe()
+        reason = "\n".join(filter(None, (why, log)))
+        if not self._link.connected and kind != "ended":
             return PlayerError(
-                kind,
-                "the Unity player has ended before it connected",
-                where=self.describe(),
-                why=_joined(why, log),
-                fix=self._advice(kind, log),
+                "absent", "the Unity player has not connected", where=where, why=reason, fix=_ABSENT
             )
-        return PlayerError(
-            "absent",
-            "the Unity player has not connected",
-            where=self.describe(),
-            why=_joined(why, log),
-            fix="check that the build contains com.unity.ml-agents, that its scene has an agent whose "
-            "Behavior Type is Default, and that no dialog is open; or raise base_config.env_timeout",
-        )
+        what = {
+            "ended": f"has ended {stage if self._link.connected else 'before it connected'}",
+            "hangs": f"hangs {stage}",
+            "goodbye": "has ended by itself",
+            "lost": f"has closed its connection {stage}",
+            "garbled": f"has sent a message that is not understood {stage}",
+        }[kind]
+        fix = self._advice(kind, log)
+        return PlayerError(kind, f"the Unity player {what}", where=where, why=reason, fix=fix)
 
     def _advice(self, kind: PlayerEnd, log: str) -> str:
         if self._process is None:
@@ -296,7 +287,3 @@ def _states(behaviours: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]) 
 
 def _graphical(log: str) -> bool:
     return any(word in log.lower() for word in _GRAPHICS)
-
-
-def _joined(*parts: str) -> str:
-    return "\n".join(filter(None, parts))

@@ -57,9 +57,9 @@ class UnityVecEnv(VecEnv):
         former = {name: set(self._stale.get(name, ())) for name in self.specs}
         stale = set().union(*former.values())
         messages = self._players.survived(slots, self._players.on_all(slots, PlayerSlot.reset))
+        for name, ids in self._ids(slots).items():
+            former[name] |= ids
         for slot in slots:
-            for (_, behaviour, _), number in slot.agents.items():
-                former[self._names[behaviour]].add(number)
             if not stale:
                 self._numbers.release(slot.agents.values())
             slot.agents = {}
@@ -68,7 +68,7 @@ class UnityVecEnv(VecEnv):
             self._read_message(slot, messages[slot.index], found, but=stale)
         if stale:
             self._numbers.release(set().union(*former.values()))
-        self._stale, self._known = {}, self._ids()
+        self._stale, self._known = {}, self._ids(self._slots)
         results = {}
         for name, rows in found.items():
             seen = rows.observation()
@@ -101,7 +101,7 @@ class UnityVecEnv(VecEnv):
                 removed = np.append([] if before is None else before, number).astype(np.int64)
                 results[name] = replace(results[name], removed=removed)
         self._numbers.release(leaving)
-        self._known = self._ids()
+        self._known = self._ids(self._slots)
         return results
 
     @override
@@ -110,11 +110,9 @@ class UnityVecEnv(VecEnv):
         own = {slot.index: self._actions_of(slot, actions, places) for slot in self._slots}
         messages = self._players.on_all(self._slots, lambda slot: slot.step(own[slot.index]))
         failed = [slot for slot in self._slots if isinstance(messages[slot.index], PlayerError)]
-        vanished: dict[str, list[int]] = {name: [] for name in self.specs}
+        vanished = self._ids(failed)
         survived = self._players.survived(self._slots, messages)
         for slot in failed:
-            for (_, behaviour, _), number in slot.agents.items():
-                vanished[self._names[behaviour]].append(number)
             self._numbers.release(slot.agents.values())
             slot.agents = {}
         found = {name: ResultRows(spec) for name, spec in self.specs.items()}
@@ -122,7 +120,7 @@ class UnityVecEnv(VecEnv):
         for slot in self._slots:
             left += self._read_message(slot, survived[slot.index], found)
         self._numbers.release(left)
-        self._known = self._ids()
+        self._known = self._ids(self._slots)
         results = {name: rows.result(sorted(vanished[name])) for name, rows in found.items()}
         for name, result in results.items():
             stay = result.ids if result.left is None else result.ids[~result.left]
@@ -162,10 +160,10 @@ class UnityVecEnv(VecEnv):
     def close(self) -> None:
         self._players.close()
 
-    def _ids(self) -> dict[str, set[int]]:
-        """Return the agents of each behaviour, waiting ones too."""
+    def _ids(self, slots: Iterable[PlayerSlot]) -> dict[str, set[int]]:
+        """Return the agents of these players by behaviour, waiting ones too."""
         ids: dict[str, set[int]] = {name: set() for name in self.specs}
-        for slot in self._slots:
+        for slot in slots:
             for (_, behaviour, _), number in slot.agents.items():
                 ids[self._names[behaviour]].add(number)
         return ids
