@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -150,14 +149,6 @@ def test_a_policy_with_a_memory_remembers():
     assert np.allclose(mixed.carry[1], again.carry[0], atol=1e-6)
 
 
-def test_a_solved_environment_ends_the_training(monkeypatch):
-    easy = gym.envs.registration.EnvSpec("Easy-v0", gym.spec("CartPole-v1").entry_point, 5.0)
-    monkeypatch.setitem(gym.registry, "Easy-v0", easy)
-    run = asac.train("Easy-v0", **{**SHORT, "overrides": KEYS | {"base_config.max_step_each_iter": 50}})
-    assert (run.result["steps"], run.result["ended"]["by"]) == (80, "stop_at_return")
-    assert "stop_at_return: 5.0" in (run.folder / "config.yaml").read_text(), "it stays what it was"
-
-
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError, SystemExit, KeyboardInterrupt, GeneratorExit, MuteError]
 )
@@ -179,7 +170,6 @@ def test_what_a_callback_raises_ends_the_training_with_everything_saved():
     assert "SystemExit" in (run.folder / "train.log").read_text()
     with pytest.raises(asac.StorageError):
         _ = run.result
-    assert run.resume(quiet=True, device="cpu").result["steps"] == 120
 
 
 CALLBACK = """
@@ -253,31 +243,10 @@ def test_a_folder_that_is_no_run_is_told(tmp_path):
     assert dir(asac) == asac.__all__ == sorted({*asac._PLACES})
 
 
-def test_importing_it_does_not_import_torch(root):
-    program = "import sys, asac; assert 'torch' not in sys.modules; print(asac.__version__)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+def test_an_environment_is_checked_from_a_script(monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        subprocess, "run", lambda words, **_: started.append(words) or SimpleNamespace(returncode=1)
     )
-    assert done.stdout.count(".") == 2
-
-
-def test_an_environment_is_checked_from_a_script(tmp_path, monkeypatch):
-    (tmp_path / "bad.py").write_text(BAD)
-    assert not asac.check("bad.py:Bad", quiet=True)
-    monkeypatch.setattr(subprocess, "run", lambda words, **_: SimpleNamespace(returncode=0, words=words))
-    assert asac.check("bad.py:Bad", config="short")
-
-
-BAD = """
-import gymnasium as gym, numpy as np
-
-class Bad(gym.Env):
-    observation_space = gym.spaces.Box(-1, 1, (2,))
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, seed=None, options=None):
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        return np.full(2, np.nan, np.float32), 0.0, False, False, {}
-"""
+    assert not asac.check("bad.py:Bad", config="short", quiet=True)
+    assert started == [[started[0][0], "-m", "asac", "bad.py:Bad", "--check", "-c", "short", "--quiet"]]

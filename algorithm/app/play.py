@@ -54,10 +54,9 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     """Play with a trained agent as the command line says; return the exit code.
 
     ``--run`` plays until ``max_iter``, ``max_step`` or a signal; ``--eval N`` plays N episodes of each
-    behaviour with the deterministic policy; ``--video`` alone plays one such episode. The run is that of
-    ``--name``, which may be an export, or the newest, with its own configuration and networks. ``--eval`` on
-    one environment plays the same episodes as the evaluations of the training. Stop in the Unity Editor
-    counts as a signal.
+    behaviour with the deterministic policy, ``--video`` alone one. The run is that of ``--name``, which may
+    be an export, or the newest. ``--eval`` on one environment plays the episodes of the training's
+    evaluations. Stop in the Unity Editor counts as a signal.
     """
     _refuse_contradictions(options)
     with ExitStack() as stack:
@@ -69,15 +68,9 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         faults = Faults(console, go_on=stop.check_start)
         assembly = Assembly(loaded=loaded, device=pick_device(options.device), faults=faults, stack=stack)
-        env = assembly.env(
-            "evaluate",
-            loaded.config.base_config.n_envs,
-            render=options.render,
-            film=options.video,
-            watched=options.run,
-        )
+        env = _env(assembly, options)
+        networks = folder.path if options.use_env_nn else played.run.path
         with played.fitting(env.specs):
-            networks = folder.path if options.use_env_nn else played.run.path
             agents = assembly.players(env.specs, networks, saved)
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"
         console.message(f"playing {played.shown(saved)}, {acting} actions; Ctrl-C ends")
@@ -96,6 +89,11 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         else:
             playing.measure(options.eval)
     return stop.exit_code
+
+
+def _env(assembly: Assembly, options: TrainOptions) -> VecEnv:
+    num_envs = assembly.loaded.config.base_config.n_envs
+    return assembly.env("evaluate", num_envs, render=options.render, film=options.video, watched=options.run)
 
 
 def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> LoadedConfig:

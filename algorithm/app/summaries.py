@@ -26,6 +26,7 @@ from algorithm.evaluation.evaluator import episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir
+from algorithm.train.counters import Counters
 from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
@@ -123,7 +124,6 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     """Return ``result.json``: each behaviour's own numbers, and at the top those of all of them."""
     training = outcome.training
     counters, agents, taken = training.counters, training.agents, training.collector.behaviour_steps
-    evaluations = {"last_eval": counters.last_eval, "best_eval": counters.best_eval}
     by, (why, _) = next(iter(outcome.ends.items()))
     result: dict[str, object] = {
         "ended": {"by": by, "why": why},
@@ -132,10 +132,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
         "updates": training.updates,
         "seconds": round(training.watch.total, 3),
         "seed": seed,
-        **{
-            which: _evaluation(found.step, found.overall) if found else None
-            for which, found in evaluations.items()
-        },
+        **_evaluations(counters),
         "replay_ratio": fmean(agent.update_ratio(taken[name]) for name, agent in agents.items()),
         "time": {part: round(seconds, 3) for part, seconds in training.watch.seconds.items()},
         "faults": training.faults.counts,
@@ -153,10 +150,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
                 "steps": taken[name],
                 "episodes": counters.finished[name],
                 "updates": agent.updates,
-                **{
-                    which: _evaluation(found.step, found.performances[name]) if found else None
-                    for which, found in evaluations.items()
-                },
+                **_evaluations(counters, name),
             }
             for name, agent in agents.items()
         }
@@ -187,7 +181,7 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
         rows.append(("evaluations", ", ".join(map(_wrapper, of_evaluations)) or "no wrappers"))
     for name, spec in env.specs.items():
         prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
-        rows += [("observation", prefix + _observations(spec)), ("action", prefix + _actions(spec))]
+        rows += [("observation", prefix + _observations(spec)), ("action", prefix + spec.action.description)]
     limit = f"{env.time_limit} steps" if env.time_limit else "none known"
     length = episode_limit(config, env.time_limit)
     if length > 0:
@@ -217,10 +211,6 @@ def _observation(
     return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
 
 
-def _actions(spec: AgentSpec) -> str:
-    return spec.action.description
-
-
 def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
     rows = [("file", loaded.source)]
     rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
@@ -245,6 +235,16 @@ def _performance(step: int, performance: Performance) -> str:
     return f"{performance.interval.text}, {counted(len(performance.returns), 'episode')}, step {step:,}"
 
 
+def _evaluations(counters: Counters, behaviour: str | None = None) -> dict[str, object]:
+    """Return the last and the best evaluation for ``result.json``, of one behaviour or of all together."""
+    found = {"last_eval": counters.last_eval, "best_eval": counters.best_eval}
+    return {
+        which: one
+        and _evaluation(one.step, one.performances[behaviour] if behaviour is not None else one.overall)
+        for which, one in found.items()
+    }
+
+
 def _evaluation(step: int, performance: Performance) -> dict[str, object]:
     interval = performance.interval
     return {
@@ -255,10 +255,9 @@ def _evaluation(step: int, performance: Performance) -> dict[str, object]:
     }
 
 
-def write_outcome(
-    loaded: LoadedConfig, run: RunDir, outcome: Outcome, result: Mapping[str, object], console: Console
-) -> None:
-    """Write results and page; a full disk at this point costs nothing that was learned."""
+def write_outcome(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: Console) -> dict[str, object]:
+    """Write results and page and return the result; a full disk now costs nothing that was learned."""
+    result = result_json(run, outcome, loaded.seed)
     try:
         run.write_result(result)
         if outcome.training.counters.last_eval:
@@ -268,6 +267,7 @@ def write_outcome(
     except StorageError as error:
         console.warn(error.line)
     write_page(run, console)
+    return result
 
 
 def write_page(run: RunDir, console: Console) -> None:

@@ -13,8 +13,8 @@ from algorithm.agents.networks import pick_device
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.app.report.curves import plot_curve, read_series
-from algorithm.app.report.summary import repeat_rows, repeat_summary
-from algorithm.app.summaries import result_json, show_finish, start_screen, write_outcome, write_page
+from algorithm.app.report.experiments import repeat_rows, repeat_summary
+from algorithm.app.summaries import show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
@@ -130,21 +130,17 @@ def run_training(
     """
     if inputs.evaluations is not None:
         check_evaluations(inputs.loaded)
-    run, stop = inputs.run, inputs.stop
+    run = inputs.run
     loaded, measured = set_up(inputs.loaded)
     inputs = replace(inputs, loaded=loaded)
     with ExitStack() as stack:
-        logger = setup_logging(run.train_log, debug=screen.debug_log)
-        stack.callback(close_logging)
-        console = stack.enter_context(open_console(quiet=screen.quiet, logger=logger))
+        console = _logged_console(run, screen, stack)
         for line in measured:
             console.message(line)
-        for text in screen.notices:
-            console.warn(text)
         lock = stack.enter_context(RunLock(run.lock, notice=console.message))
         monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
         stack.callback(monitor_process().run_finished)
-        stack.enter_context(stop)
+        stack.enter_context(inputs.stop)
         begun = start(console) if start else None
 
         def end_of_hang(error: EnvError) -> None:
@@ -158,10 +154,19 @@ def run_training(
         except Exception as error:
             _record_failure(run, console, error)
             raise
-        result = result_json(run, outcome, loaded.seed)
-        write_outcome(loaded, run, outcome, result, console)
+        result = write_outcome(loaded, run, outcome, console)
         show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
-    return Trained(run, result, stop.exit_code)
+    return Trained(run, result, inputs.stop.exit_code)
+
+
+def _logged_console(run: RunDir, screen: Screen, stack: ExitStack) -> Console:
+    """Return a console whose lines go to the run's log as well, until ``stack`` is closed."""
+    logger = setup_logging(run.train_log, debug=screen.debug_log)
+    stack.callback(close_logging)
+    console = stack.enter_context(open_console(quiet=screen.quiet, logger=logger))
+    for text in screen.notices:
+        console.warn(text)
+    return console
 
 
 def _record_failure(run: RunDir, console: Console, error: Exception) -> None:

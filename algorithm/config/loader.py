@@ -114,7 +114,6 @@ def load_config(
     seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
     defaults: dotted path → value where the file is silent, instead of the schema's own.
     require_runnable: also refuse what loads but cannot be run, since it names no environment
-
     Raises ConfigError with every fault.
     """
     problems: list[Problem] = []
@@ -123,15 +122,9 @@ def load_config(
     tree = merge(with_values(Node({}), {**folder.defaults, **defaults}, "the defaults"), below)
     tree = overridden(with_values(tree, folder.given, "command line"), overrides, flags, problems)
     tree, preset = under_preset(tree)
-    place = f"{shown(choice.file) if choice.file else 'command line'}, section {choice.section}"
-    resolved = resolve(tree, seed, problems, runnable=place if require_runnable and not problems else None)
-    given = overridden(Node({}), overrides, {}, [])
-    section = choice.sections.children.get(choice.section, Node({}))
-    # A section that another algorithm is tried with has been written for its own.
-    written = [section, given] if given.find(("algorithm",)) is None else [given]
-    refuse_misplaced(resolved.config, resolved.behaviours, written, problems)
-    if problems:
-        raise ConfigError(problems)
+    place = choice.place if require_runnable and not problems else None
+    resolved = resolve(tree, seed, problems, runnable=place)
+    _refuse(resolved, choice.sections.children.get(choice.section, Node({})), overrides, problems)
     return LoadedConfig(
         **vars(resolved),
         env_dir=folder.path,
@@ -162,10 +155,7 @@ def load_config_file(
     tree = as_section(read, path.name, problems) if read else Node({})
     tree = overridden(tree, overrides, flags, problems)
     resolved = resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
-    given = overridden(Node({}), overrides, {}, [])
-    refuse_misplaced(resolved.config, resolved.behaviours, [given], problems)
-    if problems:
-        raise ConfigError(problems)
+    _refuse(resolved, Node({}), overrides, problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
     return LoadedConfig(
         **vars(resolved),
@@ -175,6 +165,16 @@ def load_config_file(
         section="",
         overrides=_as_texts(overrides),
     )
+
+
+def _refuse(resolved: Resolved, section: Node, overrides: Overrides, problems: list[Problem]) -> None:
+    """Raise ConfigError with the problems so far, and keys of other families in the section and overrides."""
+    given = overridden(Node({}), overrides, {}, [])
+    # A section that another algorithm is tried with has been written for its own.
+    written = [section, given] if given.find(("algorithm",)) is None else [given]
+    refuse_misplaced(resolved.config, resolved.behaviours, written, problems)
+    if problems:
+        raise ConfigError(problems)
 
 
 def plain_config(loaded: LoadedConfig) -> dict[str, Any]:

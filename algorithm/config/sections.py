@@ -43,6 +43,11 @@ class Choice:
     section: str
     sections: Node
 
+    @property
+    def place(self) -> str:
+        """The section and its file, for a person."""
+        return f"{shown(self.file) if self.file else 'command line'}, section {self.section}"
+
 
 class Preset(NamedTuple):
     """A preset and its values by dotted path: those that are taken, and those that a task has set itself."""

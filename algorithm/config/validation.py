@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, reduce
 from operator import getitem
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -91,8 +91,7 @@ def expected(path: KeyPath) -> str:
 
 def schema_of(path: KeyPath) -> dict[str, Any]:
     """Return the JSON schema of a key."""
-    found: dict[str, Any] = _properties(_block_at(path[:-1]))[path[-1]]
-    return found
+    return cast("dict[str, Any]", _properties(_block_at(path[:-1]))[path[-1]])
 
 
 def default_text(field: FieldInfo) -> str:
@@ -104,14 +103,12 @@ def _block_at(path: KeyPath) -> type[Block]:
     model: Any = Config
     for name in path:
         model = model.model_fields[name].annotation
-    found: type[Block] = model
-    return found
+    return cast(type[Block], model)
 
 
 @cache
 def _properties(model: type[Block]) -> dict[str, Any]:
-    properties: dict[str, Any] = model.model_json_schema()["properties"]
-    return properties
+    return cast("dict[str, Any]", model.model_json_schema()["properties"])
 
 
 def _is_in(path: KeyPath, refused: Iterable[KeyPath]) -> bool:

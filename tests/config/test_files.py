@@ -1,6 +1,5 @@
 """What is written: run folders' configurations, the generated files; and what importing costs."""
 
-import json
 import math
 import re
 import subprocess
@@ -9,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.config import ConfigError, dump_config, load_config, load_config_file, reference
+from algorithm.config import dump_config, load_config, load_config_file, reference
 from algorithm.config.json_schema import json_schema
 from algorithm.config.schema import Config, fields
 from algorithm.config.tree import to_value
@@ -73,7 +72,7 @@ sac = st.fixed_dictionaries(
         "nn": texts,
     },
 )
-free = st.none() | st.dictionaries(texts, values, max_size=3)
+free = st.none() | st.dictionaries(texts, values, max_size=2)
 configs = st.builds(
     lambda s, rep, reset, args, name: Config.model_validate(
         {
@@ -94,22 +93,23 @@ def origin(tmp_path_factory):
     return load_config(str(folder), seed=1)
 
 
-@given(config=configs, other=configs)
-def test_dump_and_load_return_the_same_configuration(origin, config, other):
-    other = config.model_copy(update={"sac_config": other.sac_config, "replay_config": other.replay_config})
-    loaded = replace(origin, config=config, behaviours={"Ball?team=0": other})
-    file = origin.env_dir / "run.yaml"
+def reread(loaded):
+    file = loaded.env_dir / "run.yaml"
     file.write_text(dump_config(loaded), encoding="utf-8")
-    back = load_config_file(file)
-    assert (back.config, dict(back.behaviours)) == (config, {"Ball?team=0": other})
+    return load_config_file(file)
+
+
+@settings(max_examples=10)
+@given(config=configs)
+def test_dump_and_load_return_the_same_configuration(origin, config):
+    back = reread(replace(origin, config=config, behaviours={"Ball?team=0": config}))
+    assert (back.config, dict(back.behaviours)) == (config, {"Ball?team=0": config})
 
 
 def test_infinite_arguments_of_an_environment_are_dumped_as_they_are(origin):
     base = origin.config.base_config.model_copy(update={"env_args": {"low": -math.inf}})
-    loaded = replace(origin, config=origin.config.model_copy(update={"base_config": base}))
-    file = origin.env_dir / "run.yaml"
-    file.write_text(dump_config(loaded), encoding="utf-8")
-    assert load_config_file(file).config.base_config.env_args == {"low": -math.inf}
+    back = reread(replace(origin, config=origin.config.model_copy(update={"base_config": base})))
+    assert back.config.base_config == base
 
 
 def test_a_dump_says_where_it_comes_from_and_holds_every_key(task):
@@ -130,14 +130,6 @@ def test_a_dump_says_where_it_comes_from_and_holds_every_key(task):
     back = load_config_file(saved, ["sac_config.tau=0.5"], {"base_config.n_envs": 2}, seed=6)
     assert (back.config.sac_config.tau, back.config.base_config.n_envs, back.seed) == (0.5, 2, 6)
     assert (back.section, back.env_dir, back.drawn) == ("", file.parent, {})
-
-
-@pytest.mark.fault("F21")
-def test_a_saved_configuration_is_read_strictly(task):
-    file = task("sac_config: {n_stp: 3}\ninherited: x\n", file="saved.yaml")
-    with pytest.raises(ConfigError) as caught:
-        load_config_file(file)
-    assert [p.where for p in caught.value.problems] == [f"envs/gym/task/saved.yaml:{n}" for n in (1, 2)]
 
 
 def test_the_generated_files_are_up_to_date(tmp_path, monkeypatch, capsys):
@@ -163,16 +155,13 @@ def test_the_generated_files_have_every_key_and_no_default_of_a_required_one():
         assert field.description and field.description[-1] in ".}]." and len(field.description) < 200, path
     assert "| `env_type` | *required* | UNITY or GYM or DM_CONTROL or a plug-in's name |" in page
     assert "  # env_type:\n" in reference.default_yaml({})
-    assert json.loads(json.dumps(schema)) == schema
     section = schema["$defs"]["Section"]
-    assert set(section["properties"]) == {*Config.model_fields, "ma_config", "inherited"}
-    assert section["additionalProperties"] is False
+    assert section["properties"].keys() == {*Config.model_fields, "ma_config", "inherited"}
     sac_schema = schema["$defs"]["SacConfig"]["properties"]
-    assert sac_schema["gamma"]["minimum"] == 0 and sac_schema["seed"]["anyOf"][0]["minimum"] == 0
-    assert set(sac_schema["random_params"]["properties"]) == set(sac_schema) - {"random_params"}
+    assert sac_schema["random_params"]["properties"].keys() == sac_schema.keys() - {"random_params"}
     assert "random_params" not in schema["$defs"]["NnConfig"]["properties"]
     base = schema["$defs"]["BaseConfig"]["properties"]
-    assert all("default" not in base[key] for key in ("env_type", "env_name")) and "default" in base["name"]
+    assert "default" not in base["env_type"] and "default" in base["name"]
 
 
 def test_every_example_of_the_page_loads(task):
@@ -185,11 +174,18 @@ def test_every_example_of_the_page_loads(task):
             load_config("gym/task", section, require_runnable=True)
 
 
-def test_importing_imports_neither_torch_nor_a_simulator():
-    modules = "algorithm.config, algorithm.app.cli.parsing, algorithm.app.cli.ds, algorithm.config.reference"
-    code = f"import sys, {modules}; print({{'torch', 'gymnasium', 'numpy'}} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+LIGHT = """
+import sys, asac, algorithm.config, algorithm.app.cli.parsing, algorithm.app.cli.ds
+import algorithm.config.reference
+assert not {"torch", "gymnasium", "numpy"} & sys.modules.keys()
+import algorithm.runs.rundir, algorithm.runs.logs.metrics, algorithm.app.report.compare
+import algorithm.app.console.output, algorithm.app.console.live
+assert not {"torch", "matplotlib", "jinja2", "tensorboard"} & sys.modules.keys()
+"""
+
+
+def test_what_answers_at_once_imports_nothing_that_is_slow():
+    subprocess.run([sys.executable, "-c", LIGHT], cwd=ROOT, check=True)
 
 
 # ---- small files that would take all memory or time
@@ -214,7 +210,6 @@ def test_aliases_that_grow_without_end_are_refused_before_they_do(bomb):
 
 @pytest.mark.fault("F43")
 def test_what_is_large_or_wrong_in_another_way():
-    assert len(parse_value(f"[{', '.join(['1'] * 2_000)}]")) == 2_000
     for text in (
         "default:\n  base_config: {name: a\x00b}\n",
         "a: &a {b: *a}",

@@ -15,7 +15,6 @@ from algorithm.app.console.base import LineConsole
 from algorithm.app.console.live import LiveConsole, number
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.core.console import Evaluation
-from algorithm.core.errors import StorageError
 from algorithm.runs.logs.runlog import RunLog
 from tests.messages.console import progress
 from tests.runs.small_disk import files_no_larger_than
@@ -118,15 +117,12 @@ def test_a_warning_that_still_stands_at_the_end_is_not_repeated(between):
     assert plain(stream).count("take care") == " ".join(shown).count("take care") == (2 if between else 1)
 
 
-@pytest.mark.parametrize("doubtful", [False, True])
-def test_commands_are_never_broken_over_lines_and_a_doubtful_result_is_yellow(doubtful):
-    stream, console = live(60)
-    command = "python main.py gym/pendulum " + "x" * 100
+@pytest.mark.parametrize(("doubtful", "colour", "other"), [(False, "32", "33"), (True, "33", "32")])
+def test_a_doubtful_result_is_yellow(doubtful, colour, other):
+    stream, console = live()
     with console:
-        console.finish([("evaluation", "-1 [red]")], [("use it", command)], doubtful=doubtful)
-    assert command in plain(stream).splitlines()
-    assert ("\x1b[33m" in stream.getvalue(), "\x1b[32m" in stream.getvalue()) == (doubtful, not doubtful)
-    assert "-1 [red]" in plain(stream), "text is not markup"
+        console.finish([("evaluation", "-1")], [], doubtful=doubtful)
+    assert f"\x1b[{colour}m" in stream.getvalue() and f"\x1b[{other}m" not in stream.getvalue()
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):
@@ -158,10 +154,9 @@ def test_text_from_outside_steers_no_terminal(monkeypatch):
 def test_everything_goes_to_the_log(tmp_path, logger):
     with open_console(quiet=True, logger=logger, stream=io.StringIO()) as console:
         console.start([("run", [("name", "x")])])
-        assert console.due()
         console.progress(progress())
         console.warn("take care")
-        console.evaluation(Evaluation(2000, -1.0, 30.0, 10), best=True)
+        console.message("a checkpoint")
         console.finish([], [])
     logger.debug("a detail")
     logging.getLogger("algorithm.train.trainer").info("from a module")
@@ -170,23 +165,12 @@ def test_everything_goes_to_the_log(tmp_path, logger):
         warnings.simplefilter("always")
         warnings.warn("from Python", stacklevel=1)
     text = (tmp_path / "train.log").read_text()
-    for part in ("step=12000", "eval step=2000", "WARNING algorithm: take care", "again: take care"):
+    for part in ("step=12000", "WARNING algorithm: take care", "again: take care", "from Python"):
         assert part in text
-    assert "INFO    algorithm.train.trainer: from a module" in text
-    assert "from a library" in text
-    assert "from Python" in text
-    assert "a detail" not in text
-
-
-def test_the_log_of_the_next_run_takes_over_and_may_have_details(tmp_path, logger):
+    assert "INFO    algorithm.train.trainer: from a module" in text and "from a library" in text
     setup_logging(tmp_path / "second.log", debug=True).debug("a detail")
     assert "a detail" in (tmp_path / "second.log").read_text()
     assert "a detail" not in (tmp_path / "train.log").read_text()
-
-
-def test_a_log_that_cannot_be_written_is_named(tmp_path):
-    with pytest.raises(StorageError, match=r"absent/train\.log"):
-        setup_logging(tmp_path / "absent/train.log", debug=False)
 
 
 @pytest.mark.fault("F08")
@@ -238,13 +222,6 @@ def test_a_record_that_cannot_be_formatted_ends_nothing(tmp_path, capsys):
         run_log.handle(logging.LogRecord("a", logging.INFO, "b.py", 1, "%d", arguments, None))
     assert "TypeError" in capsys.readouterr().err
     assert (tmp_path / "train.log").read_text() == "7\n"
-
-
-def test_fraction_is_of_the_limit_that_comes_first():
-    assert progress().fraction == pytest.approx(0.6)
-    assert progress(max_iter=75).fraction == pytest.approx(0.8)
-    assert progress(max_step=None).fraction is None
-    assert progress(max_step=6000).fraction == 1.0
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))

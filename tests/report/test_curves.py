@@ -6,8 +6,9 @@ import struct
 import numpy as np
 import pytest
 
+from algorithm.app.report import curves
 from algorithm.app.report.curves import Series, common_grid, group_lines, plot_curve, read_series
-from algorithm.app.report.summary import repeat_rows, repeat_summary
+from algorithm.app.report.experiments import repeat_rows, repeat_summary
 from algorithm.core.errors import StorageError
 from algorithm.evaluation.statistics import mean_interval
 
@@ -45,13 +46,9 @@ def test_a_run_that_was_never_evaluated_gives_empty_series(tmp_path):
     (tmp_path / "m.jsonl").write_text('{"step": 1, "loss/q": 2}\n')
     read = read_series(tmp_path / "m.jsonl", "x")
     assert len(read.eval_step) == len(read.train_step) == 0
-    plot_curve(tmp_path / "x.png", [read])
     plot_curve(tmp_path / "y.png", [read, read], title=r"no $\oops$ formula")
     steps, returns = common_grid([series(steps=(0, 1)), series(steps=(5, 6))])
     assert steps.shape == (0,) and returns.shape == (2, 0)
-    summary = repeat_summary([result(1, -1.0, -1.0), {"seed": 2, "last_eval": None}])
-    assert summary["last_eval"] == {"values": [-1.0, None], "mean": -1.0, "ci95": None}
-    assert repeat_rows([{"seed": 2}]) == [("seed 2", "not evaluated   best not evaluated")]
 
 
 def test_runs_meet_on_the_steps_that_all_of_them_cover():
@@ -61,36 +58,21 @@ def test_runs_meet_on_the_steps_that_all_of_them_cover():
     assert returns.tolist() == [[50, 100, 150, 200], [150, 200, 250, 300]]
 
 
-@pytest.mark.parametrize("runs", [1, 3])
-def test_the_picture_is_a_png_of_readme_size_and_always_the_same(tmp_path, runs):
-    several = [series(10.0 * k, label=str(k)) for k in range(runs)]
+def test_the_picture_is_a_png_of_readme_size_and_always_the_same(tmp_path):
     for name in ("a.png", "sub/b.png"):
-        plot_curve(tmp_path / name, several, title="Pendulum-v1")
+        plot_curve(tmp_path / name, [series(10.0 * k, label=str(k)) for k in range(3)], title="Pendulum-v1")
     data = (tmp_path / "a.png").read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", data[16:24]) == (1200, 675)
     assert data == (tmp_path / "sub/b.png").read_bytes()
 
 
-def test_what_is_drawn_is_what_was_measured(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
-    drawn = {}
-
-    def capture(figure, path, **_):
-        (axes,) = figure.axes
-        drawn.update({line.get_label(): line.get_ydata() for line in axes.lines})
-        drawn["legend"] = [text.get_text() for text in axes.get_legend().get_texts()]
-        drawn["bands"] = len(axes.patches)
-
-    monkeypatch.setattr(Figure, "savefig", capture)
+def test_several_runs_are_drawn_with_their_mean_and_one_entry_for_training(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(curves, "write_picture", lambda path, lines, **_: drawn.extend(lines))
     plot_curve(tmp_path / "x.png", [series(0.0), series(30.0)])
+    named = {line.label: line.y.tolist() for line in drawn if line.label}
     mean = "evaluation, mean of 2 runs, Student's 95 % interval"
-    assert drawn[mean].tolist() == [15, 115, 215]
-    assert drawn["legend"] == [mean, "training episodes"]
-    assert drawn["bands"] == 1
-    plot_curve(tmp_path / "x.png", [series(0.0, label="one")])
-    assert drawn["legend"] == ["one, Student's 95 % interval", "training episodes"]
+    assert list(named) == [mean, "training episodes"] and named[mean] == [15, 115, 215]
 
 
 def test_a_comparison_has_the_mean_of_each_experiment():
@@ -109,9 +91,7 @@ def test_a_comparison_has_the_mean_of_each_experiment():
     assert [line.style for line in lines] == ["run", "run", "line", "line"]
 
 
-def test_plot_refuses_nothing_and_names_what_it_cannot_write(tmp_path):
-    with pytest.raises(ValueError, match="no series"):
-        plot_curve(tmp_path / "x.png", [])
+def test_a_picture_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="picture cannot be written"):
         plot_curve(tmp_path / "file/x.png", [series()])
@@ -123,14 +103,10 @@ def result(seed, last, best):
 
 def test_repeat_summary_by_hand():
     results = [result(1, -1.0, 0.0), result(2, -2.0, 0.0), result(3, -3.0, 0.0)]
-    summary = repeat_summary(results)
-    assert (summary["runs"], summary["seeds"]) == (3, [1, 2, 3])
-    last = summary["last_eval"]
-    assert last["values"] == [-1.0, -2.0, -3.0]
-    assert last["mean"] == -2.0
     # s = 1, n = 3: half width 4.3027 / √3
-    assert last["ci95"] == pytest.approx(2.4841, abs=1e-3)
-    assert summary["best_eval"]["ci95"] == 0.0
+    last = {"values": [-1.0, -2.0, -3.0], "mean": -2.0, "ci95": pytest.approx(2.4841, abs=1e-3)}
+    best = {"values": [0.0] * 3, "mean": 0.0, "ci95": 0.0}
+    assert repeat_summary(results) == {"runs": 3, "seeds": [1, 2, 3], "last_eval": last, "best_eval": best}
     assert repeat_rows(results) == [
         ("seed 1", "-1.0   best 0.0"),
         ("seed 2", "-2.0   best 0.0"),
@@ -138,3 +114,9 @@ def test_repeat_summary_by_hand():
         ("mean, last", "-2.0 ± 2.5 (Student's 95 %) over 3 runs"),
         ("mean, best", "0.0 ± 0.0 (Student's 95 %) over 3 runs"),
     ]
+
+
+def test_repeated_runs_without_an_evaluation_are_summarised():
+    summary = repeat_summary([result(1, -1.0, -1.0), {"seed": 2, "last_eval": None}])
+    assert summary["last_eval"] == {"values": [-1.0, None], "mean": -1.0, "ci95": None}
+    assert repeat_rows([{"seed": 2}]) == [("seed 2", "not evaluated   best not evaluated")]

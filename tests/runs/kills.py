@@ -22,10 +22,6 @@ _UNHURT = 9
 WRITES = ((files, "put"), (segments, "put"))
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL within a process: no handler for OSError sees it, nothing is cleaned up."""
-
-
 def child(act: Callable[[], object]) -> int:
     """Run ``act`` in a process of its own, forked from here; returns as :func:`os.waitpid` does."""
     pid = os.fork()

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.runs import lock as locks
 from algorithm.runs.lock import Holder, RunLock
+from tests.runs.kills import child
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.fault("F24")
@@ -72,24 +72,13 @@ def beside(path):
 def test_the_lock_says_who_holds_it_and_goes_with_him(path, file_system):
     with pytest.raises(KeyboardInterrupt), RunLock(path, notice=pytest.fail):
         value = json.loads(path.read_text())
-        assert value == Holder.me().model_dump() and Holder.me().lives
+        assert value == Holder.me().model_dump()
         assert (value["pid"], value["host"]) == (os.getpid(), socket.gethostname())
-        assert abs(value["started"] - psutil.Process().create_time()) < 2
-        assert "pytest" in value["command"] or "-c" in value["command"]
-        assert len(beside(path)) == 1
-        assert f"process {os.getpid()} on" in (message := refused(path))
-        for part in (Holder.me().since, str(path), f"kill {os.getpid()}", "train another run with -n"):
+        message = refused(path)
+        for part in (f"process {os.getpid()} on", Holder.me().since, str(path), f"kill {os.getpid()}"):
             assert part in message
         raise KeyboardInterrupt
     assert not path.exists() and beside(path) == set()
-
-
-def test_a_lock_whose_folder_has_been_removed_is_released(path):
-    folder = path.parent / "run"
-    folder.mkdir()
-    with RunLock(folder / "run.lock", notice=pytest.fail):
-        shutil.rmtree(folder)
-    assert not folder.exists()
 
 
 def test_a_lock_that_could_not_be_removed_hinders_no_run_of_the_same_process(path, told, monkeypatch):
@@ -146,44 +135,31 @@ def test_any_thread_may_release_it_and_twice(path, file_system):
 
 
 def test_a_lock_of_another_machine_is_refused_with_the_way_out(path, file_system):
-    path.write_text(changed(gone(), host="elsewhere").text)
+    holder = changed(gone(), host="elsewhere")
+    path.write_text(holder.text)
     message = refused(path)
-    assert "on elsewhere" in message and f"rm {path}" in message and "kill" not in message
+    assert "on elsewhere" in message and f"rm {path}" in message and f"kill {holder.pid}" not in message
     assert beside(path) == set()
 
 
-KILLED = """\
-import fcntl, os, signal, sys, time
-from pathlib import Path
-from algorithm.runs.lock import RunLock
+def test_the_lock_of_a_killed_process_is_taken_over(path, told, file_system):
+    theirs, ours = os.pipe()
 
-def no_flock(*_):
-    raise OSError(38, "Function not implemented")
-
-if sys.argv[2] == "none":
-    fcntl.flock = no_flock
-with RunLock(Path(sys.argv[1]), notice=print):
-    if not os.fork():  # such as a simulator, which goes on for a while
-        sys.stdin.read()
-        os._exit(0)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_the_lock_of_a_killed_process_is_taken_over(path, told, file_system, request):
-    kind = request.node.callspec.params["file_system"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(path), kind], env=environment, stdin=subprocess.PIPE
-    ) as killed:
-        assert killed.wait() == -signal.SIGKILL
-        holder = Holder.read(path.read_text())
+    def killed() -> None:
         with RunLock(path, notice=told.append):
-            assert path.read_text() == Holder.me().text
-            assert len(beside(path)) == 1
-    assert len(told) == 1
-    assert f"process {holder.pid}" in told[0]
-    assert "taken over" in told[0]
+            if os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.read(theirs, 1)  # such as a simulator, which goes on for a while
+            os._exit(0)
+
+    assert child(killed) == signal.SIGKILL
+    holder = Holder.read(path.read_text())
+    with RunLock(path, notice=told.append):
+        assert path.read_text() == Holder.me().text
+        assert len(beside(path)) == 1
+    os.write(ours, b"x")
+    (notice,) = told
+    assert f"process {holder.pid}" in notice and "taken over" in notice
     assert not path.exists() and beside(path) == set()
 
 
@@ -199,7 +175,6 @@ def test_who_of_this_machine_lives(path):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert not holder.lives
     assert not holder.lives and changed(holder, host="elsewhere").lives
-    assert "since 2001-09-0" in str(changed(holder, started=1e9))
 
 
 def forged(**changes: object) -> str:
@@ -225,29 +200,22 @@ def test_a_damaged_lock_is_taken_over(path, told):
         path.write_text(text)
         with RunLock(path, notice=told.append):
             assert path.read_text() == Holder.me().text
-        assert told.pop() == "the run was not ended properly, its lock is taken over; nobody can read it", (
-            text
-        )
+        assert told.pop().endswith("nobody can read it"), text
 
 
 @pytest.mark.fault("F42")
 def test_a_lock_that_is_no_plain_file_is_named_and_not_waited_for(path):
     os.mkfifo(path)
-    with pytest.raises(StorageError, match="the run cannot be locked") as caught:
-        RunLock(path, notice=pytest.fail).__enter__()
-    assert "no plain file" in caught.value.why and f"rm {path}" in caught.value.fix
-
-
-def test_what_stands_in_a_lock_does_nothing_to_a_terminal(path):
-    assert "\x1b" not in str(Holder.read(forged(command="\x1b[2J")))
-
-
-def test_a_lock_that_cannot_be_written_is_named(path):
-    path.symlink_to(path.parent / "nowhere")
-    for place in (path, path.parent / "absent" / "run.lock"):
+    link, absent = path.with_name("link"), path.parent / "absent" / "run.lock"
+    link.symlink_to(path.parent / "nowhere")
+    for place in (path, link, absent):
         with pytest.raises(StorageError, match="the run cannot be locked"):
             RunLock(place, notice=pytest.fail).__enter__()
-    assert not (path.parent / "absent").exists()
+    assert not absent.parent.exists()
+
+
+def test_what_stands_in_a_lock_does_nothing_to_a_terminal():
+    assert "\x1b" not in str(Holder.read(forged(command="\x1b[2J")))
 
 
 RACER = """\

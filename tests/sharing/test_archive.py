@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,14 +56,11 @@ def test_what_is_packed_is_unpacked_again_and_the_same_members_are_the_same_byte
 
 def test_a_changed_byte_of_a_member_is_found_wherever_it_is(file):
     data = file.read_bytes()
-    with zipfile.ZipFile(file) as read:
-        places = [info.header_offset + 30 + len(info.filename) for info in read.infolist()]
-        sizes = [info.file_size for info in read.infolist()]
-    for place in (place + k for place, size in zip(places, sizes, strict=True) for k in range(0, size, 11)):
-        changed = bytearray(data)
-        changed[place] ^= 0x20
-        file.write_bytes(changed)
-        assert "content cannot be read" in why(file)
+    for name, content in whole(FILES).items():
+        start = data.index(content)
+        for place in range(start, start + len(content), 11):
+            file.write_bytes(data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :])
+            assert "content cannot be read" in why(file), name
 
 
 def test_a_file_that_was_cut_short_is_no_export(file):
@@ -74,18 +70,11 @@ def test_a_file_that_was_cut_short_is_no_export(file):
         assert "content cannot be read" in why(file)
 
 
-def test_a_folder_and_a_missing_file_are_told(tmp_path):
-    (tmp_path / "a.zip").mkdir()
-    for name, said in (("a.zip", "cannot be used"), ("b.zip", "cannot be read")):
-        with pytest.raises(StorageError, match=said):
-            unpack(tmp_path / name, name)
-
-
-OUTSIDE = ("../evil.py", "/etc/passwd.py", "plots/../../evil.py", "..\\evil.py", "C:evil.py", ".bashrc")
+OUTSIDE = ("../evil.py", "/etc/passwd.py", "plots/../../evil.py")
 UNKNOWN = ("plots//a.png", "bin/sh", "sitecustomize.pth", "a/b/model.safetensors")
 LACKS_CARD = {name: data for name, data in FILES.items() if name != "README.md"}
 REFUSED = {
-    **{f"'{name}' is no file": zipped(whole({**FILES, name: b"x"})) for name in OUTSIDE[:3] + UNKNOWN},
+    **{f"'{name}' is no file": zipped(whole({**FILES, name: b"x"})) for name in OUTSIDE + UNKNOWN},
     "it has no 'manifest.json'": zipped({"README.md": b"hello"}),
     "README.md is missing": zipped({**LACKS_CARD, MANIFEST: manifest_of(FILES)}),
     "notes.py is missing": zipped({**FILES, "notes.py": b"", MANIFEST: manifest_of(FILES)}),
@@ -134,13 +123,3 @@ def test_more_than_an_export_may_have_is_neither_written_nor_read(file, monkeypa
     with pytest.raises(StorageError, match="too large"):
         pack({"model.safetensors": bytes(101)})
     assert "far too many" in why(file)
-
-
-def test_a_link_is_read_as_a_plain_member(file):
-    """Nothing is extracted: what a link holds is its text, whose hash has to be right."""
-    link = zipfile.ZipInfo("config.yaml")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(file, "w") as forged:
-        for name, data in {**whole(FILES), "config.yaml": b"/etc/passwd"}.items():
-            forged.writestr(link if name == "config.yaml" else name, data)
-    assert "config.yaml is missing, or not what was written" in why(file)

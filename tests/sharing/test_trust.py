@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -105,20 +104,16 @@ def evil(tmp_path, monkeypatch):
     "old, new",
     [
         ("env_type: GYM", "env_type: 'evil_env:X'"),
-        ("env_name: CartPole-v1", "env_name: 'evil_env:X'"),
         ("env_name: CartPole-v1", "env_name: 'evil_env.py:X'"),
         ("wrappers: []", "wrappers: ['evil_env:W']"),
         ("callbacks: []", "callbacks: ['evil_env.py:C']"),
-        ("  wrappers: null", "  wrappers: ['evil_env:W']"),
-        ("side_channels: []", "side_channels: ['evil_env:S']"),
     ],
 )
 def test_a_name_in_a_configuration_imports_nothing(exported, evil, old, new):
     file = forge(exported, evil.with_name("evil.zip"), with_config(old, new))
-    for load in (asac.load, lambda it: asac.Run(it).evaluate(1)):
-        with pytest.raises(UsageError, match="nothing says that you trust it") as caught:
-            load(file)
-        assert "evil_env" in caught.value.why and "trust=True" in caught.value.fix
+    with pytest.raises(UsageError, match="nothing says that you trust it") as caught:
+        asac.load(file)
+    assert "evil_env" in caught.value.why
     assert main(["CartPole-v1", "-n", "evil.zip", "--eval=1", "--device=cpu"]) == 2
     assert "evil_env" not in sys.modules and not evil.exists()
 
@@ -167,7 +162,7 @@ class ModelRep(m.ModelRep):
 """
 
 
-def test_networks_of_an_own_file_go_along_and_run_only_when_they_are_trusted(tmp_path, monkeypatch, capfd):
+def test_networks_of_an_own_file_go_along_and_run_only_when_they_are_trusted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     marker, task = tmp_path / "ran", tmp_path / "task"
     task.mkdir()
@@ -180,12 +175,7 @@ def test_networks_of_an_own_file_go_along_and_run_only_when_they_are_trusted(tmp
     with pytest.raises(UsageError, match="would run code") as caught:
         asac.load(file)
     assert "nn.py" in caught.value.why
-    assert "python -m zipfile -e own.zip FOLDER" in caught.value.fix
-    assert main(["./task", "-n", "own.zip", "--eval=1", "--device=cpu"]) == 2
-    assert not marker.exists()
-    assert "--trust" in capfd.readouterr().err
-    assert asac.load(file, trust=True).step == 120
-    assert marker.exists()
-    assert main(["./task", "-n", "own.zip", "--eval=2", "--device=cpu", "--trust", "--quiet"]) == 0
+    play = ["./task", "-n", "own.zip", "--eval=1", "--device=cpu", "--quiet"]
+    assert main(play) == 2 and not marker.exists()
+    assert main([*play, "--trust"]) == 0 and marker.exists()
     assert run.evaluate(2, "latest") == asac.Run(file, trust=True).evaluate(2)
-    assert 'asac.Run("own.zip", trust=True)' in Path("own.zip").read_bytes().decode("utf-8", "ignore")

@@ -58,13 +58,19 @@ def complete(
     with suppress(Exception):  # whatever is wrong, there is nothing to offer
         from argcomplete import autocomplete
 
-        parser = make_parser()
-        completers = _COMPLETERS | {dest: _of_runs(names) for dest, names in runs.items()}
-        for action in parser._actions:
-            if action.dest in completers:
-                vars(action)["completer"] = completers[action.dest]
-        autocomplete(parser, always_complete_options=False)
+        autocomplete(with_completers(make_parser(), runs), always_complete_options=False)
     os._exit(1)
+
+
+def with_completers(
+    parser: argparse.ArgumentParser, runs: Mapping[str, Callable[..., list[str]]]
+) -> argparse.ArgumentParser:
+    """Return the parser, whose actions know their completers. runs: see :func:`complete`."""
+    completers = _COMPLETERS | {dest: _of_runs(names) for dest, names in runs.items()}
+    for action in parser._actions:
+        if action.dest in completers:
+            vars(action)["completer"] = completers[action.dest]
+    return parser
 
 
 def _of_runs(names: Callable[..., list[str]]) -> Callable[..., list[str]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from typing_extensions import override
 
 from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.completion import add_completion
-from algorithm.app.cli.flag_types import is_export
 from algorithm.app.cli.flags import Parser, cannot, leave
 from algorithm.app.cli.train import HOW, SAID, TrainOptions
 from algorithm.core.program import VERSION
@@ -97,6 +96,47 @@ def add_said(parser: Parser) -> argparse._ArgumentGroup:
     return group
 
 
+_ALONE = ("it says something of that alone", "add it, or leave it out")
+_EXPORT = "-n FILE.zip or -n hf://OWNER/NAME, which name an export"
+
+_RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
+    (
+        lambda given: given.record and not (given.run or given.eval),
+        "--record needs --run or --eval",
+        "only what is played is kept",
+        "add one of them",
+    ),
+    (
+        lambda given: given.failure and not given.check,
+        "--from needs --check",
+        "it is a file for the check to replay",
+        "add --check",
+    ),
+    (
+        lambda given: given.names_export and not given.plays,
+        "{name} names an export, not a run",
+        "an export has neither optimiser nor replay, and a run has no such name",
+        "play it: --run, --eval N or --video; or give the name of a run",
+    ),
+    (lambda given: given.trust and not given.names_export, f"--trust needs {_EXPORT}", *_ALONE),
+    (lambda given: given.replace and given.export is None, "--replace needs --export FILE.zip", *_ALONE),
+    (lambda given: given.private and given.push is None, "--private needs --push OWNER/NAME", *_ALONE),
+    (
+        lambda given: given.shares and (given.overrides or given.config is not None),
+        "a run is shared as it is",
+        "-c and -o would change its settings",
+        "leave them out",
+    ),
+    (
+        lambda given: given.repeat > 1 and given.resume,
+        "--repeat and --resume cannot go together",
+        "one run is resumed",
+        "leave one out",
+    ),
+)
+"""Whether a command line is refused; what, why and what to write instead."""
+
+
 def refuse_mixed(options: TrainOptions) -> None:
     """Refuse flags that ask for two things at once, or that need another one."""
     modes = {
@@ -104,64 +144,21 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--resume": options.resume,
         "--check": options.check,
         "--dry_run": options.dry_run,
-        "--report": bool(options.report),
+        "--report": options.report,
         "--list": options.list,
         "--export or --push": options.shares,
     }
     chosen = [mode for mode, given in modes.items() if given]
-    is_export_named = options.name is not None and is_export(options.name)
-    for_training = [f"--{name}" for name in ("evaluations", "networks", "profile") if getattr(options, name)]
-    export = "-n FILE.zip or -n hf://OWNER/NAME, which name an export"
-    rules = (
-        (
-            len(chosen) > 1,
-            f"{' and '.join(chosen[:2])} cannot go together",
-            "each is another command",
-            "leave one out",
-        ),
-        (
-            options.record and not (options.run or options.eval),
-            "--record needs --run or --eval",
-            "only what is played is kept",
-            "add one of them",
-        ),
-        (
-            options.failure and not options.check,
-            "--from needs --check",
-            "it is a file for the check to replay",
-            "add --check",
-        ),
-        (
-            is_export_named and not options.plays,
-            f"{options.name} names an export, not a run",
-            "an export has neither optimiser nor replay, and a run has no such name",
-            "play it: --run, --eval N or --video; or give the name of a run",
-        ),
-        (options.trust and not is_export_named, f"--trust needs {export}", *_ALONE),
-        (options.replace and options.export is None, "--replace needs --export FILE.zip", *_ALONE),
-        (options.private and options.push is None, "--private needs --push OWNER/NAME", *_ALONE),
-        (
-            options.shares and (options.overrides or options.config is not None),
-            "a run is shared as it is",
-            "-c and -o would change its settings",
-            "leave them out",
-        ),
-        (
-            for_training and chosen not in ([], ["--resume"]),
-            f"{''.join(for_training[:1])} is for a training",
-            "nothing is learned here",
-            "leave it out",
-        ),
-        (
-            options.repeat > 1 and options.resume,
-            "--repeat and --resume cannot go together",
-            "one run is resumed",
-            "leave one out",
-        ),
-    )
-    problems = [cannot(what, why, fix) for holds, what, why, fix in rules if holds]
+    problems = [
+        cannot(what.format(name=options.name), why, fix) for holds, what, why, fix in _RULES if holds(options)
+    ]
+    if len(chosen) > 1:
+        what = f"{' and '.join(chosen[:2])} cannot go together"
+        problems.insert(0, cannot(what, "each is another command", "leave one out"))
+    of_training = [f"--{name}" for name in ("evaluations", "networks", "profile") if getattr(options, name)]
+    if of_training and chosen not in ([], ["--resume"]):
+        problems.append(
+            cannot(f"{of_training[0]} is for a training", "nothing is learned here", "leave it out")
+        )
     if problems:
         leave(*problems)
-
-
-_ALONE = ("it says something of that alone", "add it, or leave it out")

@@ -12,6 +12,7 @@ from algorithm.app.cli.flag_types import (
     checkpoint,
     device,
     folder,
+    is_export,
     limit,
     mapping,
     natural,
@@ -204,6 +205,11 @@ class TrainOptions:
     def plays(self) -> bool:
         """True if a trained agent acts and nothing is learned."""
         return self.run or self.eval is not None or self.video
+
+    @property
+    def names_export(self) -> bool:
+        """True if ``--name`` is that of an export, and of no run."""
+        return self.name is not None and is_export(self.name)
 
     @property
     def shares(self) -> bool:

@@ -201,12 +201,11 @@ def _settings(experiments: Sequence[Experiment]) -> list[list[str]]:
     """Return keys that differ between runs: key, value of each experiment, default."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
     rows = []
-    for difference in differences([facts.config for facts in runs]):
-        *values, default = difference.values
+    for key, (*values, default) in differences([facts.config for facts in runs]).items():
         if len(set(values)) > 1:
             of_runs = iter(values)
             cells = [listed([next(of_runs) for _ in one.runs]) for one in experiments]
-            rows.append([code(difference.key), *cells, default])
+            rows.append([code(key), *cells, default])
     return rows
 
 

@@ -207,11 +207,8 @@ def holder_of(lock: Path) -> Holder | None:
         holder = Holder.read(read_bytes(lock))
     except (OSError, ValueError):
         return None
-    return None if holder is None or _is_me(holder) else holder
-
-
-def _is_me(holder: Holder) -> bool:
-    return holder.pid == os.getpid() and not holder.is_elsewhere
+    is_me = holder is not None and holder.pid == os.getpid() and not holder.is_elsewhere
+    return None if is_me else holder
 
 
 def lookup(value: object, *path: str) -> object:

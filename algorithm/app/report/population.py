@@ -12,13 +12,13 @@ import numpy as np
 
 from algorithm.app.report.charts import Chart, Line
 from algorithm.app.report.curves import experiment_lines, mean_line
-from algorithm.app.report.drift import drifts
 from algorithm.app.report.experiments import Experiment, behaviours_of
 from algorithm.app.report.facts import Facts, TolerantReader, holder_of, number
 from algorithm.app.report.lineage import (
     GIVEN_UP,
     MemberOutcome,
     by_generation,
+    drifts,
     gene_text,
     read_lineage,
 )

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from algorithm.agents.registry import misplaced
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.report.curves import diagnostics, learning_curve
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number
 from algorithm.app.report.page import Section, Tile, bold, code, link, page, written_now
-from algorithm.app.report.panels import diagnostics, learning_curve
 from algorithm.app.report.settings import differences, options_of, preset_of
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK
@@ -135,10 +135,9 @@ def _settings(facts: Facts) -> Iterator[Section]:
         return
     preset = preset_of(options_of(facts.manifest.get("arguments")), facts.config.seed)
     rows = []
-    for one in differences([facts.config, preset]):
-        value, *others = one.values
+    for key, (value, *others) in differences([facts.config, preset]).items():
         is_changed = preset is not None and value != others[0]
-        rows.append([code(one.key), bold(value) if is_changed else value, *others])
+        rows.append([code(key), bold(value) if is_changed else value, *others])
     text = "Every key is at its default."
     if rows:
         text = "Every key that is not at its default. " + (

@@ -6,7 +6,6 @@ import contextlib
 import io
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from algorithm.agents.registry import misplaced
@@ -24,23 +23,16 @@ _REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(fie
 _MISSING = object()
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A key, and its value in each of the configurations that are compared, as YAML."""
+def differences(configs: Sequence[LoadedConfig | None]) -> dict[str, tuple[str, ...]]:
+    """Return key → its values as YAML, of keys that differ between configurations or from the defaults.
 
-    key: str
-    values: tuple[str, ...]
-
-
-def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
-    """Return the keys that differ between the configurations or from the defaults, less name and seed.
-
-    The last value of each is the default, or none. A configuration that is None has no values: ``?``.
+    The name and the seed of a run are left out. The last value of each is the default, or none. A
+    configuration that is None has no values: ``?``.
     """
     flat = [None if config is None else _flat(config) for config in configs]
     default = _flat_config(Config())
     keys = dict.fromkeys(key for values in [*flat, default] if values for key in values)
-    found = []
+    found = {}
     for key in keys:
         common = default.get(_common_key(key), _MISSING)
         values = [_MISSING if one is None else one.get(key, one.get(_common_key(key))) for one in flat]
@@ -51,7 +43,7 @@ def differences(configs: Sequence[LoadedConfig | None]) -> list[Difference]:
         ):
             texts = ["?" if value is _MISSING else inline(value) for value in values]
             texts.append("none" if key in _REQUIRED else "?" if common is _MISSING else inline(common))
-            found.append(Difference(key, tuple(texts)))
+            found[key] = tuple(texts)
     return found
 
 

@@ -122,7 +122,7 @@ def card(shared: Shared) -> str:
         unity=shared.loaded.config.base_config.kind.player,
         state=facts.state.partition(",")[0],  # who still trains it is nothing for others
         taken=duration(facts.seconds) if facts.seconds else "",
-        settings=[(one.key, one.values[0], one.values[-1]) for one in differences([shared.loaded])],
+        settings=[(key, own, default) for key, (own, default) in differences([shared.loaded]).items()],
         versions={LIBRARY: f"{VERSION}, of this export", **versions},
     )
 

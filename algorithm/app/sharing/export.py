@@ -117,12 +117,7 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
     saved = find_checkpoint(run.checkpoints, which, warn=warn)
     networks, code, later = _networks(saved.path), _code(loaded, run), _later(run, saved.step)
     plots = {f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))}
-    files = {**networks, **code, **plots, CONFIG: dump_config(loaded).encode()}
-    result = run.read_result() if run.result.exists() else {}
-    result.pop("paths", None)
-    files |= {
-        name: json_text(said).encode() for name, said in ((RESULT, result), (EVALUATION, later)) if said
-    }
+    files = {**networks, **code, **plots, **_results(run, later), CONFIG: dump_config(loaded).encode()}
     for problem in facts.problems:
         if not problem.endswith("is missing"):
             warn(f"{problem} · the card is without it")
@@ -147,6 +142,13 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
     )
     files[MANIFEST] = manifest.text.encode()
     return Built(files, pack(files), shared)
+
+
+def _results(run: RunDir, later: Mapping[str, object]) -> dict[str, bytes]:
+    """Return the files of results that there are, less the paths of this machine."""
+    result = run.read_result() if run.result.exists() else {}
+    result.pop("paths", None)
+    return {name: json_text(said).encode() for name, said in ((RESULT, result), (EVALUATION, later)) if said}
 
 
 def _without_own(loaded: LoadedConfig) -> LoadedConfig:

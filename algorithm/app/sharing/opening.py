@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from algorithm.app.cli.flag_types import HUB, is_export
+from algorithm.app.cli.flag_types import HUB
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.resume import find_run
 from algorithm.app.sharing.archive import CONFIG, WEIGHTS, ExportManifest, refused, unpack
@@ -149,7 +149,7 @@ class PlayableRun:
 @contextmanager
 def playable_run(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableRun]:
     """Yield what ``-n`` names, a run or an export, which is unpacked for the length of the block."""
-    if options.name is None or not is_export(options.name):
+    if options.name is None or not options.names_export:
         run = find_run(options, folder)
         yield PlayableRun(run, run)
         return

@@ -12,7 +12,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from algorithm.core.errors import UsageError
@@ -101,7 +101,8 @@ class WandbSink:
         self._id = secrets.token_hex(8)  # 16 characters: `_ID`
         self._last = -1
         self._run: Any = None
-        self._complaint = _Complaint()
+        self._complaints: list[str] = []  # that the package would print; any thread may add one
+        self._is_warned = False
 
     def start(self, state: Mapping[str, Any] | None, rows: Iterable[tuple[int, Row]]) -> None:
         """Begin a run of W&B, or go on with that of ``state`` in the same project; send what it lacks."""
@@ -180,15 +181,20 @@ class WandbSink:
             dir=self._folder.parent,
             settings=settings,
         )
-        wandb.termsetup(settings, self._complaint)
+        printer = SimpleNamespace(warning=self._complain, error=self._complain, info=lambda line: None)
+        wandb.termsetup(settings, printer)  # an info asks for nothing, such as of a request tried again
         self._last = self._run.starting_step - 1
         place = self._run.url if online else f"offline · later: {self._sync}/offline-run-*"
         self._say(f"W&B: {place}")
 
+    def _complain(self, line: str) -> None:
+        self._complaints.append(" ".join(line.replace("wandb: ", "").replace("WARNING ", "").split()))
+
     def _pass_on(self) -> None:
-        """Warn of the package's first warning."""
-        if text := self._complaint.take():
-            self._warn(f"W&B: {text} · the run goes on, and its own files have every row")
+        """Warn of the first line that the package would print, had it not been silenced."""
+        if self._complaints and not self._is_warned:
+            self._is_warned = True
+            self._warn(f"W&B: {self._complaints[0]} · the run goes on, and its own files have every row")
 
     def _give_up(self, what: str, error: Exception, fix: str) -> None:
         """Warn, and go on without W&B."""
@@ -203,30 +209,6 @@ class WandbSink:
             _package().teardown()
         except Exception as error:  # it ends with this process at the latest
             logging.getLogger(__name__).debug("W&B's service has not ended: %s", error)
-
-
-class _Complaint:
-    """The first warning that the package would print, had it not been silenced; any thread may add one."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._is_taken = False
-
-    def warning(self, line: str) -> None:
-        """Keep a line."""
-        self._lines.append(" ".join(line.replace("wandb: ", "").replace("WARNING ", "").split()))
-
-    error = warning
-
-    def info(self, line: str) -> None:
-        """Drop a line that asks for nothing, such as of a request that will be tried again."""
-
-    def take(self) -> str:
-        """Return the first line, once; empty after that or without one."""
-        if self._is_taken or not self._lines:
-            return ""
-        self._is_taken = True
-        return self._lines[0]
 
 
 def _package() -> Any:  # noqa: ANN401 - a module that need not be installed
