@@ -37,25 +37,21 @@ def _memory(keys: OffPolicyConfig) -> Rows:
 
 
 def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, heads: Heads) -> str:
-    if keys.n_step == 1:
-        target = "1-step"
-    else:
+    target = "1-step"
+    if keys.n_step > 1:
         target = f"{keys.n_step}-step " + ("V-trace" if keys.use_n_step_is else "uncorrected")
-    critics = _critics(keys)
-    if not keys.use_replay_buffer:
-        data = f"each window once, batch {keys.batch_size}"
-    else:
+    data = f"each window once, batch {keys.batch_size}"
+    if keys.use_replay_buffer:
         updates = f"{keys.replay_ratio:g} update{'s' if keys.replay_ratio != 1 else ''} a step"
         data = f"{'prioritised' if keys.use_priority else 'uniform'}, batch {keys.batch_size}, {updates}"
-    parts = [target, critics, data, *heads.words]
-    if keys.policy_update_per_step > 1:
-        parts.append(f"a policy update every {keys.policy_update_per_step} of the critics")
-    if keys.clip_epsilon > 0:
-        parts.append(f"critic clipped at {keys.clip_epsilon:g}")
-    if keys.use_normalization and vector_names(spec.obs):
-        parts.append("normalised observations")
-    if keys.reward_scaling:
-        parts.append("scaled rewards")
+    delay = f"a policy update every {keys.policy_update_per_step} of the critics"
+    more = {
+        delay: keys.policy_update_per_step > 1,
+        f"critic clipped at {keys.clip_epsilon:g}": keys.clip_epsilon > 0,
+        "normalised observations": keys.use_normalization and vector_names(spec.obs),
+        "scaled rewards": keys.reward_scaling,
+    }
+    parts = [target, _critics(keys), data, *heads.words, *(text for text, is_so in more.items() if is_so)]
     return ", ".join(parts)
 
 
@@ -84,30 +80,38 @@ def notices(
 
     max_step: at which the training ends; −1 for no end
     """
-    found = []
-    if 0 < max_step <= max(keys.start_step, keys.batch_size - 1):
-        first = f"the first {keys.start_step:,} steps are random actions ({RUN_BLOCK}.start_step)"
-        if keys.start_step < keys.batch_size:
-            first = f"an update takes {keys.batch_size:,} windows ({RUN_BLOCK}.batch_size)"
-        found.append(f"nothing will be learned: {first}, and the training ends at {max_step:,}")
-    found += heads.notices
-    if not heads.learns and keys.policy_update_per_step > 1:
-        found.append(f"{RUN_BLOCK}.policy_update_per_step has no effect: there is no policy to update")
+    first = f"the first {keys.start_step:,} steps are random actions ({RUN_BLOCK}.start_step)"
+    if keys.start_step < keys.batch_size:
+        first = f"an update takes {keys.batch_size:,} windows ({RUN_BLOCK}.batch_size)"
+    too_short = 0 < max_step <= max(keys.start_step, keys.batch_size - 1)
     moot = [key for key in ("tau", "update_target_per_step") if getattr(keys, key) != _DEFAULT[key].default]
-    if not keys.use_target_network and moot:
-        found.append(f"{RUN_BLOCK}.{moot[0]} has no effect: there are no target networks")
-    if keys.encoder_learning_rate is not None and not has_encoder:
-        found.append(f"{RUN_BLOCK}.encoder_learning_rate has no effect: the encoder has nothing to learn")
-    if keys.seq_encoder == "RNN" and keys.learn_step == 1:
-        found.append(f"{RUN_BLOCK}.learn_step is 1: no gradient goes through time, so little is remembered")
-    if keys.seq_encoder == "ATTN" and keys.burn_in_step < keys.learn_step - 1:
-        found.append(
-            f"{RUN_BLOCK}.burn_in_step is {keys.burn_in_step}: attention sees the last "
-            f"{keys.burn_in_step + 1} observations only (burn_in_step + 1), fewer than the "
-            f"{keys.learn_step} steps of learn_step; raise burn_in_step where what matters lies further "
-            "back"
-        )
-    return [*found, *_of_extensions(spec, keys, has_encoder=has_encoder)]
+    table = (
+        (
+            not heads.learns and keys.policy_update_per_step > 1,
+            "policy_update_per_step has no effect: there is no policy to update",
+        ),
+        (
+            not keys.use_target_network and moot,
+            f"{''.join(moot[:1])} has no effect: there are no target networks",
+        ),
+        (
+            keys.encoder_learning_rate is not None and not has_encoder,
+            "encoder_learning_rate has no effect: the encoder has nothing to learn",
+        ),
+        (
+            keys.seq_encoder == "RNN" and keys.learn_step == 1,
+            "learn_step is 1: no gradient goes through time, so little is remembered",
+        ),
+        (
+            keys.seq_encoder == "ATTN" and keys.burn_in_step < keys.learn_step - 1,
+            f"burn_in_step is {keys.burn_in_step}: attention sees the last {keys.burn_in_step + 1} "
+            f"observations only (burn_in_step + 1), fewer than the {keys.learn_step} steps of learn_step; "
+            "raise burn_in_step where what matters lies further back",
+        ),
+        *_of_extensions(spec, keys, has_encoder=has_encoder),
+    )
+    found = [f"nothing will be learned: {first}, and the training ends at {max_step:,}"] * too_short
+    return [*found, *heads.notices, *(f"{RUN_BLOCK}.{text}" for holds, text in table if holds)]
 
 
 def on_device_notices(spec: AgentSpec, replay: ReplayConfig, device: torch.device) -> list[str]:
@@ -121,19 +125,19 @@ def on_device_notices(spec: AgentSpec, replay: ReplayConfig, device: torch.devic
     return []
 
 
-def _of_extensions(spec: AgentSpec, keys: OffPolicyConfig, *, has_encoder: bool) -> list[str]:
-    """Return a line for each extension that has no effect with this encoder."""
+def _of_extensions(
+    spec: AgentSpec, keys: OffPolicyConfig, *, has_encoder: bool
+) -> tuple[tuple[object, str], ...]:
+    """Return whether each extension has no effect with this encoder, and a text on it."""
     nothing = "has no effect: the encoder has nothing to learn (nn_config.rep.dense_depth is 0)"
-    found = []
-    if keys.siamese and not has_encoder:
-        trains = "trains only the critics: the encoder has nothing to learn"
-        found.append(f"{RUN_BLOCK}.siamese {trains if keys.siamese_use_q else nothing}")
+    trains = "trains only the critics: the encoder has nothing to learn"
     looks = Augmentation(spec.obs, normalised=keys.use_normalization)
-    if keys.siamese == "BYOL" and not looks.changes_anything():
-        found.append(
-            f"{RUN_BLOCK}.siamese: BYOL compares two looks that are the same, for no observation is an "
-            "image or a vector of real numbers; ATC compares with what was seen later"
-        )
-    if keys.use_prediction and not has_encoder:
-        found.append(f"{RUN_BLOCK}.use_prediction {nothing}")
-    return found
+    return (
+        (keys.siamese and not has_encoder, f"siamese {trains if keys.siamese_use_q else nothing}"),
+        (
+            keys.siamese == "BYOL" and not looks.changes_anything(),
+            "siamese: BYOL compares two looks that are the same, for no observation is an image or a vector "
+            "of real numbers; ATC compares with what was seen later",
+        ),
+        (keys.use_prediction and not has_encoder, f"use_prediction {nothing}"),
+    )
