@@ -40,8 +40,8 @@ from algorithm.runs.provenance import made_with
 from algorithm.train.assembly import Assembly
 from algorithm.train.user_code import nn_file, plugins_of
 from main import main
+from tests.house.test_docs import blocks_of
 from tests.run.sessions import weights_hash
-from tests.test_docs import blocks_of
 
 PACKAGE = Path(__file__).parent / "plugin_package"
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))
