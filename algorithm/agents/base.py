@@ -233,14 +233,6 @@ class Agent(ABC):
         return [*rows, *self.own_rows(), *shown, *signal_rows(self.config)]
 
 
-def _no_limits(config: BehaviourConfig) -> RemoteLimits:
-    return RemoteLimits()
-
-
-def _no_rules(config: BehaviourConfig) -> dict[str, Rule]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """One algorithm family: construction and display of its agents.
@@ -259,9 +251,9 @@ class Family:
     name: str
     make_agent: Callable[[AgentInputs], Agent]
     make_acting: Callable[[ActingInputs], Acting] | None = None
-    remote_limits: Callable[[BehaviourConfig], RemoteLimits] = _no_limits
+    remote_limits: Callable[[BehaviourConfig], RemoteLimits] = lambda _: RemoteLimits()
     networks: Mapping[str, Network] = field(default_factory=dict)
-    health_rules: Callable[[BehaviourConfig], Mapping[str, Rule]] = _no_rules
+    health_rules: Callable[[BehaviourConfig], Mapping[str, Rule]] = lambda _: {}
     watched: Sequence[str] = ()
     readouts: Sequence[Readout] = ()
     always_saved: bool = False

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from algorithm.core.fields import AnyConfig, AtLeastOne, Block, Contradiction, Finite, Whole, block, option
+from algorithm.core.fields import (
+    AnyConfig,
+    AtLeastOne,
+    Block,
+    Contradiction,
+    Finite,
+    Whole,
+    block,
+    contradicting,
+    option,
+)
 
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
 _UNTRAINED = "fixed: what it trains is not in the checkpoint, or would be lost"
@@ -142,30 +152,37 @@ def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction
     """
     signals, cloning = config.reward_signals, config.behavioral_cloning
     strengths = {name: getattr(signals, name).strength for name in type(signals).model_fields}
-    if not (any(strengths.values()) or config.run.curiosity or config.run.extensions):
-        yield Contradiction(
+    learners = {"reward_signals.gail": signals.gail, "behavioral_cloning": cloning}
+    shown = config.demonstrations.path is not None
+    yield from contradicting(
+        (
+            not (any(strengths.values()) or config.run.curiosity or config.run.extensions),
             tuple(f"reward_signals.{name}.strength" for name in strengths),
             "all are 0, so nothing is rewarded",
             "raise one of them",
-        )
-    learners = {"reward_signals.gail": signals.gail, "behavioral_cloning": cloning}
-    for name, keys in learners.items():
-        if keys.strength and config.demonstrations.path is None:
-            yield Contradiction(
+        ),
+        *(
+            (
+                keys.strength > 0 and not shown,
                 (f"{name}.strength", "demonstrations.path"),
                 "there are no demonstrations to learn from",
                 "set demonstrations.path to a recording of --record, or the strength to 0",
             )
-    if cloning.strength and not clones:
-        yield Contradiction(
+            for name, keys in learners.items()
+        ),
+        (
+            cloning.strength > 0 and not clones,
             ("behavioral_cloning.strength", "algorithm"),
             f"not with {config.algorithm}: encoder and policy are not trained by one loss there",
             "set algorithm: PPO or A2C, or the strength to 0",
-        )
-    for key in ("pretrain", "steps", "batch_size"):
-        if getattr(cloning, key) and not cloning.strength:
-            yield Contradiction(
+        ),
+        *(
+            (
+                bool(getattr(cloning, key)) and not cloning.strength,
                 (f"behavioral_cloning.{key}", "behavioral_cloning.strength"),
                 "the strength is 0, so nothing is cloned",
                 f"set behavioral_cloning.strength, or leave {key} out",
             )
+            for key in ("pretrain", "steps", "batch_size")
+        ),
+    )

@@ -19,7 +19,6 @@ from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.models.world import ImageDecoder
 from tests.batches import random_batch, small_sac, small_windows
 
-NAMES = {"loss/transition", "loss/reward", "loss/observation"}
 MIXED = AgentSpec(
     ObsSpec(
         ("v", "i", "c", "s", "b"),
@@ -145,20 +144,6 @@ def test_neither_target_nor_policy_gets_a_gradient(kind):
     assert not any(p.grad.any() for p in sac.model.q.parameters())
     others = (sac.model.target_rep, sac.model.target_q, sac.model.policy)
     assert all(p.grad is None or not p.grad.any() for net in others for p in net.parameters())
-
-
-def test_losses_fall():
-    """On one batch all three learn; what a state may say of the next one is bounded by σ ≥ 0.1."""
-    sac = learner(spec=MIXED, learning_rate=3e-3, transition_kl=0.0)
-    batch = small_windows(sac, MIXED)
-    seen = [
-        {k: v.mean().item() for k, v in sac.update(batch).metrics.items() if k in NAMES} for _ in range(40)
-    ]
-    first, last = seen[0], seen[-1]
-    assert set(first) == NAMES
-    assert last["loss/reward"] < 0.5 * first["loss/reward"]
-    assert last["loss/observation"] < 0.7 * first["loss/observation"]
-    assert last["loss/transition"] < first["loss/transition"] - 0.3
 
 
 @pytest.mark.parametrize("scaled", [True, False])

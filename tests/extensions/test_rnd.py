@@ -18,11 +18,8 @@ from tests.batches import (
     SMALL,
     SPECS,
     context,
-    only_extension,
     random_batch,
-    saved,
     small_sac,
-    small_windows,
 )
 from tests.batches import sac_actor as new_actor
 
@@ -50,43 +47,6 @@ def test_loss_and_scores_by_hand():
     expected = 2.0 * (batch.obs["obs"][:, 0, 0] ** 2 + batch.action[:, 0, 0] ** 2).mean()
     torch.testing.assert_close(novelty.own_losses(context(sac, batch))["rnd"], expected)
     assert novelty.reward_bonus(context(sac, batch)) == 0.0
-
-
-def test_the_novelty_of_what_is_visited_falls_and_of_other_actions_stays():
-    """Visited: actions with a first component above 0, in states around 0."""
-    sac = make_agent(use_rnd=True, learning_rate=0.003, n_step=1)
-    novelty = only_extension(sac)
-    tried = torch.tensor([[[0.5, 0.3], [0.8, -0.4]]])
-    strange = torch.tensor([[[-0.9, 0.3], [-0.9, -0.4]]])
-    with torch.no_grad():
-        sac.model.rep.net[0].weight.mul_(0.0)  # every observation is the same state
-        state = sac.model.rep({"obs": torch.zeros(1, 1, 3)}, torch.zeros(1, 1, 2), None, None)[0][:, 0]
-        before = [novelty.score_actions(state, a).mean().item() for a in (tried, strange)]
-    for seed in range(60):
-        batch = random_batch(32, 1, seed=seed)
-        batch.action[..., 0].abs_()
-        sac.update(batch)
-    with torch.no_grad():
-        after = [novelty.score_actions(state, a).mean().item() for a in (tried, strange)]
-    assert after[0] < 0.1 * before[0]
-    assert after[1] > 5 * after[0]
-
-
-def test_the_fixed_network_is_random_saved_and_never_moves():
-    sac = make_agent(use_rnd=True)
-    novelty = only_extension(sac)
-    before = saved(sac)
-    fixed = [name for name in before if ".fixed." in name]
-    assert len(fixed) == 6 and all(name.startswith("model.extensions.0.fixed.") for name in fixed)
-    for seed in range(3):
-        sac.update(small_windows(sac, seed=seed))
-    after = saved(sac)
-    assert all(torch.equal(before[name], after[name]) for name in fixed)
-    trained = [name.replace(".fixed.", ".own.0.") for name in fixed]
-    assert not any(torch.equal(before[name], after[name]) for name in trained)
-    assert not any(torch.equal(before[a], before[b]) for a, b in zip(fixed, trained, strict=True))
-    assert not any(parameter.requires_grad for parameter in novelty.fixed.parameters())
-    assert sum(p.numel() for p in novelty.own.parameters()) == after["optim.own.exp_avg"].numel()
 
 
 class Scorer(Extension):

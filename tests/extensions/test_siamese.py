@@ -208,15 +208,3 @@ def test_agreement_of_values_reaches_encoder_and_critics():
     assert sac.critics.step.gradient[sac.critics.encoder.stop :].any()
     plain = make_sac("ATC", seq_encoder="RNN")
     assert set(plain.extensions[0].auxiliary_losses(context(plain, batch))) == {"siamese"}
-
-
-@pytest.mark.parametrize("siamese", ["ATC", "BYOL"])
-def test_windows_of_which_nothing_exists_teach_nothing(siamese):
-    sac = make_sac(siamese, siamese_use_q=True)
-    batch = make_batch(sac)
-    nothing = replace(batch, valid=batch.valid & False, obs_valid=batch.obs_valid & False)
-    losses = sac.extensions[0].auxiliary_losses(context(sac, nothing))
-    assert [loss.item() for loss in losses.values()] == [0.0, 0.0]
-    sac.critics.step.gradient.zero_()
-    sum(losses.values()).backward()
-    assert not sac.critics.step.gradient.any()

@@ -73,16 +73,6 @@ def test_the_reward_is_that_of_the_discriminator_now(form):
     assert one.reward_bonus(ctx)[~batch.valid].eq(0.0).all()
 
 
-def test_it_tells_demonstrated_transitions_from_its_own():
-    shown = Shown()
-    shown.batch.obs["obs"].add_(2.0)
-    sac = make_agent(signals=gail(learning_rate=0.01), demonstrations=shown)
-    for seed in range(60):
-        metrics = sac.update(small_windows(sac, seed=seed)).metrics
-    assert metrics["gail/expert"] > 0.7 and metrics["gail/policy"] < 0.3
-    assert shown.drawn == 60 * 8, "as many windows as the batch has"
-
-
 def test_actions_are_seen_only_if_they_shall_be():
     """Where observations and ends are alike, and actions differ, only they tell."""
     found = {}

@@ -76,6 +76,8 @@ def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row: Row):
     after = straight.tensors()["model"]
     still = {name for name in straight.trained() if torch.equal(before[name], after[name])}
     assert all("head.discrete" in name and row["action"] == "greedy" for name in still), still
+    fixed = {name for name in after if ".fixed." in name}
+    assert all(torch.equal(before[name], after[name]) for name in fixed)
     metrics = straight.metrics(48)
     assert set(metrics) <= set(METRICS) and all(np.isfinite(value) for value in metrics.values()), metrics
 

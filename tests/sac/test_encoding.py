@@ -72,19 +72,6 @@ def costs(rep, target):
     return rep.with_gradient, rep.without, target.without
 
 
-def test_tokens_are_encoded_when_they_are_asked_for_and_once_and_with_a_gradient_only_the_learned_ones():
-    rep = Counting()
-    states, target = encode(TokenByToken, rep, random_batch(4, 3))
-    found = [costs(rep, target)]
-    with torch.no_grad():  # as where a target is made: there is a gradient nevertheless
-        for name in ("learned", "online", "target_following", "target_learned", *2 * ("online",)):
-            value = getattr(states, name)
-            assert value.requires_grad == (name in ("learned", "online"))
-            found.append(costs(rep, target))
-    assert found == [(0, 0, 0), (1, 0, 0), (1, 3, 0), (1, 3, 3), *3 * [(1, 3, 4)]]
-    assert target.with_gradient == 0
-
-
 @pytest.mark.parametrize(
     "encoding, learned, whole, following",
     [(WholeWindow, (6, 0, 0), (6, 0, 0), (6, 0, 6)), (RecurrentEncoding, (2, 1, 0), (2, 4, 0), (2, 4, 6))],

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from algorithm.agents.off_policy.description import encoder_work, update_cost
-from algorithm.agents.off_policy.model import NETWORKS
-from algorithm.agents.sac.config import SacConfig
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.layers.mlp import mlp
+from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.learning.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
-from algorithm.nn.loader import load_networks
 from tests.batches import SMALL, Sac, random_batch, small_sac, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
@@ -104,66 +99,6 @@ def test_the_encoder_has_its_own_rate_and_one_count_is_kept():
         elif name.startswith("model.q."):
             assert torch.equal(step, usual), name
     assert counts(slow)[0] == counts(plain)[0] == 1
-
-
-@pytest.mark.parametrize(
-    ("keys", "norm", "said"),
-    [
-        # q = 256 (23 + 256 + 1) = 71,680 and p = 256 (17 + 256 + 12) = 72,960; plain is 12 q + 4 p
-        ({}, None, None),
-        ({"policy_update_per_step": 3}, "layer", "an update takes 0.71 times"),  # 28/3 q + 2 p
-        ({"policy_update_per_step": 3, "use_target_network": False}, "batch", None),  # 40/3 q + 2 p: 0.96
-        ({}, "batch", "an update takes 1.50 times"),  # 20 q + 4 p
-        ({"n_step": 3}, None, "an update takes 1.38 times"),  # 16 q + 6 p
-        ({"n_step": 3, "use_n_step_is": False}, None, "an update takes 1.13 times"),  # 12 q + 6 p
-        ({"replay_ratio": 20.0, "batch_size": 128}, None, "20 updates a step take 10 times"),
-        ({"ensemble_q_num": 10, "ensemble_q_sample": 2}, None, "an update takes 3.49 times"),  # 52 q + 4 p
-    ],
-)
-def test_what_an_update_costs_by_the_sizes_of_the_layers(keys, norm, said):
-    spec = AgentSpec(obs={}, action=ActionSpec(continuous=6))
-    critic = mlp(23, [256, 256], 1, norm=norm)
-    policy = mlp(17, [256, 256], 12, norm=norm)
-    rows = update_cost(spec, SacConfig(**{"n_step": 1, **keys}), 17, critic, policy, encoder=0)
-    assert [text.split(" the ")[0] for _, text in rows] == ([said] if said else [])
-
-
-SEEN = ObsSpec(("camera", "obs"), ((3, 20, 20), (7,)), ("uint8", "float32"))
-
-
-@pytest.mark.parametrize(
-    ("rep", "kind", "work"),
-    [
-        # Kernels of 16 × 3 × 3 × 3 at 10 × 10 places and 32 × 16 × 3 × 3 at 5 × 5, 800 and 17 numbers to 10
-        ({"dense_n": 10, "dense_depth": 1}, None, 432 * 100 + 4608 * 25 + 8000 + 170),
-        # three gates of 17 + 2 + 12 numbers to 12 units
-        ({"dense_n": 10, "rnn_n": 12}, "RNN", 432 * 100 + 4608 * 25 + 8000 + 3 * 31 * 12),
-        ({}, None, 0),
-    ],
-)
-def test_the_multiplications_of_an_encoder(rep, kind, work):
-    spec = AgentSpec(SEEN if rep else SMALL.obs, ActionSpec(continuous=2))
-    networks = load_networks(spec, None, NETWORKS, seq_encoder=kind, rep=rep)
-    assert encoder_work(networks.rep, spec) == work
-
-
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        # 12 q + 4 p = 1.152e6, three passes of the learned token and two of the following one: 6.152e6
-        ({}, "5.34 times the multiplications of one of plain SAC (2 × 256 units, 256 rows), 81% of them to"),
-        ({"use_target_network": False}, "4.35 times"),  # 10 q + 4 p + 4e6
-        # of 4 learned among 7 tokens, each: (7 + 8 + 7) / 4 e6
-        ({"seq_encoder": "RNN", "burn_in_step": 2, "learn_step": 4}, "23 times"),
-        ({"seq_encoder": "ATTN", "burn_in_step": 2, "learn_step": 4}, "28 times"),  # (7 + 14 + 7) / 4 e6
-    ],
-)
-def test_what_an_update_costs_with_an_encoder(keys, said):
-    spec = AgentSpec(obs={}, action=ActionSpec(continuous=6))
-    critic, policy = mlp(23, [256, 256], 1), mlp(17, [256, 256], 12)
-    config = SacConfig(**{"n_step": 1, "batch_size": 256, **keys})
-    ((_, text),) = update_cost(spec, config, 17, critic, policy, encoder=1_000_000)
-    assert said in text
 
 
 def test_every_optimiser_has_the_same_mean_of_gradients():

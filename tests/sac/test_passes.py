@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.agents.off_policy.passes import Joint, Separate
+from algorithm.agents.off_policy.targets import Joint, Separate
 from algorithm.agents.off_policy.upkeep import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec

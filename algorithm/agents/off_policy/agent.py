@@ -21,10 +21,8 @@ from algorithm.agents.off_policy.compiled_update import reason_against
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.description import (
     describe,
-    encoder_work,
     notices,
     on_device_notices,
-    update_cost,
 )
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.off_policy.model import NETWORKS
@@ -57,8 +55,6 @@ class OffPolicyAgent(Agent):
         self._variant = variant
         self._keys = keys = variant.keys(config)
         networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
-        self._state_size = networks.state_size
-        self._encoder_work = encoder_work(networks.rep, spec)
         _reserve(inputs, keys, networks)
         shown = _demonstrations(inputs, keys, networks)
         extensions = extensions_of(inputs, networks, shown)
@@ -244,12 +240,10 @@ class OffPolicyAgent(Agent):
 
     @override
     def own_rows(self) -> Rows:
-        """Return lines on memory, replay, algorithm, cost of updates, and what computes them."""
-        model, keys = self.learner.model, self._keys
-        critic, encoder = model.q.members[0], self._encoder_work
-        cost = update_cost(self.spec, keys, self._state_size, critic, model.policy, encoder=encoder)
+        """Return lines on memory, replay and algorithm, and on what computes actions and updates."""
+        keys = self._keys
         acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
-        rows = [*describe(self.spec, keys, self.learner.heads, self.replay), *cost, ("acting", acting)]
+        rows = [*describe(self.spec, keys, self.learner.heads, self.replay), ("acting", acting)]
         if keys.compile != "off":
             late = f", behind the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
             why = self._not_compiled

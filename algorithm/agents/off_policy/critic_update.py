@@ -13,8 +13,7 @@ from typing_extensions import NotRequired, TypedDict
 from algorithm.actions.discrete import DiscretePolicy
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model, flatten_time
-from algorithm.agents.off_policy.passes import Passes, Separate, make_passes
-from algorithm.agents.off_policy.targets import Steps, make_target
+from algorithm.agents.off_policy.targets import Passes, Separate, Steps, make_passes, make_target
 from algorithm.agents.off_policy.values import LearningTarget, Values
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import SequenceBatch

@@ -6,7 +6,16 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from algorithm.core.fields import AnyConfig, Block, Contradiction, Finite, Positive, Whole, option
+from algorithm.core.fields import (
+    AnyConfig,
+    Block,
+    Contradiction,
+    Finite,
+    Positive,
+    Whole,
+    contradicting,
+    option,
+)
 
 _OTHER_ROLLOUT = "fixed: a rollout of that length has been begun, and is in the checkpoint"
 
@@ -232,56 +241,53 @@ def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what cannot be with on-policy learning; all keys are dotted from the top level."""
+    base, meaningless = config.base_config, _MEANINGLESS
+    found = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in meaningless.items()}
+    found["base_config.preset"] = base.preset, "presets are of SAC's critics"
+    found["base_config.noise_increasing_rate"] = base.noise_increasing_rate, meaningless["action_noise"]
+    for path, (value, why) in found.items():
+        if value:
+            key = path.partition(".")[2]
+            yield Contradiction(
+                (path, "algorithm"), f"not with {config.algorithm}: {why}", f"leave {key} out"
+            )
+    yield from _of_rollouts(config)
+
+
+def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
     run, name = config.run, BLOCKS[config.algorithm]
     own = getattr(config, name)
-    for key, why in _MEANINGLESS.items():
-        if getattr(run, key):
-            yield Contradiction(
-                (f"sac_config.{key}", "algorithm"), f"not with {config.algorithm}: {why}", f"leave {key} out"
-            )
-    if config.base_config.preset:
-        yield Contradiction(
-            ("base_config.preset", "algorithm"),
-            f"not with {config.algorithm}: presets are of SAC's critics",
-            "leave preset out",
-        )
-    if config.base_config.noise_increasing_rate:
-        yield Contradiction(
-            ("base_config.noise_increasing_rate", "algorithm"),
-            f"not with {config.algorithm}: {_MEANINGLESS['action_noise']}",
-            "leave noise_increasing_rate out",
-        )
-    if run.seq_encoder and not own.shared:
-        yield Contradiction(
+    size, parts = own.rollout_step * config.base_config.n_envs, own.num_minibatch
+    too_small = parts > 1 and size // parts < 2
+    schedules = {
+        "sac_config.learning_rate_schedule": run.learning_rate_schedule,
+        f"{name}.clip_schedule": own.clip_schedule,
+    }
+    falls = [key for key, schedule in schedules.items() if schedule == "linear"]
+    yield from contradicting(
+        (
+            run.seq_encoder and not own.shared,
             (f"{name}.shared", "sac_config.seq_encoder"),
             "the memory of a second encoder is not stored: only the policy's acts",
             f"leave {name}.shared or seq_encoder out",
-        )
-    size, parts = own.rollout_step * config.base_config.n_envs, own.num_minibatch
-    if parts > 1 and size // parts < 2:
-        yield Contradiction(
+        ),
+        (
+            too_small,
             (f"{name}.num_minibatch", f"{name}.rollout_step"),
             f"{size} steps of a rollout cannot be split into {parts} parts of two or more",
             "lower num_minibatch, or raise rollout_step or n_envs",
-        )
-    elif run.seq_encoder and size // own.sequence < parts:
-        yield Contradiction(
+        ),
+        (
+            run.seq_encoder and not too_small and size // own.sequence < parts,
             (f"{name}.num_minibatch", f"{name}.sequence_step"),
             f"with a memory {size} steps of a rollout are {size // own.sequence} sequences of "
             f"{own.sequence}, too few for {parts} parts",
             "lower num_minibatch or sequence_step, or raise rollout_step or n_envs",
-        )
-    falls = [
-        key
-        for key, schedule in (
-            ("sac_config.learning_rate_schedule", run.learning_rate_schedule),
-            (f"{name}.clip_schedule", own.clip_schedule),
-        )
-        if schedule == "linear"
-    ]
-    if falls and config.base_config.max_step < 0:
-        yield Contradiction(
-            (falls[0], "base_config.max_step"),
+        ),
+        (
+            bool(falls) and config.base_config.max_step < 0,
+            ("".join(falls[:1]), "base_config.max_step"),
             "it shall fall to 0 at max_step, and there is none",
             "set base_config.max_step",
-        )
+        ),
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from algorithm.actions.discrete import NoBranches
 from algorithm.actions.parts import ActionParts
 from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.health import Rule
 from algorithm.agents.off_policy.agent import off_policy_family
+from algorithm.agents.off_policy.health import WATCHED, critic_rules
 from algorithm.agents.off_policy.variant import Heads, Variant
-from algorithm.agents.td3.acting import Deterministic
 from algorithm.agents.td3.config import shared_keys, td3_block
-from algorithm.agents.td3.heads import DeterministicHeads
-from algorithm.agents.td3.health import WATCHED, make_rules
+from algorithm.agents.td3.heads import Deterministic, DeterministicHeads
 from algorithm.core.panels import readout
 from algorithm.core.spec import ActionSpec
 
@@ -23,6 +23,10 @@ def _parts(action: ActionSpec, config: BehaviourConfig, exploring: bool) -> Acti
     return ActionParts(NoBranches(), Deterministic(td3_block(config).exploration_noise, exploring=exploring))
 
 
+def _rules(config: BehaviourConfig) -> dict[str, Rule]:
+    return critic_rules(config, shared_keys(config))
+
+
 TD3 = Variant(keys=shared_keys, make_heads=_heads, make_parts=_parts)
 
 READOUTS = (
@@ -31,5 +35,5 @@ READOUTS = (
 )
 
 FAMILIES = {
-    "TD3": off_policy_family("TD3", TD3, health_rules=make_rules, watched=WATCHED, readouts=READOUTS),
+    "TD3": off_policy_family("TD3", TD3, health_rules=_rules, watched=WATCHED, readouts=READOUTS),
 }
