@@ -33,7 +33,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults
 from algorithm.extensions import make_extensions
-from algorithm.extensions.options import Build
+from algorithm.extensions.base import Build
 from algorithm.nn.loader import load_networks
 from algorithm.runs.listing import listing
 from algorithm.runs.provenance import made_with

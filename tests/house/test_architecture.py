@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES, MAX_FILES = 300, 15
 LONGER = {
     "algorithm.agents.off_policy.agent",
-    "algorithm.agents.off_policy.values",
     "algorithm.agents.on_policy.learner",
     "algorithm.config.schema",
     "algorithm.env.gym_vector",

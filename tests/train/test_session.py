@@ -169,12 +169,12 @@ def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
         return step(collector)
 
     def slow_update(sac, batch):
-        sac._take.compiled = not sac.updates
         now[0] += 1.0 if sac.updates else 5000.0
         return update(sac, batch)
 
     monkeypatch.setattr(LocalCollector, "step", slow_step)
     monkeypatch.setattr(OffPolicyLearner, "update", slow_update)
+    monkeypatch.setattr(OffPolicyLearner, "compiled", property(lambda sac: sac.updates == 1))
     monkeypatch.setattr(LineConsole, "progress", lambda console, progress: seen.append(progress))
     monkeypatch.setattr(LineConsole, "due", lambda console: True)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
