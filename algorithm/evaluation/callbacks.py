@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from typing_extensions import override
 
 from algorithm.agents.roles import Episode, Recorder
-from algorithm.core.data import StepBatch
 from algorithm.core.wording import counted
 
 
@@ -62,7 +61,7 @@ class ProgressLines(EvalCallback):
 
 
 class CallbackList(EvalCallback):
-    """Several callbacks, run in their order."""
+    """Several callbacks, run in their order; at most one of them records transitions."""
 
     def __init__(self, *callbacks: EvalCallback) -> None:
         self._callbacks = callbacks
@@ -71,7 +70,8 @@ class CallbackList(EvalCallback):
     def recorder(self, behaviour: str) -> Recorder | None:
         found = [callback.recorder(behaviour) for callback in self._callbacks]
         recorders = [recorder for recorder in found if recorder is not None]
-        return _RecorderList(recorders) if recorders else None
+        assert len(recorders) <= 1, "two of them record"
+        return recorders[0] if recorders else None
 
     @override
     def begin(self) -> None:
@@ -88,16 +88,3 @@ class CallbackList(EvalCallback):
         with ExitStack() as stack:
             for callback in reversed(self._callbacks):
                 stack.callback(callback.end)
-
-
-class _RecorderList:
-    def __init__(self, recorders: Sequence[Recorder]) -> None:
-        self._recorders = recorders
-
-    def add_steps(self, steps: StepBatch) -> None:
-        for recorder in self._recorders:
-            recorder.add_steps(steps)
-
-    def close(self, stream: int) -> None:
-        for recorder in self._recorders:
-            recorder.close(stream)

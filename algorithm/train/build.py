@@ -56,14 +56,7 @@ def build(
     own = load_callbacks(inputs.loaded.config.base_config.callbacks, inputs.loaded.env_dir)
     callbacks = Callbacks([*own, *inputs.callbacks])
     seed_globally(inputs.loaded.seed)
-    assembly = Assembly(
-        loaded=inputs.loaded,
-        device=inputs.device,
-        faults=Faults(console, go_on=inputs.stop.check_start),
-        stack=stack,
-        files=inputs.run.path,
-        since=start.saved.step if start else 0,
-    )
+    assembly = _assembly(inputs, start, console, stack)
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
     source, evaluator = _environments(inputs, assembly, runtime, networks)
     own_env, plugins = env_file(inputs.loaded), plugins_of(inputs.loaded, source.env.specs, networks)
@@ -96,6 +89,17 @@ def build(
         render_modes=render_modes,
         resumed=start,
         notices=notices,
+    )
+
+
+def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> Assembly:
+    return Assembly(
+        loaded=inputs.loaded,
+        device=inputs.device,
+        faults=Faults(console, go_on=inputs.stop.check_start),
+        stack=stack,
+        files=inputs.run.path,
+        since=start.saved.step if start else 0,
     )
 
 

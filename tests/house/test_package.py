@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import asac
 from algorithm.core.program import VERSION, as_typed, program
 
 PLAY = """
@@ -57,6 +58,10 @@ def test_a_wheel_trains_and_plays_where_there_is_no_checkout(built, root, tmp_pa
     assert (work / "models/toy/identity/run/report.html").is_file()
     (work / "main.py").write_text(PLAY)
     assert "  asac CartPole-v1 -n own --resume" in python("main.py")
+
+
+def test_every_name_of_the_package_is_there():
+    assert [name for name in asac.__all__ if getattr(asac, name, None) is None] == []
 
 
 def test_both_archives_hold_all_that_is_needed(built, root):
