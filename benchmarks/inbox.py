@@ -33,13 +33,13 @@ from benchmarks.worker import Answer
 from ds.certificates import make
 from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
-from ds.ingest import IngestQueue
+from ds.net.ingest import IngestQueue
+from ds.net.security import CERTIFICATE, KEY, LearnerSecurity
+from ds.net.server import Server
+from ds.net.wire import encode
 from ds.registry import ActorRegistry
-from ds.security import CERTIFICATE, KEY, LearnerSecurity
-from ds.server import Server
 from ds.service import ParameterStore, Service
 from ds.weights import chunks
-from ds.wire import encode
 
 SIZES = {"0.3 MB": 300_000, "20 MB": 20_000_000}
 QUEUE = 5

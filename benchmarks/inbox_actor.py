@@ -23,8 +23,8 @@ import numpy as np
 from algorithm.core.data import Segment
 from algorithm.core.spec import AgentSpec
 from benchmarks.samples import make_segment, make_spec
-from ds.client import Client
-from ds.protocol import (
+from ds.net.client import Client
+from ds.net.protocol import (
     PROTOCOL,
     Hello,
     Join,
@@ -34,7 +34,7 @@ from ds.protocol import (
     Unreachable,
     WeightRequest,
 )
-from ds.security import AUTHORITY, TOKEN, ActorSecurity
+from ds.net.security import AUTHORITY, TOKEN, ActorSecurity
 
 BEHAVIOUR, HOST = "default", "127.0.0.1"
 CHANNELS = 5  # trajectories of an actor under way at a time: ``episode_sender_process_num`` by default

@@ -17,8 +17,8 @@ from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.process import set_matmul_precision
 from algorithm.train.user_code import nn_file
-from ds.link import Link
-from ds.protocol import Welcome
+from ds.net.link import Link
+from ds.net.protocol import Welcome
 
 LINE_S = 10.0
 

@@ -33,12 +33,12 @@ from algorithm.train.assembly import Assembly, check_behaviours
 from algorithm.train.signals import StoppedError, StopRequest
 from algorithm.train.user_code import nn_file
 from ds.acting import StatusLine, actor_seed, longest_segment, make_policies
-from ds.client import Client
 from ds.compatibility import agreed, digest
-from ds.link import Link
-from ds.protocol import PROTOCOL, Hello, LearnerRefused, Welcome
-from ds.security import actor_security
-from ds.send_queue import SendQueue
+from ds.net.client import Client
+from ds.net.link import Link
+from ds.net.protocol import PROTOCOL, Hello, LearnerRefused, Welcome
+from ds.net.security import actor_security
+from ds.net.send_queue import SendQueue
 from ds.trajectory import TrajectoryWriter
 from ds.weights import load
 

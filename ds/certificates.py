@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from algorithm.core.errors import StorageError, UsageError, UserError
-from ds.security import AUTHORITY, CERTIFICATE, KEY, TOKEN, make_folder, make_token, write_new
+from ds.net.security import AUTHORITY, CERTIFICATE, KEY, TOKEN, make_folder, make_token, write_new
 
 _SKEW = timedelta(days=1)
 """Tolerance for different clocks of the machines."""

@@ -16,8 +16,8 @@ import numpy as np
 from algorithm.core.data import Array
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
-from ds.protocol import BadMessage, Beat, Hello, TrajectoryMessage, Transitions
-from ds.wire import ALIGNMENT, aligned
+from ds.net.protocol import BadMessage, Beat, Hello, TrajectoryMessage, Transitions
+from ds.net.wire import ALIGNMENT, aligned
 
 MAX_AGENT = 2**31 - 1
 MAX_COUNT = 2**31 - 1

@@ -11,8 +11,8 @@ from algorithm.core.data import State
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from ds.checking import MAX_ENVIRONMENTS
-from ds.ingest import ActorLeft, IngestQueue
-from ds.protocol import TrajectoryMessage
+from ds.net.ingest import ActorLeft, IngestQueue
+from ds.net.protocol import TrajectoryMessage
 from ds.records import SavedRegistry
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore

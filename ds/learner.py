@@ -33,13 +33,13 @@ from ds.acting import longest_segment
 from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
 from ds.compatibility import actor_command, agreed
-from ds.ingest import IngestQueue
-from ds.port import refuse_if_taken
+from ds.net.ingest import IngestQueue
+from ds.net.port import refuse_if_taken
+from ds.net.protocol import address
+from ds.net.security import learner_security
+from ds.net.server import Server, most_at_a_time
 from ds.prefetch import Prefetching
-from ds.protocol import address
 from ds.registry import ActorRegistry
-from ds.security import learner_security
-from ds.server import Server, most_at_a_time
 from ds.service import ParameterStore, Service
 from ds.weights import WeightPublisher
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ds.checking import AHEAD
-from ds.protocol import BadMessage, Beat, Join, ReceiptState, TrajectoryMessage
+from ds.net.protocol import BadMessage, Beat, Join, ReceiptState, TrajectoryMessage
 
 RECENT = 20  # messages whose lag is averaged
 

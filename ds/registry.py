@@ -8,8 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ds.contact import RateLimitedLog
-from ds.protocol import (
+from ds.net.contact import RateLimitedLog
+from ds.net.protocol import (
     Beat,
     Hello,
     Join,

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from ds.checking import AHEAD, Terms, check_beat, check_hello, check_trajectory
 from ds.compatibility import differences, digest
-from ds.ingest import IngestQueue
-from ds.protocol import (
+from ds.net.ingest import IngestQueue
+from ds.net.protocol import (
     PROTOCOL,
     BadMessage,
     Beat,
@@ -102,7 +102,7 @@ class ParameterStore:
 
 
 class Service:
-    """Answers to actors from registry, queue and published parameters; see :mod:`ds.protocol`."""
+    """Answers to actors from registry, queue and published parameters; see :mod:`ds.net.protocol`."""
 
     def __init__(
         self, actors: ActorRegistry, queue: IngestQueue, parameters: ParameterStore, terms: Terms
@@ -111,14 +111,6 @@ class Service:
         self._actors, self._queue, self._parameters = actors, queue, parameters
         self._digest = digest(terms.agreed)
         self._storing: set[asyncio.Task[Receipt]] = set()
-
-    def has_registered(self, actor: str) -> bool:
-        """Return whether an actor is registered."""
-        return self._actors.number(actor) is not None
-
-    def unknown(self, kind: type[Any]) -> Receipt | Joined:
-        """Return the answer that asks for Hello first."""
-        return self._joined((), "unknown") if kind is Join else self._receipt("unknown")
 
     async def hello(self, hello: Hello) -> Welcome | Refused:
         """Register an actor, after those that expired."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from algorithm.core.data import StepBatch
-from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
+from ds.net.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
 if TYPE_CHECKING:  # an actor's messages are packed and sent without torch
     from algorithm.agents.roles import Episode

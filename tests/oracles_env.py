@@ -30,8 +30,6 @@ class Transition(NamedTuple):
     terminated: bool
     truncated: bool
     next_obs: tuple[float, ...]
-    mask: tuple[float, ...]
-    next_mask: tuple[float, ...]
 
 
 def _numbers(value: Any) -> tuple[float, ...]:
@@ -40,14 +38,12 @@ def _numbers(value: Any) -> tuple[float, ...]:
 
 def parts_of(space: gym.Space, value: Any, name: str = "") -> Iterator[tuple[str, gym.Space, Any]]:
     """(name, space, value) of every leaf."""
-    if isinstance(space, gym.spaces.Dict):
-        for key, part in space.spaces.items():
-            yield from parts_of(part, value[key], f"{name}/{key}" if name else key)
-    elif isinstance(space, gym.spaces.Tuple):
-        for i, part in enumerate(space.spaces):
-            yield from parts_of(part, value[i], f"{name}/{i}" if name else str(i))
-    else:
+    if not isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
         yield name, space, value
+        return
+    parts = space.spaces.items() if isinstance(space, gym.spaces.Dict) else enumerate(space.spaces)
+    for key, part in parts:
+        yield from parts_of(part, value[key], f"{name}/{key}" if name else str(key))
 
 
 def plain_observation(space: gym.Space, value: Any) -> dict[str, np.ndarray]:
@@ -61,8 +57,8 @@ def plain_observation(space: gym.Space, value: Any) -> dict[str, np.ndarray]:
 
 def plain_action(space: gym.Space, flat: np.ndarray) -> Any:
     """The environment's own action: one-hots from the front, numbers in [-1, 1] behind them."""
-    hots = iter(flat[: sum(branch_sizes(space))])
-    return _plain_action(space, hots, iter(flat[sum(branch_sizes(space)) :]))
+    discrete = sum(branch_sizes(space))
+    return _plain_action(space, iter(flat[:discrete]), iter(flat[discrete:]))
 
 
 def _plain_action(space: gym.Space, hots: Iterator[float], u: Iterator[float]) -> Any:
@@ -88,69 +84,16 @@ def _between(low: Any, high: Any, u: float, dtype: np.dtype) -> Any:
     return min(max(round((high + low) / 2 + (high - low) / 2 * float(u)), low), high)
 
 
-def plain_mask(space: gym.Space, given: Any) -> list[bool]:
-    """A mask in the structure of the action space, or a flat one, as a flat one."""
-    size = sum(branch_sizes(space))
-    if given is None:
-        return [True] * size
-    if isinstance(given, np.ndarray) and given.shape == (size,):
-        return [bool(one) for one in given]
-    if isinstance(space, gym.spaces.Dict):
-        return [one for key, part in space.spaces.items() for one in plain_mask(part, given.get(key))]
-    if isinstance(space, gym.spaces.Tuple):
-        parts = zip(space.spaces, given, strict=True)
-        return [one for part, mask in parts for one in plain_mask(part, mask)]
-    if isinstance(space, gym.spaces.MultiBinary):
-        return [one for value in given.flat for one in (value != 1, value != 0)]
-    return [bool(one) for one in _flattened(given)]
-
-
-def _flattened(given: Any) -> Iterator[Any]:
-    for one in given:
-        if isinstance(one, tuple | np.ndarray):
-            yield from _flattened(one)
-        else:
-            yield one
-
-
-def choose(seen: tuple[float, ...], mask: tuple[float, ...], sizes: list[int], width: int) -> np.ndarray:
-    """One-hot choices among the allowed and z of a continuous part, which any loop can compute alone."""
+def choose(seen: tuple[float, ...], sizes: list[int], width: int) -> np.ndarray:
+    """One-hot choices and z of a continuous part, which any loop can compute alone."""
     key = math.fsum(seen)
-    found = []
-    for branch, n in enumerate(sizes):
-        allowed = [j for j in range(n) if mask[sum(sizes[:branch]) + j]]
-        picked = allowed[int(abs(key) + branch) % len(allowed)]
-        found += [float(j == picked) for j in range(n)]
+    hots = [float(j == int(abs(key) + branch) % n) for branch, n in enumerate(sizes) for j in range(n)]
     z = np.sin(np.float32(key) * np.arange(1, width + 1, dtype=np.float32))
-    return np.concatenate((found, z)).astype(np.float32)
+    return np.concatenate((hots, z)).astype(np.float32)
 
 
 def _acted(chosen: np.ndarray, discrete: int) -> np.ndarray:
     return np.concatenate((chosen[..., :discrete], np.tanh(chosen[..., discrete:])), -1)
-
-
-class _Plain:
-    """What a plain environment shows: its observation as numbers, and its mask."""
-
-    def __init__(self, env: gym.Env) -> None:
-        self._env = env
-        space = env.observation_space
-        self._masked = isinstance(space, gym.spaces.Dict) and "action_mask" in space.spaces
-
-    def seen(self, obs: Any, info: dict[str, Any], over: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        space, actions = self._env.observation_space, self._env.action_space
-        given = info.get("action_mask")
-        if self._masked:
-            given = obs["action_mask"]
-            space = gym.spaces.Dict({k: v for k, v in space.spaces.items() if k != "action_mask"})
-        arrays = plain_observation(space, obs).values()
-        mask = plain_mask(actions, given)
-        start = 0
-        for n in branch_sizes(actions):
-            if over and not any(mask[start : start + n]):
-                mask[start : start + n] = [True] * n
-            start += n
-        return tuple(x for array in arrays for x in _numbers(array)), tuple(map(float, mask))
 
 
 def plain_transitions(env: gym.Env, seed: Seed, count: int, *, limit: int = -1) -> list[Transition]:
@@ -159,37 +102,25 @@ def plain_transitions(env: gym.Env, seed: Seed, count: int, *, limit: int = -1) 
     limit: an episode is truncated after so many steps, from outside; -1 for no limit
     """
     sizes = branch_sizes(env.action_space)
-    width = sum(
-        part.low.size
-        for _, part, _ in parts_of(env.action_space, env.action_space.sample())
-        if isinstance(part, gym.spaces.Box)
-    )
-    plain = _Plain(env)
+    parts = parts_of(env.action_space, env.action_space.sample())
+    width = sum(part.low.size for _, part, _ in parts if isinstance(part, gym.spaces.Box))
+
+    def read(obs: Any) -> tuple[float, ...]:
+        arrays = plain_observation(env.observation_space, obs).values()
+        return tuple(number for array in arrays for number in _numbers(array))
+
     found: list[Transition] = []
-    episode = -1
-    over = True
+    episode, over = -1, True
     while len(found) < count:
         if over:
             episode, step = episode + 1, 0
-            seen, mask = plain.seen(*env.reset(seed=seed(episode)), over=False)
-        action = _acted(choose(seen, mask, sizes, width), sum(sizes))
-        after, reward, terminated, truncated, info = env.step(plain_action(env.action_space, action))
-        truncated = truncated or (step + 1 == limit and not terminated)
-        next_seen, next_mask = plain.seen(after, info, over=terminated)
-        found.append(
-            Transition(
-                step,
-                seen,
-                _numbers(action),
-                float(np.float32(reward)),
-                bool(terminated),
-                bool(truncated),
-                next_seen,
-                mask,
-                next_mask,
-            )
-        )
-        seen, mask, step, over = next_seen, next_mask, step + 1, terminated or truncated
+            seen = read(env.reset(seed=seed(episode))[0])
+        action = _acted(choose(seen, sizes, width), sum(sizes))
+        obs, reward, terminated, truncated, _ = env.step(plain_action(env.action_space, action))
+        truncated = bool(truncated or (step + 1 == limit and not terminated))
+        after, number = read(obs), float(np.float32(reward))
+        found.append(Transition(step, seen, _numbers(action), number, bool(terminated), truncated, after))
+        seen, step, over = after, step + 1, terminated or truncated
     return found
 
 
@@ -210,13 +141,8 @@ class Witness:
 
     def act(self, obs, prev_action, carry, action_mask) -> ActorOutput:
         assert np.array_equal((prev_action == 0).all(1), carry[:, 0] == 0)  # zero at episode starts only
-        spec = self._spec.action
-        chosen = np.stack(
-            [
-                choose(self._row(obs, i), _numbers(action_mask[i]), list(spec.branches), spec.continuous)
-                for i in range(len(carry))
-            ]
-        )
+        spec, rows = self._spec.action, [self._row(obs, i) for i in range(len(carry))]
+        chosen = np.stack([choose(row, list(spec.branches), spec.continuous) for row in rows])
         return ActorOutput(
             action=_acted(chosen, spec.discrete),
             z=chosen[:, spec.discrete :],
@@ -239,7 +165,6 @@ class Witness:
                 segment.terminated.item(),
                 segment.truncated.item(),
                 self._row(segment.obs, 1),
-                *map(_numbers, segment.action_mask),
             )
         )
         self._writer.add(segment)
@@ -265,7 +190,6 @@ class Witness:
                 batch.terminated[row].item(),
                 bool(storage.links[slot, NEXT] & TRUNCATED),
                 self._row(obs, (row, 1)),
-                *map(_numbers, batch.action_mask[row].numpy()),
             )
             for row, slot in enumerate(slots)
         ]

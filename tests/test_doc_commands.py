@@ -40,7 +40,7 @@ NOT_RUN = {
     r"python main.py walk.py:Walk --watch": "it has no picture",
     r"pip install ": "tests/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
-    r"ray start ": "leaves a cluster behind; tests/ds/test_cluster_nodes.py starts its own",
+    r"ray start ": "leaves a cluster behind; tests/ds/test_on_ray.py starts its own",
     r"ray (up|exec) ": "needs the machines of cluster.yaml",
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
     r"wandb (login|sync)": "needs an account",

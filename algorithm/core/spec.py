@@ -74,11 +74,6 @@ class ObsSpec:
         """Return (name, shape, dtype) of each observation, in order."""
         return tuple(zip(self.names, self.shapes, self.dtypes, strict=True))
 
-    @property
-    def flat_size(self) -> int:
-        """Number of elements of one whole observation."""
-        return sum(prod(shape) for shape in self.shapes)
-
     def zeros(self, *lead: int) -> dict[str, NDArray[np.generic]]:
         """Return an all-zero observation with leading dimensions ``lead``."""
         return {name: np.zeros((*lead, *shape), dtype) for name, shape, dtype in self.items()}

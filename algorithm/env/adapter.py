@@ -7,7 +7,7 @@ import gymnasium as gym
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import AgentSpec
 from algorithm.env.actions import Actions
-from algorithm.env.masks import MASK, InInfo, InObservation, Masks
+from algorithm.env.masks import MASK, Masks
 from algorithm.env.observations import Observations
 from algorithm.env.spaces import Space
 
@@ -32,7 +32,7 @@ class Adapter:
             )
         self.obs_space = _without_mask(observation_space) if in_obs else observation_space
         self.observations = Observations(self.obs_space, env, stack=stack)
-        self.masks = Masks(action_space, self.actions, InObservation() if in_obs else InInfo())
+        self.masks = Masks(action_space, self.actions, observed=in_obs)
         self.spec = AgentSpec(self.observations.spec, self.actions.spec)
 
 

@@ -15,7 +15,6 @@ import gymnasium.vector
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from algorithm.core.data import Float
 from algorithm.core.errors import EnvError, UserError, described
@@ -25,9 +24,9 @@ from algorithm.env.base import Picture
 from algorithm.env.env_id import list_envs, register_env
 from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
+from algorithm.env.outputs import Remark, TimeStep, as_bool, as_number
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
-from algorithm.env.single import Remark, SingleEnv, TimeStep, as_bool, as_number
 from algorithm.env.spaces import check_spaces
 from algorithm.env.wrappers import (
     Wrapper,
@@ -49,10 +48,15 @@ _RGB_ARRAY = "rgb_array"  # Gymnasium's render mode for images
 _NO_VIDEO = "leave out --video, or set eval_config.video to false"
 
 
-class GymEnv(SingleEnv):
-    """A Gymnasium environment as a :class:`~algorithm.env.single.SingleEnv`.
+class GymEnv:
+    """A Gymnasium environment with one agent, on flat actions and observations by name.
 
     options: passed to every ``reset`` (``reset_config``)
+
+    name:         for messages
+    time_limit:   steps after which an episode is truncated, where it is known
+    fps:          steps per second of simulated time, where it is known
+    render_modes: Gymnasium's names of the ways in which it can be shown
     Raises :class:`EnvError` for an unsupported space.
     """
 
@@ -73,13 +77,16 @@ class GymEnv(SingleEnv):
         self._bounds = Bounds(adapter.obs_space, self.name)
         self._remarks = running_statistics(env)
 
-    @override
     def reset(self, seed: int) -> TimeStep:
+        """Start an episode; return its first observation. Raises SpaceMismatchError."""
         obs, info = self._env.reset(seed=seed, options=self._options)
         return self._seen(obs, info, over=False)
 
-    @override
     def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
+        """Take a flat action [A]; return time step, reward, terminated and truncated.
+
+        Raises SpaceMismatchError.
+        """
         obs, reward, terminated, truncated, info = self._env.step(self.actions.to_env(action))
         over = as_bool(terminated, "terminated")
         seen = self._seen(obs, info, over=over)
@@ -93,8 +100,8 @@ class GymEnv(SingleEnv):
             remarks += (Remark(what, why, "it is used as it is; correct the bounds of observation_space"),)
         return TimeStep(read, self._masks.read(obs, info, over=over), remarks)
 
-    @override
     def render(self) -> Picture | None:
+        """Return an image; None if it was built without images. Raises EnvError."""
         if self._env.render_mode != _RGB_ARRAY:
             return None
         try:
@@ -107,8 +114,8 @@ class GymEnv(SingleEnv):
             raise self._video_error(f"a picture is {picture.dtype} of shape {picture.shape}")
         return picture
 
-    @override
     def close(self) -> None:
+        """Release the simulator."""
         self._env.close()
 
     def _video_error(self, why: str) -> EnvError:

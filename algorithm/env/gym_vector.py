@@ -26,11 +26,10 @@ from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
 from algorithm.env.install_hints import advice
 from algorithm.env.masks import MASK
+from algorithm.env.outputs import SpaceMismatchError, flags_of, info_of, numbers_of, observation_of
 from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
-from algorithm.env.single import SpaceMismatchError
 from algorithm.env.spaces import check_spaces
-from algorithm.env.vector_info import flags_of, info_of, numbers_of, observation_of
 
 _T = TypeVar("_T")
 

@@ -9,17 +9,15 @@ Tuple the same per part. None, and a missing key, allow everything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from typing_extensions import override
 
 from algorithm.core.data import Array, Bool
 from algorithm.env.actions import Actions, branches
-from algorithm.env.single import SpaceMismatchError
+from algorithm.env.outputs import SpaceMismatchError, info_of, observation_of
 from algorithm.env.spaces import Space, branches_of, is_leaf
-from algorithm.env.vector_info import info_of, observation_of
 
 MASK = "action_mask"
 """Key of the mask in the observation or the info."""
@@ -30,86 +28,35 @@ RawMask = Any
 """A mask, or a part of one, as environments return it."""
 
 
-class MaskSource(Protocol):
-    """The place of the masks in an environment's output."""
-
-    def mask_of(self, obs: RawMask, info: Info) -> RawMask:
-        """Return the raw mask; None without one."""
-        ...
-
-    def of_env(self, mask: RawMask, i: int) -> RawMask:
-        """Select sub-environment i from a raw mask of N."""
-        ...
-
-    def present(self, infos: Info, n: int) -> Bool:
-        """Return which of the N sub-environments have a mask, [N]."""
-        ...
-
-
-class InInfo(MaskSource):
-    """Masks in the info, where there is one."""
-
-    @override
-    def mask_of(self, obs: RawMask, info: Info) -> RawMask:
-        return info.get(MASK)
-
-    @override
-    def of_env(self, mask: RawMask, i: int) -> RawMask:
-        return info_of(mask, i)
-
-    @override
-    def present(self, infos: Info, n: int) -> Bool:
-        return np.broadcast_to(np.asarray(infos.get(f"_{MASK}", True), np.bool_), n)
-
-
-class InObservation(MaskSource):
-    """Masks in the observation, always."""
-
-    @override
-    def mask_of(self, obs: RawMask, info: Info) -> RawMask:
-        try:
-            return obs[MASK]
-        except (KeyError, TypeError, IndexError) as error:
-            raise SpaceMismatchError(
-                f"observation {MASK!r} is missing in the environment's output"
-            ) from error
-
-    @override
-    def of_env(self, mask: RawMask, i: int) -> RawMask:
-        return observation_of(mask, i)
-
-    @override
-    def present(self, infos: Info, n: int) -> Bool:
-        return np.ones(n, np.bool_)
-
-
 class Masks:
     """A reader of masks for an action space, for one environment or N at once.
 
     A branch without a choice raises where the agent acts. Where the task has ended nothing acts, and the
     usual all-zero mask counts as all allowed.
 
+    observed: they stand in the observation, always; else in the info, where there is one
     All methods raise SpaceMismatchError for a mask that does not fit.
     """
 
-    def __init__(self, space: Space, actions: Actions, source: MaskSource) -> None:
-        self._space, self._names, self._source = space, actions.branch_names, source
+    def __init__(self, space: Space, actions: Actions, *, observed: bool) -> None:
+        self._space, self._names, self._observed = space, actions.branch_names, observed
         self._slices = actions.spec.branch_slices
         self._size = actions.spec.discrete
         self._starts = np.array([where.start for where in self._slices], np.int64)
 
     def read(self, obs: RawMask, info: Info, *, over: bool) -> Bool | None:
         """Return one environment's mask, [ΣN]; None allows everything. over: the task has ended."""
-        given = self._source.mask_of(obs, info)
+        given = self._given(obs, info)
         return None if given is None else self._fill_empty_branches(self._flat(given), over)
 
     def read_batch(self, obs: RawMask, infos: Info, over: Bool) -> Bool | None:
         """Return the masks of N environments from a vector class, [N, ΣN]. over: [N]."""
-        given = self._source.mask_of(obs, infos)
+        given = self._given(obs, infos)
         if given is None:
             return None
         mask = np.ones((len(over), self._size), np.bool_)
-        held = self._source.present(infos, len(over))
+        flags = True if self._observed else infos.get(f"_{MASK}", True)
+        held = np.broadcast_to(np.asarray(flags, np.bool_), len(over))
         if isinstance(given, np.ndarray) and given.dtype != object and given.shape == mask.shape:
             mask[held] = _as_bools(given[held], MASK)
             held = np.any(self._empty(mask), axis=1)  # all others are complete
@@ -117,9 +64,21 @@ class Masks:
             mask[i] = self._of_env(given, i, over[i])
         return mask
 
+    def _given(self, obs: RawMask, info: Info) -> RawMask:
+        """Return the raw mask, or those of N environments; None without one."""
+        if not self._observed:
+            return info.get(MASK)
+        try:
+            return obs[MASK]
+        except (KeyError, TypeError, IndexError) as error:
+            raise SpaceMismatchError(
+                f"observation {MASK!r} is missing in the environment's output"
+            ) from error
+
     def _of_env(self, given: RawMask, i: int, over: bool) -> Bool:
         try:
-            return self._fill_empty_branches(self._flat(self._source.of_env(given, i)), over)
+            own = observation_of(given, i) if self._observed else info_of(given, i)
+            return self._fill_empty_branches(self._flat(own), over)
         except (SpaceMismatchError, TypeError, KeyError, IndexError) as error:
             raise SpaceMismatchError(f"environment {i}: {error}") from error
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from algorithm.core.data import Array
 from algorithm.core.errors import described
 from algorithm.core.spec import ObsSpec
-from algorithm.env.single import SpaceMismatchError
+from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Leaf, Space, leaves
 
 UNNAMED = "obs"

@@ -10,11 +10,11 @@ from typing import Any
 from algorithm.core.errors import EnvError
 from algorithm.env.base import EpisodeSeed, Fault, OnFault
 from algorithm.env.config import UnityArgs
-from algorithm.env.pool.executor import Executor, InProcessExecutor, ignore_hang
+from algorithm.env.gym import GymEnv
+from algorithm.env.pool.env_group import MakeEnv
+from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor, ignore_hang
 from algorithm.env.pool.pool import EnvPool
-from algorithm.env.pool.worker_executor import WorkerExecutor
 from algorithm.env.pool.worker_process import ignore_text
-from algorithm.env.single import MakeEnv, SingleEnv
 from algorithm.env.wrappers import Wrapper
 
 
@@ -72,7 +72,7 @@ class PoolOptions:
             )
         else:
 
-            def make_one(index: int) -> SingleEnv:
+            def make_one(index: int) -> GymEnv:
                 self.waiting(f"{index:,} of {n:,} environments are made")
                 return make(index)
 

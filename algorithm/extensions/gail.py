@@ -71,7 +71,7 @@ class Gail(Extension):
     between pairs of them (arXiv 1704.00028). It sees one transition: normalised observations, the action, and
     whether the task terminated. A replayed transition counts as the policy's, as in arXiv 1809.02925.
 
-    discriminator: logit of D, see :class:`~algorithm.nn.models.discriminator.Discriminator`
+    discriminator: logit of D, see :class:`~algorithm.nn.models.discriminator.ModelDiscriminator`
     reward:        r of the logit
     demonstrations: None: D rewards and learns nothing
     penalty:       weight of that of the slope

@@ -50,21 +50,27 @@ def file_of(network: nn.Module) -> str:
 
 @torch.no_grad()
 def shape_of(
-    network: nn.Module, inputs: Sequence[object], expected: Sequence[int | str], *, name: str = ""
+    network: nn.Module,
+    inputs: Sequence[object],
+    expected: Sequence[int | str],
+    *,
+    name: str = "",
+    where: str = "",
+    fix: str = "",
 ) -> tuple[int, ...]:
     """Return the shape of a network's result; ``expected`` has letters for free sizes.
 
-    name: of the class, in the error
+    name, where, fix: class, file and advice of the error
     Raises ModelError if it has another shape or is no tensor, or where the network fails.
     """
-    name, where = name or type(network).__name__, file_of(network)
+    name, where = name or type(network).__name__, where or file_of(network)
     with blame(name, "forward", where):
         result = network(*inputs)
-    return fitting_shape(name, where, "shape", expected, result)
+    return fitting_shape(name, where, "shape", expected, result, fix=fix)
 
 
 def fitting_shape(
-    name: str, where: str, what: str, expected: Sequence[int | str], value: object
+    name: str, where: str, what: str, expected: Sequence[int | str], value: object, *, fix: str = ""
 ) -> tuple[int, ...]:
     """Return the shape of a value. Raises ModelError unless it is a tensor of the ``expected`` shape."""
     got = tuple(value.shape) if isinstance(value, torch.Tensor) else None
@@ -73,7 +79,7 @@ def fitting_shape(
     if got is None or len(got) != len(expected) or not same:
         shown = str(tuple(expected)).replace("'", "")
         why = f"expected {shown}, got {type(value).__name__ if got is None else got}"
-        raise ModelError(f"{name}.forward returned a wrong {what}", where=where, why=why)
+        raise ModelError(f"{name}.forward returned a wrong {what}", where=where, why=why, fix=fix)
     return got
 
 
@@ -144,13 +150,10 @@ def _run_window(rep: Rep, spec: AgentSpec, where: str, batch: int, time: int) ->
     if not isinstance(result, tuple) or len(result) != 2:
         _expect("ModelRep", "forward", where, "value", "a pair (state, carry)", type(result).__name__)
     state, carry = result
-    got: tuple[int, ...] = tuple(state.shape)
-    shown = (*got[:2], "S") if len(got) == 3 else got
-    _expect("ModelRep", "forward", where, "state shape", (batch, time, "S"), shown)
+    got = fitting_shape("ModelRep", where, "state shape", (batch, time, "S"), state)
     _expect("ModelRep", "forward", where, "state dtype", torch.get_default_dtype(), state.dtype)
     if rep.stored_carry_shape != (0,):
-        shape = (batch, time, *rep.carry_shape)
-        _expect("ModelRep", "forward", where, "carry shape", shape, tuple(carry.shape))
+        fitting_shape("ModelRep", where, "carry shape", (batch, time, *rep.carry_shape), carry)
     return got[2]
 
 
@@ -170,10 +173,8 @@ def _check_acting(rep: Rep, spec: AgentSpec, where: str, state_size: int) -> Non
     obs, action = _halves(spec, 2, 1), torch.zeros(2, 1, spec.action.size)
     with blame("ModelRep", "forward", where):
         state, carry = rep(obs, action, initial, torch.ones(2, 1, dtype=torch.bool))
-    _expect("ModelRep", "forward", where, "state shape while acting", (2, 1, state_size), tuple(state.shape))
-    _expect(
-        "ModelRep", "forward", where, "carry shape while acting", (2, 1, *rep.carry_shape), tuple(carry.shape)
-    )
+    fitting_shape("ModelRep", where, "state shape while acting", (2, 1, state_size), state)
+    fitting_shape("ModelRep", where, "carry shape while acting", (2, 1, *rep.carry_shape), carry)
 
 
 def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
@@ -212,60 +213,36 @@ def _halves(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
     return {name: v + 0.5 if v.is_floating_point() else v for name, v in _zeros(spec, *lead).items()}
 
 
-@torch.no_grad()
 def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
     """Raise :class:`ModelError` if a critic does not return [B, N]."""
     q.eval()
+    fix = "take m.q_size(spec.action) for the width of the last layer" if spec.action.values > 1 else ""
     for batch, _ in _LEADS:
-        with blame("ModelQ", "forward", where):
-            value = q(torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous))
-        expected, got = (batch, q_size(spec.action)), tuple(value.shape)
-        if spec.action.values > 1 and got != expected:
-            raise ModelError(
-                "ModelQ.forward returned a wrong shape",
-                where=where,
-                why=f"expected {expected}, got {got}: {RUN_BLOCK}.value_head has {spec.action.values} "
-                "outputs for each value",
-                fix="take m.q_size(spec.action) for the width of the last layer",
-            )
-        _expect("ModelQ", "forward", where, "shape", expected, got)
+        inputs = torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous)
+        shape_of(q, inputs, (batch, q_size(spec.action)), name="ModelQ", where=where, fix=fix)
 
 
-@torch.no_grad()
 def check_v(v: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
     """Raise :class:`ModelError` if a value function does not return [B]."""
     v.eval()
     for batch, _ in _LEADS:
-        with blame("ModelV", "forward", where):
-            value = v(torch.zeros(batch, state_size), _zeros(spec, batch))
-        _expect("ModelV", "forward", where, "shape", (batch,), tuple(value.shape))
+        inputs = torch.zeros(batch, state_size), _zeros(spec, batch)
+        shape_of(v, inputs, (batch,), name="ModelV", where=where)
 
 
 @torch.no_grad()
 def check_policy(policy: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
     """Raise :class:`ModelError` if a policy does not return a distribution that fits the actions."""
     policy.eval()
+    action = spec.action
     for batch, _ in _LEADS:
         with blame("ModelPolicy", "forward", where):
             result = policy(torch.zeros(batch, state_size), _zeros(spec, batch))
         if not isinstance(result, HybridAction):
             _expect("ModelPolicy", "forward", where, "value", "HybridAction", type(result).__name__)
-        _check_continuous(result, spec, where, batch)
-        _check_logits(result, spec, where, batch)
-
-
-def _check_continuous(result: HybridAction, spec: AgentSpec, where: str, batch: int) -> None:
-    if not spec.action.continuous:
-        return
-    if result.continuous is None:
-        _expect("ModelPolicy", "forward", where, "continuous part", "TanhNormal", None)
-    shape = (batch, spec.action.continuous)
-    for name, value in vars(result.continuous).items():
-        _expect("ModelPolicy", "forward", where, f"shape of {name}", shape, tuple(value.shape))
-
-
-def _check_logits(result: HybridAction, spec: AgentSpec, where: str, batch: int) -> None:
-    if not spec.action.branches:
-        return
-    got = None if result.logits is None else tuple(result.logits.shape)
-    _expect("ModelPolicy", "forward", where, "shape of logits", (batch, spec.action.discrete), got)
+        if action.continuous and result.continuous is None:
+            _expect("ModelPolicy", "forward", where, "continuous part", "TanhNormal", None)
+        for name, value in vars(result.continuous).items() if action.continuous else ():
+            fitting_shape("ModelPolicy", where, f"shape of {name}", (batch, action.continuous), value)
+        if action.branches:
+            fitting_shape("ModelPolicy", where, "shape of logits", (batch, action.discrete), result.logits)

@@ -45,41 +45,33 @@ class MemoryBudget:
         largest_capacity: the largest value of that key in a number of bytes, 0 for none.
         Raises UsageError, with the value that would fit, if they exceed :attr:`left`.
         """
-        left = self.left
-        if needed <= left:
-            self._promised[behaviour] = needed
-            return
-        others = sum(self._promised.values())
-        why = f"{SPARE:.0%} of the memory that was free at the start are kept for everything else"
-        if others:
-            why += f", {format_bytes(others)} for the replays of {', '.join(self._promised)}"
-        fitting = _rounded_down(largest_capacity(left))
-        fix = f"set {key} to {fitting} or less" if fitting else "free some memory"
+        fitting = _rounded_down(largest_capacity(self.left))
+        advice = f"set {key} to {fitting} or less" if fitting else "free some memory"
         whose = "" if behaviour == DEFAULT_BEHAVIOUR else f" of {behaviour}"
-        raise UsageError(
-            f"a replay of {capacity:,} rows needs {format_bytes(needed)}, "
-            f"{format_bytes(max(0, self.free - others))} are free",
-            where=f"{key}{whose}",
-            why=why,
-            fix=f"{fix}, or use a machine with more memory",
-        )
+        self._reserve(behaviour, f"a replay of {capacity:,} rows needs", needed, f"{key}{whose}", advice)
 
     def reserve_demonstrations(self, behaviour: str, *, steps: int, needed: int) -> None:
         """Reserve ``needed`` bytes for the demonstrations of ``behaviour``, which have so many steps.
 
         Raises UsageError if they exceed :attr:`left`.
         """
-        left = self.left
-        if needed > left:
-            raise UsageError(
-                f"demonstrations of {steps:,} steps need {format_bytes(needed)}, "
-                f"{format_bytes(left)} are free",
-                where="demonstrations",
-                why=f"{SPARE:.0%} of the memory that was free at the start are kept for everything else, the "
-                "replays have their share",
-                fix="set demonstrations.max_episodes, or use a machine with more memory",
-            )
-        self._promised[f"{behaviour}, demonstrations"] = needed
+        what, advice = f"demonstrations of {steps:,} steps need", "set demonstrations.max_episodes"
+        self._reserve(f"{behaviour}, demonstrations", what, needed, "demonstrations", advice)
+
+    def _reserve(self, whose: str, what: str, needed: int, where: str, advice: str) -> None:
+        if needed <= self.left:
+            self._promised[whose] = needed
+            return
+        others = sum(self._promised.values())
+        why = f"{SPARE:.0%} of the memory that was free at the start are kept for everything else"
+        if others:
+            why += f", {format_bytes(others)} for the replays of {', '.join(self._promised)}"
+        raise UsageError(
+            f"{what} {format_bytes(needed)}, {format_bytes(max(0, self.free - others))} are free",
+            where=where,
+            why=why,
+            fix=f"{advice}, or use a machine with more memory",
+        )
 
 
 def _rounded_down(n: int) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from algorithm.core.data import Bool, Double, Float, Int
 from algorithm.replay.config import ReplayConfig
@@ -16,50 +16,6 @@ from algorithm.replay.sumtree import SumTree
 MAX_YOUNG = 1024  # stored arrays after which they are processed, even without a call
 
 SamplerState = tuple[dict[str, ArrayChunks], dict[str, float | None]]
-
-
-class Sampler(Protocol):
-    """Protocol of a draw of anchors among the transitions of one storage."""
-
-    def attach(self, storage: Storage, further: int) -> None:
-        """Attach to this storage; called once, by the buffer that owns both.
-
-        further: transitions of a window beyond its anchor, T + n − 2.
-        """
-
-    def add(self, ids: Int, heads: Int, td: Float | None) -> None:
-        """Add the transitions ``ids`` [L], and ``heads`` [n], the newest rows of their n streams.
-
-        ``td`` [L] are TD errors where they are known. Every overwritten slot is that of one of these.
-        """
-
-    @property
-    def ready(self) -> int:
-        """Number of transitions that may be drawn now."""
-
-    def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """Draw slots [n] of transitions, one at least being ready, and their weights [n] in (0, 1]."""
-
-    def feedback(self, slots: Int, td: Float) -> None:
-        """Take finite TD errors [n] of the transitions in ``slots`` [n]; of duplicates the last counts."""
-
-    def anneal(self, done: float) -> None:
-        """Set the finished share of the run, ``done`` from 0 to 1; more counts as 1."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes reserved."""
-
-    def state(self) -> SamplerState:
-        """Return arrays, those of rows by id, and scalars; they must be read before anything else happens."""
-
-    def load_state(
-        self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
-    ) -> None:
-        """Restore the result of ``state``. The storage has been loaded before, its ids less by ``shift``.
-
-        Raises ValueError for data that do not fit the storage; the sampler is then unusable.
-        """
 
 
 def draw_uniformly(storage: Storage, n: int, rng: np.random.Generator) -> Int:
@@ -75,47 +31,60 @@ def draw_uniformly(storage: Storage, n: int, rng: np.random.Generator) -> Int:
     return slots
 
 
-class UniformSampler:
-    """Uniform draw of the stored transitions, weight 1."""
+class Sampler:
+    """Draw of anchors among the transitions of one storage. By itself it is uniform, with weights of 1."""
 
     def attach(self, storage: Storage, further: int) -> None:
-        """Attach to this storage."""
+        """Attach to this storage; called once, by the buffer that owns both.
+
+        further: transitions of a window beyond its anchor, T + n − 2.
+        """
         self._storage = storage
 
     def add(self, ids: Int, heads: Int, td: Float | None) -> None:
-        """Do nothing: the links of the storage mark its transitions."""
+        """Add the transitions ``ids`` [L], and ``heads`` [n], the newest rows of their n streams.
+
+        ``td`` [L] are TD errors where they are known. Every overwritten slot is that of one of these.
+        """
 
     @property
     def ready(self) -> int:
-        """Number of all stored transitions."""
+        """Number of transitions that may be drawn now."""
         return self._storage.num_transitions
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """Draw slots [n] uniformly, with weights [n] of 1."""
+        """Draw slots [n] of transitions, one at least being ready, and their weights [n] in (0, 1]."""
         return draw_uniformly(self._storage, n, rng), np.ones(n, np.float32)
 
     def feedback(self, slots: Int, td: Float) -> None:
-        """Do nothing: TD errors have no effect here."""
+        """Take finite TD errors [n] of the transitions in ``slots`` [n]; of duplicates the last counts."""
 
     def anneal(self, done: float) -> None:
-        """Do nothing: there are no weights."""
+        """Set the finished share of the run, ``done`` from 0 to 1; more counts as 1."""
 
     @property
     def nbytes(self) -> int:
-        """Zero bytes."""
+        """Bytes reserved."""
         return 0
 
     def state(self) -> SamplerState:
-        """Return no state."""
+        """Return arrays, those of rows by id, and scalars; they must be read before anything else happens."""
         return {}, {}
 
     def load_state(
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
-        """Do nothing: there is no state."""
+        """Restore the result of ``state``. The storage has been loaded before, its ids less by ``shift``.
+
+        Raises ValueError for data that do not fit the storage; the sampler is then unusable.
+        """
 
 
-class PrioritizedSampler:
+class UniformSampler(Sampler):
+    """Uniform draw of the stored transitions, weight 1."""
+
+
+class PrioritizedSampler(Sampler):
     """Prioritised experience replay, proportional variant (Schaul et al. 2016, arXiv 1511.05952).
 
     P(i) = p_i / Σ p with p = clip(|td|, td_error_min, td_error_max)^alpha; drawn in strata of equal mass. The
@@ -156,9 +125,9 @@ class PrioritizedSampler:
         self.td_error_max = td_error_max
         self._largest: float | None = None  # of the priorities from feedback so far
 
+    @override
     def attach(self, storage: Storage, further: int) -> None:
-        """Attach to this storage."""
-        self._storage = storage
+        super().attach(storage, further)
         self._tree = SumTree(storage.capacity)
 
     @property
@@ -173,11 +142,7 @@ class PrioritizedSampler:
         priority: Double = clipped**self.alpha
         return priority
 
-    @property
-    def ready(self) -> int:
-        """Number of all stored transitions."""
-        return self._storage.num_transitions
-
+    @override
     def add(self, ids: Int, heads: Int, td: Float | None) -> None:
         """Set the priority of new transitions, their own or the largest from feedback so far."""
         values = np.zeros(len(ids) + len(heads))
@@ -187,6 +152,7 @@ class PrioritizedSampler:
             values[: len(ids)] = self.priority(td)
         self._tree.update(np.concatenate((ids, heads)) % self._storage.capacity, values)
 
+    @override
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
         """Draw slots [n] and weights [n] by priority; uniformly where every priority is 0."""
         if self._tree.total > 0.0:
@@ -197,26 +163,31 @@ class PrioritizedSampler:
         self.beta = min(1.0, self.beta + self.beta_increment)
         return slots, weight.astype(np.float32)
 
+    @override
     def feedback(self, slots: Int, td: Float) -> None:
         """Set the priorities of the transitions in ``slots`` [n] from TD errors [n]."""
         priority = self.priority(td)
         self._tree.update(slots, priority)
         self._largest = max(self._largest or 0.0, float(priority.max(initial=0.0)))
 
+    @override
     def anneal(self, done: float) -> None:
         """Set beta from ``done`` alone (arXiv 1511.05952, section 3.4)."""
         self.beta = self._first_beta + (1.0 - self._first_beta) * min(1.0, done)
 
     @property
+    @override
     def nbytes(self) -> int:
         """Bytes of the priorities."""
         return self._tree.nbytes
 
+    @override
     def state(self) -> SamplerState:
         """Return the priorities of the living rows, beta and the largest priority from feedback."""
         leaves = self._storage.in_order(self._tree.leaves)
         return {"priority": leaves}, {"beta": self.beta, "largest": self._largest}
 
+    @override
     def load_state(
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
@@ -230,7 +201,7 @@ class PrioritizedSampler:
         self.beta, self._largest = beta, scalars["largest"]
 
 
-class FifoSampler:
+class FifoSampler(Sampler):
     """Draw of each new transition once, oldest first, weight 1; one overwritten before is lost.
 
     A transition is ready when the T + n − 2 transitions behind it exist, or its chain has ended before. The
@@ -242,11 +213,12 @@ class FifoSampler:
         self._ready: Int = np.empty(0, np.int64)  # ids in order
         self._young: list[Int] = []  # ids whose steps may still be missing
 
+    @override
     def attach(self, storage: Storage, further: int) -> None:
-        """Attach to this storage."""
-        self._storage = storage
+        super().attach(storage, further)
         self._further = further
 
+    @override
     def add(self, ids: Int, heads: Int, td: Float | None) -> None:
         """Add new transitions to the young ones."""
         self._young.append(ids)
@@ -254,11 +226,13 @@ class FifoSampler:
             self._settle()
 
     @property
+    @override
     def ready(self) -> int:
         """Number of transitions that are ready and have not been drawn."""
         self._settle()
         return len(self._ready)
 
+    @override
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
         """Return the oldest n ready transitions, once; there must be as many."""
         if n > self.ready:
@@ -266,22 +240,19 @@ class FifoSampler:
         drawn, self._ready = self._ready[:n], self._ready[n:]
         return drawn % self._storage.capacity, np.ones(n, np.float32)
 
-    def feedback(self, slots: Int, td: Float) -> None:
-        """Do nothing: TD errors have no effect here."""
-
-    def anneal(self, done: float) -> None:
-        """Do nothing: there are no weights."""
-
     @property
+    @override
     def nbytes(self) -> int:
         """Bytes of the stored ids, usually about a batch of them; nothing is reserved."""
         return self._ready.nbytes + sum(ids.nbytes for ids in self._young)
 
+    @override
     def state(self) -> SamplerState:
         """Return the stored ids, in order."""
         self._settle()
         return {"waiting": ArrayChunks.of(np.sort(np.concatenate([self._ready, *self._young])))}, {}
 
+    @override
     def load_state(
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:

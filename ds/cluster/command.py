@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import shlex
 import socket
@@ -24,6 +23,7 @@ from algorithm.train.signals import StopRequest
 from ds.cluster.cluster import NAMESPACE, Cluster, target_size_name
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
 from ds.cluster.restarts import RestartRule
+from ds.net.security import is_loopback
 
 _ANSWER_S = 5.0
 
@@ -150,7 +150,7 @@ def join_ray(address: str) -> ModuleType:
     _check_answers(address)
     if _has_token():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if _is_loopback(address):
+    if is_loopback(address.rpartition(":")[0].strip("[]")):
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # the one that start_ray made
     ray = _import_ray()
     try:
@@ -224,11 +224,3 @@ def _check_answers(address: str) -> None:
 def _has_token() -> bool:
     names = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     return any(os.environ.get(name) for name in names) or Path("~/.ray/auth_token").expanduser().is_file()
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

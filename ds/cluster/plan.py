@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from algorithm.runs.names import MODELS, directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
+from ds.net.security import is_loopback
 
 PROJECT = Path(__file__).resolve().parents[2]
 """Folder of the packages, and in a checkout of ``main_ds.py``."""
@@ -92,7 +92,7 @@ class Secrets:
 
     def learner(self, host: str) -> Mapping[str, bytes]:
         """Return files by name for a learner that listens at ``host``; none on the loopback."""
-        if self._make is None or ipaddress.ip_address(host).is_loopback:
+        if self._make is None or is_loopback(host):
             return {}
         if host != self._host:
             with tempfile.TemporaryDirectory(prefix="sac-secrets-") as name:

@@ -1,30 +1,23 @@
-"""Networks of a generation's members: the elites' mean with noise, from safetensors files.
-
-A file is read and written a chunk at a time, so that memory does not depend on the size of networks or of
-their largest tensor. Torch is not needed.
-"""
+"""Networks of a generation's members: the elites' mean with noise, from safetensors files; without torch."""
 
 from __future__ import annotations
 
-import hashlib
-import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from algorithm.core.errors import ModelError, NumericalError
-from algorithm.core.reading import open_plain, parse_json
+from algorithm.core.reading import parse_json
 from algorithm.runs.checkpoints.manifest import (
     INDEX,
-    LARGEST,
     MANIFEST,
     STATE,
     TENSORS,
@@ -34,7 +27,7 @@ from algorithm.runs.checkpoints.manifest import (
     damaged,
     read_manifest,
 )
-from algorithm.runs.files import put, replacing, write_durably
+from algorithm.runs.files import write_durably
 
 FLOOR = 0.01
 """Smallest standard deviation of a tensor's noise, as a share of the root mean square of its mean."""
@@ -45,12 +38,7 @@ LARGEST_STD = 1.0
 REPLAY = "replay"
 """Folder of a replay's segments, in a run and in what a member begins with."""
 
-CHUNK = 2**17
-"""Numbers of one tensor that are in memory at once, of each elite; a multiple of the block of a sum."""
-
-_BLOCK = 2**12
-_DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-_Numbers = NDArray[np.float64]
+_Tensor = NDArray[Any]
 
 
 def draw_networks(elites: Sequence[Path], out: Path, noise: Callable[[str], np.random.Generator]) -> Entry:
@@ -65,18 +53,14 @@ def draw_networks(elites: Sequence[Path], out: Path, noise: Callable[[str], np.r
     Returns size and SHA-256 of the file. Raises StorageError; ModelError for numbers that cannot be averaged;
     NumericalError if a mean is not finite.
     """
-    with ExitStack() as stack:
-        files = [stack.enter_context(_NetworkFile(path)) for path in elites]
-        first = files[0]
-        for other in files[1:]:
-            _check_alike(first, other)
-        digest, nbytes = hashlib.sha256(), 0
-        file = stack.enter_context(replacing(out))
-        for data in _content(files, noise):
-            put(file, data)
-            digest.update(data)
-            nbytes += len(data)
-    return Entry(nbytes, digest.hexdigest())
+    files = [_read(path) for path in elites]
+    first = files[0]
+    for other in files[1:]:
+        _check_alike(first, other)
+    drawn = {name: _drawn(files, name, noise(name)) for name in sorted(first.trained)}
+    data = safetensors.numpy.save({**first.tensors, **drawn}, dict(first.metadata))
+    write_durably(out, data)
+    return Entry.of(data)
 
 
 def write_start(
@@ -127,135 +111,53 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _content(files: Sequence[_NetworkFile], noise: Callable[[str], np.random.Generator]) -> Iterator[bytes]:
-    """Yield the bytes of the new file, laid out as the first elite's."""
-    first = files[0]
-    yield first.head
-    for name, stored in first.tensors.items():
-        if name in first.trained:
-            yield from _drawn(files, name, noise(name))
-        else:
-            for start in range(stored.start, stored.end, CHUNK):
-                yield first.read(start, min(start + CHUNK, stored.end))
+@dataclass(frozen=True)
+class _Networks:
+    """A file of networks. trained: names of the tensors that an optimiser trains."""
+
+    path: Path
+    metadata: Mapping[str, str]
+    trained: frozenset[str]
+    tensors: Mapping[str, _Tensor]
 
 
-def _drawn(files: Sequence[_NetworkFile], name: str, rng: np.random.Generator) -> Iterator[bytes]:
-    """Yield the bytes of a drawn tensor; the same whatever ``CHUNK`` is."""
-    stored = files[0].tensors[name]
-    if stored.dtype not in _DTYPES:
+def _read(path: Path) -> _Networks:
+    """Read a file of networks. Raises StorageError, and ModelError for types that numpy does not have."""
+    try:
+        with safe_open(path, "numpy") as file:
+            metadata, names = file.metadata() or {}, file.keys()
+            trained = frozenset(parse_json(metadata[TRAINED]))
+            if missing := trained.difference(names):
+                raise ValueError(f"there is no {min(missing)}")
+            tensors = {name: file.get_tensor(name) for name in names}
+    except KeyError as error:
+        raise damaged(path, "it does not say which of its tensors are trained") from error
+    except TypeError as error:
         raise ModelError(
-            f"networks of numbers {stored.dtype} cannot be averaged",
-            where=f"{files[0].path}, {name}",
-            fix=f"use networks of {', '.join(_DTYPES)}",
-        )
-    dtype, floor = _DTYPES[stored.dtype], FLOOR * _rms(files, name)
-    if not math.isfinite(floor):
+            f"networks cannot be averaged: {error}", where=path, fix="use networks of float32"
+        ) from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise damaged(path, str(error)) from error
+    return _Networks(path, metadata, trained, tensors)
+
+
+def _drawn(files: Sequence[_Networks], name: str, rng: np.random.Generator) -> _Tensor:
+    first = files[0].tensors[name]
+    elites = np.stack([file.tensors[name].astype(np.float64) for file in files])
+    mean = elites.mean(0)
+    floor = FLOOR * np.sqrt(np.square(mean).sum() / max(mean.size, 1))
+    if not np.isfinite(floor):
         paths = ", ".join(str(file.path) for file in files)
         raise NumericalError("a mean of networks is not finite", where=f"{name} of {paths}")
-    for values in _chunks(files, name):
-        mean = _mean(values)
-        variance = _mean([(value - mean) ** 2 for value in values])
-        std = np.minimum(np.maximum(np.sqrt(variance), floor), LARGEST_STD)
-        yield (mean + std * rng.standard_normal(mean.size)).astype(dtype).tobytes()
+    std = np.minimum(np.maximum(elites.std(0), floor), LARGEST_STD)
+    return np.asarray(mean + std * rng.standard_normal(mean.shape), first.dtype)
 
 
-def _rms(files: Sequence[_NetworkFile], name: str) -> float:
-    """Return the root mean square of the mean; its sum is exact over blocks, so that no order matters."""
-    sums: list[float] = []
-    count = 0
-    for values in _chunks(files, name):
-        squares = _mean(values) ** 2
-        whole = squares.size // _BLOCK * _BLOCK
-        sums += squares[:whole].reshape(-1, _BLOCK).sum(1).tolist()
-        sums += [float(squares[whole:].sum())]
-        count += squares.size
-    return math.sqrt(math.fsum(sums) / count) if count else 0.0
-
-
-def _chunks(files: Sequence[_NetworkFile], name: str) -> Iterator[list[_Numbers]]:
-    """Yield the elites' numbers of one tensor, each [≤ CHUNK] and in the files' order."""
-    dtype = np.dtype(_DTYPES[files[0].tensors[name].dtype])
-    size = files[0].tensors[name].end - files[0].tensors[name].start
-    step = CHUNK * dtype.itemsize
-    for start in range(0, size, step):
-        end = min(start + step, size)
-        parts = [
-            file.read(file.tensors[name].start + start, file.tensors[name].start + end) for file in files
-        ]
-        yield [np.frombuffer(part, dtype).astype(np.float64) for part in parts]
-
-
-def _mean(values: Sequence[_Numbers]) -> _Numbers:
-    total = np.zeros_like(values[0])
-    for value in values:
-        total += value
-    return total / len(values)
-
-
-@dataclass(frozen=True)
-class _StoredTensor:
-    """Type, shape and place of a tensor: bytes ``start`` to ``end`` of the file."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    end: int
-
-
-class _NetworkFile:
-    """An open safetensors file that says which of its tensors are trained. Raises StorageError.
-
-    tensors: in their order in the file
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            with safe_open(path, "numpy") as layout:  # whose types, shapes and places fit together
-                self.trained = frozenset(parse_json((layout.metadata() or {})[TRAINED]))
-                missing = self.trained.difference(layout.keys())
-            if missing:
-                raise ValueError(f"there is no {min(missing)}")
-            self._file: BinaryIO = open_plain(path, LARGEST)
-        except KeyError as error:
-            raise damaged(path, "it does not say which of its tensors are trained") from error
-        except (OSError, ValueError, TypeError, SafetensorError) as error:
-            raise damaged(path, str(error)) from error
-        size = int.from_bytes(self.read(0, 8), "little")
-        self.head = self.read(0, 8 + size)
-        header = parse_json(self.head[8:])
-        del header["__metadata__"]
-        found = {name: _stored(entry, len(self.head)) for name, entry in header.items()}
-        self.tensors = dict(sorted(found.items(), key=lambda item: item[1].start))
-
-    def read(self, start: int, end: int) -> bytes:
-        """Return bytes of the file. Raises StorageError."""
-        try:
-            self._file.seek(start)
-            data = self._file.read(end - start)
-        except OSError as error:
-            raise damaged(self.path, error.strerror or str(error)) from error
-        if len(data) != end - start:
-            raise damaged(self.path, f"it ends at byte {start + len(data):,}, before {end:,}")
-        return data
-
-    def __enter__(self) -> _NetworkFile:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-
-def _stored(entry: Mapping[str, Any], behind: int) -> _StoredTensor:
-    start, end = entry["data_offsets"]
-    return _StoredTensor(entry["dtype"], tuple(entry["shape"]), behind + start, behind + end)
-
-
-def _check_alike(first: _NetworkFile, other: _NetworkFile) -> None:
+def _check_alike(first: _Networks, other: _Networks) -> None:
     """Raise StorageError unless both train the same tensors, in shape and type."""
     for name in sorted(first.trained | other.trained):
         one, two = (
-            (file.tensors[name].dtype, file.tensors[name].shape) if name in file.trained else None
+            (str(file.tensors[name].dtype), file.tensors[name].shape) if name in file.trained else None
             for file in (first, other)
         )
         if one != two:

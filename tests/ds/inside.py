@@ -10,8 +10,8 @@ from algorithm.core.timing import Stopwatch
 from ds.checking import Terms
 from ds.collector import RemoteCollector
 from ds.compatibility import digest
-from ds.ingest import ActorLeft, IngestQueue
-from ds.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Welcome
+from ds.net.ingest import ActorLeft, IngestQueue
+from ds.net.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Welcome
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore, Service
 from tests.ds.trajectories import CARRIES, SPECS, Clock, trajectory

@@ -7,9 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ds.contact import Clock, Sent
-from ds.link import Link
-from ds.protocol import (
+from ds.net.contact import Clock, Sent
+from ds.net.link import Link
+from ds.net.protocol import (
     Beat,
     Bye,
     Hello,

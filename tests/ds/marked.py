@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from typing import Any
@@ -15,19 +14,13 @@ SCALES = (2.0**-22, 2.0**-12, 2.0**-12)
 
 
 class Marked(gym.Env):
-    """Observes (process, episode, step), scaled.
+    """Observes (process, episode, step), scaled. length: steps of an episode; pause: seconds of a step."""
 
-    length: steps of an episode; pause: seconds that a step takes; apart: the first episode of every further
-    copy in a process is so many later, so that no two copies observe the same
-    """
-
-    _copies = itertools.count()
-
-    def __init__(self, length: int = 50, pause: float = 0.0, apart: int = 0) -> None:
+    def __init__(self, length: int = 50, pause: float = 0.0) -> None:
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
         self._length, self._pause = length, pause
-        self._episode, self._step = apart * next(self._copies) - 1, 0
+        self._episode, self._step = -1, 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
         super().reset(seed=seed)

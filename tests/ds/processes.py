@@ -1,4 +1,4 @@
-"""Learners and actors in processes of their own, begun from their command lines."""
+"""Learners and actors in processes of their own, what they say, and what of their work is in the replay."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import contextlib
 import json
 import multiprocessing
 import os
-import resource
+import signal
+import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.ds import networks
+import numpy as np
+import psutil
+
+from algorithm.core.reading import read_json
+from algorithm.runs.logs.metrics import read_metrics
+from tests.ds.marked import SCALES
 
 LIMIT = 120.0  # seconds until something is wrong
 
@@ -22,31 +30,14 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.run.preloaded", "tests.ds.preloaded"])
 
 
-def begin(
-    folder: Path,
-    name: str,
-    role: str,
-    *flags: str,
-    namespace: str = "",
-    task: str = "./task",
-    descriptors: int = 0,
-) -> BaseProcess:
-    """``python main_ds.py TASK ROLE flags…`` in ``folder``; what it prints goes into ``NAME.txt``.
-
-    namespace: of the network, see :mod:`tests.ds.networks`; empty for that of the tests
-    descriptors: how many it may have, ``ulimit -n``; 0 for as many as the tests
-    """
-    arguments = [task, role, "--device=cpu", *flags]
-    return run_command(folder, name, arguments, namespace=namespace, descriptors=descriptors)
+def begin(folder: Path, name: str, role: str, *flags: str, task: str = "./task") -> BaseProcess:
+    """``python main_ds.py TASK ROLE flags…`` in ``folder``; what it prints goes into ``NAME.txt``."""
+    return run_command(folder, name, [task, role, "--device=cpu", *flags])
 
 
-def run_command(
-    folder: Path, name: str, arguments: list[str], *, namespace: str = "", descriptors: int = 0
-) -> BaseProcess:
+def run_command(folder: Path, name: str, arguments: list[str]) -> BaseProcess:
     """``python main_ds.py arguments…``, likewise."""
-    process = _CONTEXT.Process(
-        target=_main, args=(str(folder), f"{name}.txt", arguments, namespace, descriptors)
-    )
+    process = _CONTEXT.Process(target=_main, args=(str(folder), f"{name}.txt", arguments))
     process.start()
     return process
 
@@ -66,7 +57,7 @@ def port_of(folder: Path, run: str, *, label: str = "task") -> int:
     """Where the learner of a run listens, as soon as it does."""
     endpoint = folder / "models" / label / run / "endpoint.json"
     wait_for(endpoint.exists, f"no learner of {run}", folder)
-    return int(json.loads(endpoint.read_text())["port"])
+    return int(read_json(endpoint)["port"])
 
 
 def wait_for(condition: Callable[[], object], what: str, folder: Path, *, limit: float = LIMIT) -> None:
@@ -77,11 +68,7 @@ def wait_for(condition: Callable[[], object], what: str, folder: Path, *, limit:
         time.sleep(0.02)
 
 
-def _main(folder: str, output: str, arguments: list[str], namespace: str, descriptors: int) -> None:
-    if descriptors:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-    if namespace:
-        networks.enter(namespace)
+def _main(folder: str, output: str, arguments: list[str]) -> None:
     os.chdir(folder)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
@@ -93,3 +80,125 @@ def _main(folder: str, output: str, arguments: list[str], namespace: str, descri
     with contextlib.suppress(OSError):  # its disk may be full, and the program's own code counts
         sys.stdout.flush()
     os._exit(code)
+
+
+Made = tuple[int, int]
+"""(episode, step) of an observation."""
+
+
+class Scene:
+    """All processes of one training run, named ``a``, by their names."""
+
+    def __init__(self, folder: Path, task: str) -> None:
+        self.folder, self.begun = folder, dict[str, BaseProcess]()
+        self.run = folder / "models" / "task" / "a"
+        (folder / "task").mkdir()
+        (folder / "task" / "config.yaml").write_text(task)
+
+    def learner(self, name: str, *flags: str, port: int = 0) -> int:
+        """Begin one, wait until it listens, and return its port."""
+        process = self.begin(name, "learner", "-n", "a", f"--learner_port={port}", *flags)
+        port_of(self.folder, "a")
+        endpoint = self.run / "endpoint.json"
+        self.until(lambda: read_json(endpoint)["pid"] == process.pid, f"{name} does not listen")
+        return int(read_json(endpoint)["port"])
+
+    def begin(self, name: str, role: str, *flags: str) -> BaseProcess:
+        """Any process; what it says is in ``NAME.txt``."""
+        self.begun[name] = begin(self.folder, name, role, *flags)
+        return self.begun[name]
+
+    def close(self) -> None:
+        """Nothing of it outlives its test."""
+        for process in self.begun.values():
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for it."""
+        wait_for(condition, what, self.folder)
+
+    def said(self, name: str) -> str:
+        """What a process has said so far."""
+        file = self.folder / f"{name}.txt"
+        return file.read_text() if file.exists() else ""
+
+    def metric(self, name: str) -> float:
+        """The last value in ``metrics.jsonl``; −1 before the first."""
+        columns = read_metrics(self.run / "metrics.jsonl") if (self.run / "metrics.jsonl").exists() else {}
+        return columns[name][-1] if columns.get(name) else -1.0
+
+    def end(self, name: str, number: signal.Signals) -> int | None:
+        """Send a signal; returns the exit code."""
+        psutil.Process(self.begun[name].pid).send_signal(number)
+        return finish(self.begun[name])
+
+    def stored(self) -> Mapping[int, list[Made]]:
+        """Process → what the newest checkpoint's replay has of its observations, in the order of its rows."""
+        while True:
+            with contextlib.suppress(FileNotFoundError):  # the learner has removed it meanwhile
+                return self._stored()
+
+    def _stored(self) -> Mapping[int, list[Made]]:
+        found: dict[int, list[Made]] = defaultdict(list)
+        newest = max(self.run.glob("checkpoints/step_*/replay.json"), default=None)
+        index = json.loads(newest.read_text())[""]["rows"] if newest else []
+        rows: dict[int, np.ndarray] = {}
+        for chunk in index:
+            records = np.load(self.run / "replay" / chunk["file"])
+            rows |= {int(one["id"]): one["real"][:3] for one in records}  # the later record of a row counts
+        for row in rows.values():
+            pid, episode, step = (int(value) for value in np.round(row / SCALES))
+            found[pid].append((episode, step))
+        return found
+
+
+def whole(made: list[Made], length: int) -> bool:
+    """Whether it is complete episodes and the beginning of a last one, each observation once."""
+    last = max(episode for episode, _ in made)
+    count = sum(episode == last for episode, _ in made)
+    before = {episode for episode, _ in made if episode < last}
+    expected = [(episode, step) for episode in sorted(before) for step in range(length + 1)]
+    return sorted(made) == expected + [(last, step) for step in range(count)]
+
+
+def missing(made: list[Made]) -> int:
+    """Episodes that are not there before the last one that is."""
+    episodes = {episode for episode, _ in made}
+    return max(episodes) + 1 - len(episodes)
+
+
+class Line:
+    """Passes bytes between actors and the learner; ``cut``: none, and neither side is told."""
+
+    def __init__(self, port: int) -> None:
+        self.cut = False
+        self.learner = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._server.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                actor, _ = self._server.accept()
+                try:
+                    learner = socket.create_connection(("127.0.0.1", self.learner))
+                except OSError:  # nobody listens
+                    actor.close()
+                    continue
+                for ends in ((actor, learner), (learner, actor)):
+                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        with source, contextlib.suppress(OSError):
+            while data := source.recv(2**16):
+                while self.cut:
+                    time.sleep(0.05)
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_RDWR)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from algorithm.core.spec import AgentSpec
-from ds.protocol import (
+from ds.net.protocol import (
     Beat,
     Bye,
     Hello,
@@ -24,7 +24,7 @@ from ds.protocol import (
     WeightRequest,
     Welcome,
 )
-from ds.wire import DTYPES
+from ds.net.wire import DTYPES
 
 MESSAGES = (Hello, Welcome, Join, Joined, Refused, TrajectoryMessage, Beat, Receipt, WeightRequest, Bye)
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import grpc
 
-from ds.client import Client
-from ds.protocol import (
+from ds.net.client import Client
+from ds.net.protocol import (
     SERVICE,
     Beat,
     Bye,
@@ -24,8 +24,8 @@ from ds.protocol import (
     WeightRequest,
     Welcome,
 )
-from ds.security import ActorSecurity, LearnerSecurity
-from ds.server import Server
+from ds.net.security import ActorSecurity, LearnerSecurity
+from ds.net.server import Server
 from tests.ds.samples import TAKEN, WELCOME
 
 HOST = "127.0.0.1"
@@ -45,14 +45,7 @@ class Notes:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     error: Exception | None = None
 
-    strangers: bool = False
     terms: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(max_message=MAX_MESSAGE))
-
-    def has_registered(self, actor: str) -> bool:
-        return not self.strangers
-
-    def unknown(self, kind: type) -> Receipt | Joined:
-        return Receipt(state="unknown", version=0)
 
     async def hello(self, hello: Hello) -> Welcome | Refused:
         self.seen.append(hello)

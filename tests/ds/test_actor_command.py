@@ -24,6 +24,7 @@ many:
 def task(tmp_path, monkeypatch):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(TASK)
+    (tmp_path / "task" / "more.yaml").write_text(TASK.replace("many", "fast"))
     (tmp_path / "task" / "nn_b.py").touch()
     monkeypatch.chdir(tmp_path)
 
@@ -48,6 +49,9 @@ def shown(loaded, port=61001):
     [
         ([], []),
         (["-c", "many"], ["-c", "many"]),
+        (["-c", "more.yaml:fast"], ["-c", "more.yaml:fast"]),
+        (["-c", "more.yaml"], ["-c", "more.yaml:default"]),
+        (["-c", "seed"], ["-c", "seed"]),  # of everybody
         (["-o", "sac_config.gamma=0.9"], ["-o", "sac_config.gamma=0.9"]),
         (["--nn", "nn_b"], ["-o", 'sac_config.nn="nn_b"']),
         (["--env_args", "g=5"], ["-o", 'base_config.env_args={"g": 5}']),
@@ -65,38 +69,13 @@ def test_an_actor_of_that_command_fits(task, flags, words):
 def test_a_learner_that_was_resumed_has_only_its_own_file(task, tmp_path):
     first = load("learner", "-c", "many", "-o", "sac_config.use_normalization=true")
     (tmp_path / "own.yaml").write_text(dump_config(first))
-    own = load_config_file(tmp_path / "own.yaml")
-    said, actor = shown(own, port=5)
+    said, actor = shown(load_config_file(tmp_path / "own.yaml"), port=5)
     assert said[:2] == ["--learner_port", "5"] and "base_config.max_episode_length=30" in said
     assert settings(actor.config) == settings(first.config)
 
 
-def test_an_actor_writes_where_the_learner_does(task, tmp_path):
-    words = shlex.split(actor_command(load("learner"), "./task", 61001, tmp_path / "all runs"))
-    assert words[4:] == ["--directory", "all runs"]
-
-
-def test_a_task_that_cannot_be_read_any_more(task, tmp_path):
+def test_a_task_that_cannot_be_read_any_more_and_another_folder_of_all_runs(task, tmp_path):
     learner = load("learner")
     (tmp_path / "task" / "config.yaml").write_text("default: {nonsense: 1}")
-    assert actor_command(learner, "./task", 5).endswith("actor --learner_port 5")
-
-
-@pytest.mark.parametrize(
-    ("env", "chosen", "words"),
-    [
-        ("./task", "more:fast", ["-c", "more.yaml:fast"]),
-        ("./task", "more.yaml", ["-c", "more.yaml:default"]),
-        ("./task", "seed", ["-c", "seed"]),
-        ("CartPole-v1", None, []),
-        ("CartPole-v1", "seed", ["-c", "seed"]),
-        ("CartPole-v1", "task/more.yaml:fast", ["-c", "task/more.yaml:fast"]),
-    ],
-)
-def test_a_file_or_a_section_of_everybody_is_chosen_again(task, tmp_path, env, chosen, words):
-    (tmp_path / "task" / "more.yaml").write_text(TASK.replace("many", "fast"))
-    learner = load_config(env, chosen, seed=1, defaults=DISTRIBUTED_DEFAULTS)
-    said = shlex.split(actor_command(learner, env, 61001))
-    assert said == ["python", "main_ds.py", env, "actor", *words]
-    actor = load_config(env, words[1] if words else None, seed=1, defaults=DISTRIBUTED_DEFAULTS)
-    assert actor.config == learner.config
+    words = shlex.split(actor_command(learner, "./task", 5, tmp_path / "all runs"))
+    assert words[4:] == ["--directory", "all runs", "--learner_port", "5"]

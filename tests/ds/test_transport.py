@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import random
-import re
 import resource
-import signal
 import socket
 import threading
 import time
@@ -21,13 +18,13 @@ import numpy as np
 import psutil
 import pytest
 
-import ds.port
-import ds.server
+import ds.net.port
+import ds.net.server
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.client import passing
-from ds.port import MAX_CONNECTIONS, RESERVED, most_connections
-from ds.protocol import (
+from ds.net.client import Client
+from ds.net.port import most_connections
+from ds.net.protocol import (
     SERVICE,
     Beat,
     Busy,
@@ -37,12 +34,10 @@ from ds.protocol import (
     TrajectoryChunk,
     Unreachable,
     WeightRequest,
-    address,
 )
+from ds.net.wire import encode
 from ds.weights import CHUNK
-from ds.wire import encode
 from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, same, trajectory, transitions
-from tests.ds.scene import LENGTH, Scene
 from tests.ds.talking import HOST, MAX_MESSAGE, METHODS, Learner, actor, channel, learner, send
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((27,),), ("float32",)), ActionSpec(continuous=8))
@@ -67,7 +62,7 @@ def is_well(one: Learner) -> None:
 
 
 def test_every_message_arrives_and_is_answered() -> None:
-    chunks = [np.random.default_rng(i).bytes(CHUNK) for i in range(20)]
+    chunks = [np.random.default_rng(i).bytes(CHUNK) for i in range(5)]
     with learner() as one, actor(one.port) as client, ThreadPoolExecutor(8) as threads:
         assert client.hello(HELLO) == WELCOME
         assert client.join(JOIN).receipt == TAKEN
@@ -78,69 +73,39 @@ def test_every_message_arrives_and_is_answered() -> None:
         assert all(map(same, one.notes.seen, [HELLO, JOIN, TRAJECTORY, BEAT, WANTED, BYE]))
         one.notes.chunks = [*chunks, b"last"]
         assert client.weights(WANTED) == [*chunks, b"last"], "of any size"
-        one.notes.seen.clear()
         trajectories = [trajectory(number=number) for number in range(64)]
         assert list(threads.map(client.deliver, trajectories)) == [TAKEN] * 64, "threads share a client"
-        assert sorted(seen.number for seen in one.notes.seen) == list(range(64))
         assert one.faults == []
-
-
-def test_a_refusal_says_why_and_what_to_do() -> None:
-    refusal = Refused(why="differs", reason="other keys", differences=("seed: 1, 2",), fix="take the same")
-    with learner() as one, actor(one.port) as client:
-        one.notes.refusal = refusal
-        for ask in (lambda: client.hello(HELLO), lambda: client.join(JOIN)):
-            with pytest.raises(LearnerRefused) as caught:
-                ask()
-            found = caught.value
-            assert (found.exit_code, found.why, found.fix) == (3, "other keys\nseed: 1, 2", "take the same")
-            assert found.where == f"{HOST}:{one.port}"
+        one.notes.refusal = Refused(why="differs", reason="other", differences=("seed: 1, 2",), fix="same")
+        with pytest.raises(LearnerRefused) as caught:
+            client.join(JOIN)
+    assert (caught.value.why, caught.value.fix) == ("other\nseed: 1, 2", "same")
 
 
 def test_a_learner_that_is_slow_goes_or_comes_back() -> None:
-    with learner() as one, actor(one.port, timeout=0.3) as client:
+    with learner() as one, actor(one.port, timeout=0.3) as client, ThreadPoolExecutor(1) as threads:
         one.notes.holding = True
         with pytest.raises(Unreachable, match="no answer within"):
             client.deliver(TRAJECTORY)
         assert client.beat(BEAT) == TAKEN
+        waiting = threads.submit(client.deliver, TRAJECTORY)
+        until(lambda: one.notes.held == 2)
         one.server.close(0)
-        one.server.close(0)
+        assert isinstance(waiting.exception(), Unreachable), "it ends calls that wait"
         with pytest.raises(Unreachable, match=r"nobody listens there|hung up"):
             client.beat(BEAT)
         with learner(port=one.port) as other:
-            while True:
-                with contextlib.suppress(Unreachable):
-                    client.beat(BEAT)
-                    break
-                time.sleep(0.05)
+            until(lambda: comes_through(client))
             assert other.notes.seen == [BEAT] and one.loop_errors == []
     for call in (lambda: client.beat(BEAT), lambda: client.weights(WANTED)):
         with pytest.raises(Unreachable, match="closed"):
             call()
 
 
-def test_closing_ends_calls_that_wait() -> None:
-    with learner() as one, actor(one.port) as client, ThreadPoolExecutor(1) as threads:
-        one.notes.holding = True
-        waiting = threads.submit(client.deliver, TRAJECTORY)
-        until(lambda: one.notes.held == 1)
-        one.server.close(0)
-        assert isinstance(waiting.exception(), Unreachable)
-    assert one.loop_errors == []
-
-
-@pytest.mark.parametrize(
-    ("code", "details", "words"),
-    [
-        ("UNAVAILABLE", "failed to connect: Connection refused (111)", "nobody listens there"),
-        ("UNAVAILABLE", "Stream removed: keepalive watchdog timeout", "the connection is dead"),
-        ("UNAVAILABLE", "something else", "unavailable: something else"),
-        ("DEADLINE_EXCEEDED", "", "no answer within 20 s"),
-    ],
-)
-def test_reasons_that_may_pass_are_told_in_few_words(code: str, details: str, words: str) -> None:
-    assert passing(grpc.StatusCode[code], details, timeout=20.0) == words
-    assert address("::1", 61001) == "[::1]:61001" and address("a.example", 1) == "a.example:1"
+def comes_through(client: Client) -> bool:
+    with contextlib.suppress(Unreachable):
+        return client.beat(BEAT) == TAKEN
+    return False
 
 
 @pytest.mark.fault("F17")
@@ -156,35 +121,17 @@ def test_a_trajectory_that_is_too_large_names_the_limit_and_the_key() -> None:
         assert one.loop_errors == []
 
 
-def bodies(number: int, rng: random.Random) -> list[bytes]:
-    """Random bytes, and good messages that are cut off or have flipped bits."""
-    good = [encode(one) for one in (HELLO, JOIN, TRAJECTORY, BEAT, BYE, WANTED)]
-    found = []
-    for i in range(number):
-        forged = bytearray(rng.choice(good))
-        if i % 3 == 0:
-            forged = bytearray(rng.randbytes(rng.randrange(2000)))
-        elif i % 3 == 1:
-            del forged[rng.randrange(len(forged)) :]
-        else:
-            forged[rng.randrange(8)] ^= 1 << rng.randrange(8)
-        found.append(bytes(forged))
-    return found
-
-
 @pytest.mark.fault("F16")
 def test_malformed_messages_are_refused_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     with learner() as one, channel(one.port) as bare, actor(one.port) as client:
-        answers = [
-            send(bare, METHODS[i % len(METHODS)], body)
-            for i, body in enumerate(bodies(300, random.Random(0)))
-        ]
-        assert {answer[0] for answer in answers if answer} == {grpc.StatusCode.INVALID_ARGUMENT}
-        refused = sum(answer is not None for answer in answers)
-        assert refused > 250
-        assert one.kinds == ["malformed"] * refused
-        assert re.match(r"127\.0\.0\.1:\d+: ", one.faults[0][1])
-        rng, preface = random.Random(0), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        rng = random.Random(0)
+        for method in METHODS:
+            for body in (rng.randbytes(300), encode(JOIN)[:-1], encode(TRAJECTORY)[:5000], b""):
+                answer = send(bare, method, body)
+                assert answer is not None and answer[0] is grpc.StatusCode.INVALID_ARGUMENT
+        assert one.kinds == ["malformed"] * 4 * len(METHODS)
+        assert one.faults[0][1].startswith("127.0.0.1:")
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         for i in range(100):  # bytes that are no call at all
             with socket.create_connection((HOST, one.port)) as stranger, contextlib.suppress(OSError):
                 stranger.sendall((preface if i % 2 else b"") + rng.randbytes(rng.randrange(1, 5000)))
@@ -193,24 +140,6 @@ def test_malformed_messages_are_refused_and_counted(caplog: pytest.LogCaptureFix
         one.notes.error = ZeroDivisionError("by zero")
         with pytest.raises(Unreachable, match="unknown"):
             client.deliver(TRAJECTORY)
-        is_well(one)
-    assert "by zero" in caplog.text, "an error of the service is logged and ends one call"
-
-
-@pytest.mark.slow
-@pytest.mark.fault("F16")
-def test_a_hundred_thousand_malformed_messages_leave_the_memory_as_it_was() -> None:
-    rng = random.Random(0)
-    with learner() as one, channel(one.port) as bare:
-        one.server._on_fault = lambda kind, what: None  # the test's own list would grow
-        used = []
-        for _ in range(20):
-            for i, body in enumerate(bodies(5000, rng)):
-                send(bare, METHODS[i % len(METHODS)], body)
-            one.notes.seen.clear()
-            gc.collect()
-            used.append(psutil.Process().memory_info().rss >> 10)
-        assert used[-1] - used[3] < 4096, used
         is_well(one)
 
 
@@ -231,7 +160,7 @@ def test_an_endless_frame_is_cut_off_at_the_limit_and_what_is_compressed_is_not_
 
 @pytest.mark.fault("F16")
 def test_a_call_without_a_message_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ds.server, "BODY_S", 0.2)
+    monkeypatch.setattr(ds.net.server, "BODY_S", 0.2)
     release = threading.Event()
 
     def nothing(wait: bool) -> object:
@@ -252,7 +181,7 @@ def test_a_call_without_a_message_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.fault("F16")
 def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ds.server, "MAX_CALLS", 4)
+    monkeypatch.setattr(ds.net.server, "MAX_CALLS", 4)
     with learner() as one, actor(one.port) as client, ThreadPoolExecutor(4) as threads:
         one.notes.holding = True
         waiting = [threads.submit(client.deliver, TRAJECTORY) for _ in range(4)]
@@ -265,23 +194,9 @@ def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.Mo
 
 
 @pytest.mark.fault("F32")
-def test_a_large_message_of_somebody_unknown_is_not_read() -> None:
-    large = trajectory(*(TrajectoryChunk("default", agent, None) for agent in range(4000)))
-    with learner() as one, actor(one.port) as client:
-        one.notes.strangers = True
-        assert client.deliver(large).state == "unknown" and one.notes.seen == []
-        assert client.deliver(TRAJECTORY) == TAKEN, "a small one is read, and its sender looked up then"
-        one.notes.strangers = False
-        assert client.deliver(large) == TAKEN
-        with pytest.raises(LearnerRefused, match="only Join and TrajectoryMessage"):
-            client.bye(Bye(actor="a", reason="x" * 20_000))
-        assert one.kinds == ["malformed"]
-
-
-@pytest.mark.fault("F32")
 def test_messages_that_arrive_slowly_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LEAST", 4), ("MEMORY", 0), ("GRACE_S", 0.2)):
-        monkeypatch.setattr(ds.server, name, value)
+        monkeypatch.setattr(ds.net.server, name, value)
     release = threading.Event()
 
     def whole() -> Iterator[bytes]:
@@ -301,14 +216,6 @@ def test_messages_that_arrive_slowly_keep_nobody_out(monkeypatch: pytest.MonkeyP
         until(lambda: all(call.done() for call in slow))
         assert sum(call.code() is grpc.StatusCode.OK for call in slow) == 3, "slow is not lost"
         assert one.kinds == ["crowded"] and one.loop_errors == []
-        release.clear()
-        monkeypatch.setattr(ds.server, "GRACE_S", 60.0)
-        burst = [deliver.future(whole()) for _ in range(6)]
-        until(lambda: len(arriving) == 4)
-        burst[-1].cancel()
-        release.set()
-        assert all(call.result() for call in burst[:-1]), "who came in a burst waits for a moment"
-        assert one.kinds == ["crowded"]
         until(lambda: one.server._trajectories._free._value == 4)
 
 
@@ -342,7 +249,7 @@ def test_a_crowd_is_kept_out_and_who_talks_stays(
     handshake_s: float, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the total none is let in; who says nothing is sent away, and then others come in again."""
-    monkeypatch.setattr(ds.server, "most_connections", lambda: 40)
+    monkeypatch.setattr(ds.net.server, "most_connections", lambda: 40)
     with learner(handshake_s=handshake_s) as one, actor(one.port) as known, actor(one.port) as late:
         assert known.hello(HELLO) == WELCOME
         with contextlib.ExitStack() as stack:
@@ -356,44 +263,19 @@ def test_a_crowd_is_kept_out_and_who_talks_stays(
 
 @pytest.mark.fault("F30")
 @pytest.mark.parametrize(
-    ("soft", "hard", "raised"),
-    [(1024, 1024, 1024), (256, 256, 256), (64, 64, 64), (256, 10**6, 1536), (4096, 10**6, 4096)],
+    ("soft", "hard", "raised", "most"),
+    [(64, 64, 64, 17), (256, 256, 256, 113), (1024, 1024, 1024, 738), (256, 10**6, 1536, 1024)],
 )
 def test_descriptors_are_left_for_everything_else(
-    soft: int, hard: int, raised: int, monkeypatch: pytest.MonkeyPatch
+    soft: int, hard: int, raised: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """30 are taken; of the others 256, or half, are left."""
     limits = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda which, limit: limits.append(limit))
-    monkeypatch.setattr(ds.port, "open_descriptors", lambda: list(range(30)))
-    most = most_connections()
+    monkeypatch.setattr(ds.net.port, "open_descriptors", lambda: list(range(30)))
+    assert most_connections() == most
     assert limits[-1] == (raised, hard)
-    assert 1 <= most <= MAX_CONNECTIONS
-    free = raised - 30 - most
-    assert free >= RESERVED or free >= (raised - 30) // 2
-
-
-@pytest.mark.fault("F30")
-@pytest.mark.slow
-def test_a_flood_of_connections_leaves_a_training_alone(tmp_path) -> None:
-    """Three times as many as the learner has descriptors, soft limit and hard one alike."""
-    scene = Scene(tmp_path)
-    try:
-        process = scene.learner(descriptors=300)
-        one = scene.actor("one")
-        scene.until_stored(one.pid)
-        with contextlib.ExitStack() as stack:
-            crowd = strangers(900, scene.port, stack)
-            scene.until_steps(10 * LENGTH)
-            assert still_open(crowd) < 300
-            late = scene.actor("late")
-            scene.until_stored(one.pid, late.pid)
-        assert scene.end(process, signal.SIGINT) == 130
-        assert "Too many open files" not in scene.said("learner")
-        assert not scene.lines("one", "no answer")
-        assert [scene.end(each, signal.SIGINT) for each in (one, late)] == [130, 130]
-    finally:
-        scene.close()
 
 
 # ---- the port
@@ -405,38 +287,15 @@ def test_a_port_that_is_taken_is_refused_and_its_process_named(monkeypatch: pyte
         raise psutil.AccessDenied
 
     with learner() as one:
-        with pytest.raises(UsageError) as caught, learner(port=one.port):
+        with (
+            pytest.raises(UsageError, match=f"process {os.getpid()} listens there: "),
+            learner(port=one.port),
+        ):
             pass
-        assert caught.value.exit_code == 2
-        assert caught.value.where == f"{HOST}:{one.port}"
-        assert f"process {os.getpid()} listens there: " in caught.value.why
-        assert f"kill {os.getpid()}" in caught.value.fix
-        assert "net_config.learner_port" in caught.value.fix
         is_well(one)
         monkeypatch.setattr(psutil, "net_connections", denied)
         with pytest.raises(UsageError, match="may not see which"), learner(port=one.port):
             pass
-
-
-def test_an_address_of_another_machine_is_refused_and_leaves_no_thread() -> None:
-    before = threading.active_count()
     with pytest.raises(UsageError, match="no network interface"), learner(host="192.0.2.1"):
         pass
     assert [one for one in threading.enumerate() if one.name == "learner-server"] == []
-    assert threading.active_count() <= before + 1  # gRPC keeps one of its own
-
-
-@pytest.mark.parametrize("answers", [False, True])
-def test_another_server_at_that_port_is_no_learner(answers: bool) -> None:
-    handler = grpc.unary_unary_rpc_method_handler(lambda body, context: b"rubbish")
-    with ThreadPoolExecutor(2) as threads:
-        other = grpc.server(threads)
-        if answers:
-            handlers = grpc.method_handlers_generic_handler(SERVICE, {"Hello": handler})
-            other.add_generic_rpc_handlers((handlers,))
-        port = other.add_insecure_port(f"{HOST}:0")
-        other.start()
-        reason = "its answer cannot be read" if answers else "a learner listens there"
-        with actor(port) as client, pytest.raises(LearnerRefused, match=reason):
-            client.hello(HELLO)
-        other.stop(0).wait()

@@ -8,27 +8,24 @@ import tracemalloc
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.msgpack import Ext
 from msgspec.structs import replace
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.protocol import (
-    Beat,
+from ds.net.protocol import (
     Bye,
     Hello,
     Join,
     Message,
     Receipt,
-    Refused,
     TrajectoryChunk,
     TrajectoryMessage,
     WeightRequest,
-    Welcome,
     WireError,
 )
-from ds.wire import (
+from ds.net.wire import (
     DTYPES,
     EXTENSION,
     MAX_DIMENSIONS,
@@ -36,7 +33,7 @@ from ds.wire import (
     SCHEMA,
     decode,
     encode,
-    sender,
+    takes_long,
 )
 from tests.ds.samples import HELLO, JOIN, MESSAGES, WELCOME, arrays, messages, same, trajectory, transitions
 
@@ -70,87 +67,49 @@ def test_what_is_written_is_read(sent: object) -> None:
     assert same(decode(type(sent), encode(sent)), sent)
 
 
-@given(arrays)
-def test_every_array_is_read_as_it_was(array: np.ndarray) -> None:
-    received = decode(OneArray, encode(OneArray(array))).array
-    assert same(received, array)
-    assert not received.flags.writeable
-
-
-def test_arrays_that_do_not_lie_in_order_are_written_in_order() -> None:
-    array = np.arange(24, dtype=np.int16).reshape(4, 6)
-    for view in (array.T, array[::2, 1::2], array[::-1], np.asfortranarray(array)):
-        assert same(decode(OneArray, encode(OneArray(view))).array, np.ascontiguousarray(view))
-
-
-def test_arrays_are_views_that_are_aligned() -> None:
-    data = encode(TRAJECTORY)
-    received = decode(TrajectoryMessage, data).chunks[0].transitions
-    whole = np.frombuffer(data, np.uint8)
-    assert received is not None
-    for array in (*received.obs.values(), received.carry, received.reward, received.terminated):
-        assert np.shares_memory(array, whole)
-        assert array.flags.aligned
-
-
-def test_one_of_two_kinds_is_told_by_its_name() -> None:
-    refused = Refused(why="full", reason="no slot")
-    assert decode(Welcome | Refused, encode(refused)) == refused
-    assert decode(Welcome | Refused, encode(WELCOME)) == WELCOME
-    with pytest.raises(WireError, match="Invalid value 'Hello'"):
-        decode(Welcome | Refused, encode(HELLO))
-
-
-def test_another_schema_is_told_before_anything_is_read() -> None:
-    with pytest.raises(WireError, match="schema 3 and not 2: both sides need the same version"):
-        decode(Hello, message(b"rubbish", schema=3))
+@given(arrays, st.sampled_from(("as it is", "transposed", "reversed")))
+def test_every_array_is_read_as_it_was(array: np.ndarray, order: str) -> None:
+    if order != "as it is" and array.ndim:
+        array = array.T if order == "transposed" else array[::-1]
+    data = encode(OneArray(array))
+    received = decode(OneArray, data).array
+    assert same(received, np.ascontiguousarray(array).reshape(array.shape))
+    assert not received.flags.writeable and received.flags.aligned
+    assert not array.size or np.shares_memory(received, np.frombuffer(data, np.uint8)), "a view"
 
 
 @pytest.mark.fault("F16")
-def test_cut_off_anywhere_it_is_refused() -> None:
+def test_cut_off_anywhere_or_with_flipped_bits_it_is_read_as_one_kind_at_most() -> None:
+    rng = random.Random(0)
     for sent in (TRAJECTORY, HELLO, JOIN, WELCOME):
         data = encode(sent)
-        for end in range(len(data)):
-            with pytest.raises(WireError):
-                decode(type(sent), data[:end])
-        with pytest.raises(WireError, match="1 bytes too many"):
-            decode(type(sent), data + b"\0")
-
-
-def survives(data: bytes) -> int:
-    """Decode as every kind of message, each of which is read or refused; return how many are read."""
-    read = 0
-    for kind in MESSAGES:
-        try:
-            decode(kind, data)
-            read += 1
-        except WireError as error:
-            assert "\n" not in str(error)
-            assert len(str(error)) < 400
-    return read
+        assert not any(kinds_of(data[:end]) for end in range(0, len(data), 3))
+        assert kinds_of(data + b"\0") == [] and kinds_of(data) == [type(sent)]
+        for _ in range(300):
+            forged = bytearray(data)
+            for _ in range(rng.randint(1, 3)):
+                forged[rng.randrange(min(len(forged), 500))] ^= 1 << rng.randrange(8)
+            assert len(kinds_of(bytes(forged))) <= 1
 
 
 @pytest.mark.fault("F16")
 @given(st.binary(max_size=200))
-@settings(max_examples=200)
 def test_random_bytes_are_refused(data: bytes) -> None:
-    assert survives(data) == 0
-    assert survives(message(data)) == 0
+    assert kinds_of(data) == kinds_of(message(data)) == []
     for kind in MESSAGES:
-        assert survives(message(b"\x92" + msgspec.msgpack.encode(kind.__name__) + data)) == 0
+        assert kinds_of(message(b"\x92" + msgspec.msgpack.encode(kind.__name__) + data)) == []
 
 
-@pytest.mark.fault("F16")
-def test_flipped_bits_are_read_or_refused() -> None:
-    rng = random.Random(0)
-    for sent in (TRAJECTORY, HELLO, JOIN, WELCOME):
-        data, read = encode(sent), []
-        for _ in range(400):
-            forged = bytearray(data)
-            for _ in range(rng.randint(1, 3)):
-                forged[rng.randrange(min(len(forged), 500))] ^= 1 << rng.randrange(8)
-            read.append(survives(bytes(forged)))
-        assert set(read) == {0, 1}, "no message is read as two kinds"
+def kinds_of(data: bytes) -> list[type]:
+    """The kinds of message that ``data`` can be read as; the others refuse it, each with one short line."""
+    found = []
+    for kind in MESSAGES:
+        try:
+            decode(kind, data)
+            found.append(kind)
+        except WireError as error:
+            assert "\n" not in str(error) and len(str(error)) < 400
+    return found
 
 
 HUGE = 2**32 - 1
@@ -162,6 +121,7 @@ JOIN_ = ["Join", "a", "{}", "d", 0, [1], 0]
 @pytest.mark.parametrize(
     ("kind", "data", "reason"),
     [
+        (Hello, message(b"rubbish", schema=3), "schema 3 and not 2"),
         (Bye, struct.pack("<B3xI", SCHEMA, HUGE) + b"x", "a structure of 4294967295 bytes"),
         (Bye, message(b"\xdd\xff\xff\xff\xff"), "truncated"),
         (Bye, message(b"\x93\xa3Bye" + b"\xdd\xff\xff\xff\xff" * 999), "Expected `str`, got `array`"),
@@ -172,15 +132,11 @@ JOIN_ = ["Join", "a", "{}", "d", 0, [1], 0]
         (Bye, message(["Bye", "a", "b", "c"]), "Expected `array` of at most length 2, got 3"),
         (Bye, message({"actor": "a", "reason": "b"}), "Expected `array`, got `object`"),
         (Bye, message(["Bye", "a", 1]), "Expected `str`, got `int` - at `$[2]`"),
-        (Bye, message(["Bye", "a", b"b"]), "Expected `str`, got `bytes` - at `$[2]`"),
-        (Bye, message(["Bye", "a", ["b"]]), "Expected `str`, got `array` - at `$[2]`"),
-        (Bye, message(["Bye", "a", {"b": 1}]), "Expected `str`, got `object` - at `$[2]`"),
         (Bye, message(["Bye", "a", Ext(7, b"b")]), "Expected `str`, got `ext` - at `$[2]`"),
         (Bye, message(["Bye", "a", described(0)], b"\0" * 5), "Expected `str`, got `ext` - at `$[2]`"),
         (OneArray, message(["OneArray", Ext(7, b"b")]), "extension 7 is not known"),
         (OneArray, message(["OneArray", "b"]), "str where an array is meant - at `$[1]`"),
         (OneArray, message(["OneArray", [1, 2]]), "list where an array is meant - at `$[1]`"),
-        (OneArray, message(["OneArray", None]), "NoneType where an array is meant - at `$[1]`"),
         (Bye, message(b"\x93\xa3Bye\xa1a\xa1\xff"), "'utf-8' codec can't decode"),
         (Bye, message(b"\x93\xa3Bye\xa1a\xc1"), "invalid opcode"),
         (Bye, message([["Bye"], "a", "b"]), "Expected `str`, got `array` - at `$[0]`"),
@@ -188,17 +144,12 @@ JOIN_ = ["Join", "a", "{}", "d", 0, [1], 0]
         (Bye, message(BYE, b"\0\0"), "2 bytes too many"),
         (Bye, message(msgspec.msgpack.encode(BYE) + b"\0"), "trailing characters"),
         (WeightRequest, message(["WeightRequest", "a", True]), "Expected `int`, got `bool` - at `$[2]`"),
-        (WeightRequest, message(["WeightRequest", "a", 1.5]), "Expected `int`, got `float` - at `$[2]`"),
-        (WeightRequest, message(["WeightRequest", "a", "1"]), "Expected `int`, got `str` - at `$[2]`"),
-        (WeightRequest, message(["WeightRequest", "a", None]), "Expected `int`, got `None` - at `$[2]`"),
         (Receipt, message(["Receipt", "gone", 1, {}, ""]), "Invalid enum value 'gone' - at `$[1]`"),
-        (Receipt, message(["Receipt", 1, 1, {}, ""]), "Expected `str`, got `int` - at `$[1]`"),
         (
             Receipt,
             message(["Receipt", "taken", 1, {"a": 1}, ""]),
             "Expected `bool`, got `int` - at `$[3][...]`",
         ),
-        (Receipt, message(["Receipt", "taken", 1, {1: True}, ""]), "Expected `str`, got `int`"),
         (
             Receipt,
             message(["Receipt", "taken", 1, {str(i): True for i in range(257)}, ""]),
@@ -242,39 +193,6 @@ def test_a_forged_array_is_refused(description: Ext, tail: bytes, reason: str) -
         decode(OneArray, head + b"\0" * (-len(head) % 8) + tail)
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.array([object()]),
-        np.array(["text"]),
-        np.zeros(2, ">f4"),
-        np.zeros(2, np.float16),
-        np.zeros(2, np.complex64),
-        np.zeros(2, [("a", "<f4")]),
-        np.zeros(2, "M8[s]"),
-        np.zeros((1,) * 9),
-    ],
-    ids=lambda array: str(array.dtype),
-)
-def test_an_array_that_is_not_sent_is_refused_by_its_sender(array: np.ndarray) -> None:
-    with pytest.raises(WireError, match=r"OneArray: |dimensions"):
-        encode(OneArray(array))
-
-
-@pytest.mark.parametrize(
-    ("sent", "reason"),
-    [
-        (replace(HELLO, pid=2**64), "Hello: "),
-        (replace(HELLO, host=object()), "Hello: object is not sent"),
-        (replace(JOIN, agreed="y" * MAX_STRUCTURE), "bytes besides arrays, at most"),
-    ],
-)
-def test_what_cannot_be_sent_is_refused_by_its_sender(sent: Message, reason: str) -> None:
-    with pytest.raises(WireError) as caught:
-        encode(sent)
-    assert reason in str(caught.value)
-
-
 def test_an_int_is_welcome_as_a_float_and_numpys_float_too() -> None:
     sent = replace(TRAJECTORY, chunks=(), episodes=(("a", 0, 3, 1), ("b", 1, np.float64(0.1), 2)))
     received = decode(TrajectoryMessage, encode(sent)).episodes
@@ -282,21 +200,36 @@ def test_an_int_is_welcome_as_a_float_and_numpys_float_too() -> None:
     assert [type(episode[2]) for episode in received] == [float, float]
 
 
-@pytest.mark.fault("F16")
+@pytest.mark.fault("F32")
+@pytest.mark.parametrize("number", [4097, 250_000])
+def test_ever_so_many_small_chunks_are_refused_at_once(number: int) -> None:
+    """A megabyte of them, 250,000: the event loop decodes nothing else meanwhile."""
+    body = message(["TrajectoryMessage", "a", 0, 1, 0, [["", 0, None]] * number, [], [], 0])
+    begun = time.process_time()
+    assert takes_long(body) and not takes_long(encode(TRAJECTORY))
+    with pytest.raises(WireError, match="Expected `array` of length <= 4096"):
+        decode(TrajectoryMessage, body)
+    assert time.process_time() - begun < 0.1
+
+
 @pytest.mark.parametrize(
-    "nested", [b"\x91", b"\x81\xa1a", b"\xdc\x00\x01"], ids=["lists", "maps", "long lists"]
+    "sent",
+    [
+        replace(HELLO, pid=2**64),
+        replace(HELLO, host=object()),
+        replace(JOIN, agreed="y" * MAX_STRUCTURE),
+        OneArray(np.array([object()])),
+        OneArray(np.array(["text"])),
+        OneArray(np.zeros(2, ">f4")),
+        OneArray(np.zeros(2, np.float16)),
+        OneArray(np.zeros(2, [("a", "<f4")])),
+        OneArray(np.zeros((1,) * 9)),
+    ],
+    ids=lambda sent: type(sent).__name__,
 )
-def test_deep_nesting_is_refused(nested: bytes) -> None:
-    """Where a text, and where an array is meant; also while the sender of a large message is found."""
-    deep = nested * 100_000 + b"\xc0"
-    for kind, data in (
-        (Join, message(b"\x97\xa4Join\xa1a" + deep)),
-        (OneArray, message(b"\x92\xa8OneArray" + deep)),
-    ):
-        with pytest.raises(WireError):
-            decode(kind, data)
-        with pytest.raises(WireError):
-            sender(data)
+def test_what_cannot_be_sent_is_refused_by_its_sender(sent: Message) -> None:
+    with pytest.raises(WireError):
+        encode(sent)
 
 
 @pytest.mark.fault("F16")
@@ -305,7 +238,8 @@ def test_no_message_takes_more_memory_than_its_bytes_justify() -> None:
     bombs: list[tuple[type, bytes]] = [
         (OneArray, message(b"\x92\xa8OneArray" + b"\xdd\x00\x0f\x00\x00" * 900)),
         (OneArray, message(b"\x92\xa8OneArray\xdd" + struct.pack(">I", many) + b"\x80" * many)),
-        (Hello, message(b"\xdd\xff\xff\xff\xff")),
+        (OneArray, message(b"\x92\xa8OneArray" + b"\x91" * 100_000 + b"\xc0")),
+        (Join, message(b"\x97\xa4Join\xa1a" + b"\x81\xa1a" * 100_000 + b"\xc0")),
         (OneArray, message(["OneArray", described(FLOAT32, 2**31)], b"\0" * 100)),
         (OneArray, message(["OneArray", described(FLOAT32, HUGE, 0)])),
     ]
@@ -316,39 +250,3 @@ def test_no_message_takes_more_memory_than_its_bytes_justify() -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 100 * len(data) + 200_000
-
-
-def test_a_beat_is_small() -> None:
-    """It is sent every two seconds by every actor."""
-    assert len(encode(Beat(actor="0" * 16, version=10**6, steps=10**9, waiting=64, dropped=10**6))) < 64
-
-
-@pytest.mark.fault("F32")
-@pytest.mark.parametrize("number", [4097, 250_000])
-def test_ever_so_many_small_chunks_are_refused_at_once(number: int) -> None:
-    """A megabyte of them, 250,000: the event loop decodes nothing else meanwhile."""
-    empty = [["", 0, None]] * number
-    for chunks, episodes in ((empty, []), ([], [["", 0, 0.0, 1]] * min(number, 75_000))):
-        body = message(["TrajectoryMessage", "a", 0, 1, 0, chunks, episodes, [], 0])
-        begun = time.process_time()
-        assert sender(body) == ("a" if number > 4097 or episodes or len(body) > 2**14 else "")
-        with pytest.raises(WireError, match="Expected `array` of length <= 4096"):
-            decode(TrajectoryMessage, body)
-        assert time.process_time() - begun < 0.1
-
-
-@pytest.mark.fault("F32")
-def test_of_a_large_message_the_sender_is_known_before_it_is_read() -> None:
-    chunks = tuple(TrajectoryChunk("walker", agent, None) for agent in range(4000))
-    assert sender(encode(TRAJECTORY)) == "", "it is small"
-    assert sender(encode(replace(TRAJECTORY, chunks=chunks))) == TRAJECTORY.actor
-    assert sender(encode(replace(JOIN, agreed="y" * 20_000))) == JOIN.actor
-    for wrong, said in (
-        (encode(Bye(actor="a", reason="x" * 20_000)), "only Join and TrajectoryMessage have more"),
-        (message(["TrajectoryMessage", 7, "x" * 20_000]), "Expected `str`, got `int`"),
-        (message(["TrajectoryMessage", ["x" * 20_000]]), "Expected `str`, got `array`"),
-        (message("x" * 20_000), "Expected `array`, got `str`"),
-        (message(["x" * 20_000]), "at least length 2"),
-    ):
-        with pytest.raises(WireError, match=said):
-            sender(wrong)

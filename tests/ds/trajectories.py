@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from algorithm.core.data import Segment
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
+from ds.net.protocol import TrajectoryChunk, TrajectoryMessage, Transitions
 
 ACTOR = "a1b2"
 

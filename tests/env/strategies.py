@@ -44,7 +44,7 @@ _LEAVES = st.one_of(
     _choices(),
     st.builds(MultiBinary, st.one_of(st.integers(1, 4), st.lists(st.integers(1, 3), min_size=1, max_size=2))),
 )
-_KEYS = st.sampled_from(["arm", "leg", "b/c", "camera", "0"])
+_KEYS = st.sampled_from(["arm", "leg", "b/c", "camera", "body"])  # no two paths are the same text
 
 
 def spaces() -> st.SearchStrategy[gym.Space]:

@@ -7,43 +7,29 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector.utils import batch_space, iterate
-from hypothesis import assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.errors import EnvError
-from algorithm.core.spec import ActionSpec
 from algorithm.env.actions import Actions
 from tests.env.strategies import spaces
-from tests.oracles_env import plain_action
+from tests.oracles_env import parts_of, plain_action
 
 HYBRID = Dict(move=Discrete(3), grip=Discrete(2), force=Box(-2.0, 2.0, (2,)))
 
 
-def same(one: object, other: object) -> bool:
-    """Equal with all types and dtypes."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one.dtype == other.dtype and one.shape == other.shape and np.array_equal(one, other)
+def check_same(space: gym.Space, one: object, other: object) -> None:
+    """The same leaves with the same types."""
+    pairs = zip(parts_of(space, one), parts_of(space, other), strict=True)
+    for (_, _, left), (_, _, right) in pairs:
+        assert (type(left), left.dtype, left.shape) == (type(right), right.dtype, right.shape)
+        assert np.array_equal(left, right)
 
 
-def unique_names(space: gym.Space, prefix: str = "") -> list[str]:
-    if isinstance(space, Dict | Tuple):
-        parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
-        return [name for key, part in parts for name in unique_names(part, f"{prefix}/{key}")]
-    return [prefix]
-
-
-@settings(max_examples=60)
 @given(space=spaces(), seed=st.integers(0, 999), n=st.integers(1, 3), edge=st.booleans())
 def test_any_action_equals_that_of_a_plain_loop_alone_and_in_a_batch(space, seed, n, edge):
-    assume(len(set(unique_names(space))) == len(unique_names(space)))
     actions = Actions(space, "x")
-    rng = np.random.default_rng(seed)
-    flat, _, _ = actions.spec.random(rng, actions.spec.all_allowed(n))
+    flat, _, _ = actions.spec.random(np.random.default_rng(seed), actions.spec.all_allowed(n))
     if edge:
         flat[:, actions.spec.discrete :] = np.sign(flat[:, actions.spec.discrete :])
     batch = actions.to_env(flat)
@@ -51,50 +37,22 @@ def test_any_action_equals_that_of_a_plain_loop_alone_and_in_a_batch(space, seed
     for row, one in zip(flat, iterate(batch_space(space, n), batch), strict=True):
         alone = actions.to_env(row)
         assert space.contains(alone)
-        assert same(alone, plain_action(space, row))
-        assert np.all([np.array_equal(*pair) for pair in zip(leaves(one), leaves(alone), strict=True)])
+        check_same(space, alone, plain_action(space, row))
+        for (_, _, left), (_, _, right) in zip(parts_of(space, one), parts_of(space, alone), strict=True):
+            assert np.array_equal(left, right)
 
 
-def leaves(action: object) -> list[np.ndarray]:
-    if isinstance(action, dict | tuple):
-        parts = action.values() if isinstance(action, dict) else action
-        return [leaf for part in parts for leaf in leaves(part)]
-    return [np.asarray(action)]
-
-
-def test_one_hots_come_first_and_a_dict_keeps_its_order():
-    """Discrete leaves in the order of the tree, then the numbers: (move, grip, force) as they were named."""
-    actions = Actions(HYBRID, "x")
-    assert actions.spec == ActionSpec(branches=(3, 2), continuous=2)
-    assert actions.to_env(np.array([0, 0, 1, 0, 1, 0.5, -1], np.float32)) == {
-        "move": 2,
-        "grip": 1,
-        "force": pytest.approx([1.0, -2.0]),
-    }
-    assert list(actions.to_env(np.array([1, 0, 0, 1, 0, 0, 0], np.float32))) == ["move", "grip", "force"]
-
-
-def test_choices_begin_at_the_start_of_their_space():
-    assert Actions(Discrete(3, start=-1), "x").to_env(np.array([1, 0, 0], np.float32)) == -1
-    space = MultiDiscrete([[2, 3], [1, 2]], start=[[10, 20], [30, 40]])
-    flat = np.array([0, 1, 0, 0, 1, 1, 1, 0], np.float32)
-    assert Actions(space, "x").to_env(flat).tolist() == [[11, 22], [30, 40]]
-    assert Actions(MultiBinary(2), "x").to_env(np.array([0, 1, 1, 0], np.float32)).tolist() == [1, 0]
-
-
-def test_a_box_is_spanned_exactly():
-    box = Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
-    scaled = Actions(box, "x").to_env(np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32))
-    assert scaled.tolist() == [[-2.0, 0.0], [1.0, 0.5], [4.0, 1.0]]
-    assert scaled.dtype == np.float32
-
-
-def test_whole_numbers_are_the_nearest_ones():
-    """[0, 4]: the middle of u is 2, one step is half of u."""
-    u = np.array([-1.0, -0.76, -0.74, 0.0, 0.24, 0.26, 1.0], np.float32)[:, None]
-    found = Actions(Box(0, 4, (1,), np.uint8), "x").to_env(u)
-    assert found.ravel().tolist() == [0, 0, 1, 2, 2, 3, 4]
-    assert found.dtype == np.uint8
+def test_one_hots_come_first_in_the_order_of_the_space_and_boxes_are_spanned():
+    """Numbers from −2 to 2; choices of the MultiDiscrete from 10 on."""
+    space = Dict(
+        force=Box(-2.0, 2.0, (2,)), move=Discrete(3, start=-1), keys=MultiDiscrete([2, 3], start=[10, 20])
+    )
+    found = Actions(space, "x").to_env(np.array([0, 0, 1, 1, 0, 0, 1, 0, 0.5, -1], np.float32))
+    assert [(name, np.asarray(part).tolist()) for name, part in found.items()] == [
+        ("force", [1.0, -2.0]),
+        ("move", 1),
+        ("keys", [10, 21]),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("low", "high", "dtype"), [
@@ -108,41 +66,36 @@ def test_rounding_never_leaves_the_box(low, high, dtype):
     assert all(box.contains(action) for action in Actions(box, "x").to_env(u))
 
 
-@pytest.mark.parametrize("flat", [[0, 0, 0], [1, 1, 0], [0.5, 0.5, 0]])
+@pytest.mark.parametrize("flat", [[0, 0, 0], [1, 1, 0]])
 def test_what_is_no_one_hot_is_a_mistake(flat):
     with pytest.raises(ValueError, match="reshape"):
         Actions(Discrete(3), "x").to_env(np.array(flat, np.float32))
 
 
-@pytest.mark.parametrize(("space", "fragments"), [
-    (gym.spaces.Text(5), ["the action is a Text space, which is not supported", "base_config.wrappers"]),
-    (Dict(a=Tuple([Discrete(2), gym.spaces.Sequence(Discrete(2))])), ["'a/1' is a Sequence", "Box,"]),
-    (gym.spaces.OneOf([Discrete(2)]), ["OneOf"]),
-    (Box(-np.inf, 1.0, (1,)), ["the action has no finite bounds", "Box(-inf, 1.0"]),
-    (Dict(a=Box(0, np.inf, (1,))), ["the action 'a' has no finite bounds", "[-1, 1]"]),
-    (Box(-np.inf, np.inf, (2,), np.int32), ["no finite bounds"]),
-    (Tuple([Discrete(10**9), Discrete(2)]), ["1,000,000,002 choices", "base_config.wrappers"]),
-    (Tuple([]), ["action space", "is empty"]),
-    (Box(0, 1, (0,)), ["is empty"]),
-    (Dict({"a/b": Discrete(2), "a": Dict(b=Discrete(2))}), ["both called 'a/b'", "rename one"]),
+@pytest.mark.parametrize(("space", "said"), [
+    (gym.spaces.Text(5), "the action is a Text space, which is not supported"),
+    (Dict(a=Tuple([Discrete(2), gym.spaces.Sequence(Discrete(2))])), "'a/1' is a Sequence"),
+    (Box(-np.inf, 1.0, (1,)), "the action has no finite bounds"),
+    (Dict(a=Box(0, np.inf, (1,))), "the action 'a' has no finite bounds"),
+    (Box(-np.inf, np.inf, (2,), np.int32), "no finite bounds"),
+    (Tuple([Discrete(10**9), Discrete(2)]), "1,000,000,002 choices"),
+    (Tuple([]), "is empty"),
+    (Box(0, 1, (0,)), "is empty"),
+    (Dict({"a/b": Discrete(2), "a": Dict(b=Discrete(2))}), "both called 'a/b'"),
 ])  # fmt: skip
-def test_what_cannot_be_served_is_refused_with_the_reason(space, fragments):
+def test_what_cannot_be_served_is_refused_with_the_reason(space, said):
     with pytest.raises(EnvError) as caught:
         Actions(space, "Task-v0")
-    for fragment in ["Task-v0", *fragments]:
-        assert fragment in str(caught.value)
+    assert said in str(caught.value) and "Task-v0" in str(caught.value)
 
 
 @pytest.mark.parametrize(("space", "text"), [
     (Box(-2.0, 2.0, (6,)), "6 continuous: u in [-1, 1] to [-2, 2]"),
     (Box(np.array([-1.0, 0.0]), np.array([1.0, 0.5]), dtype=np.float64),
      "2 continuous: u in [-1, 1] to the bounds of the Box"),
-    (Box(0, 5, (1,), np.int32), "1 continuous: u in [-1, 1] to [0, 5], rounded"),
-    (Discrete(3), "1 branch of 3 choices"),
     (Discrete(1), "1 branch of 1 choice"),
     (Discrete(3, start=-1), "1 branch of 3 choices (-1 to 1)"),
     (MultiBinary(4), "4 branches of 2 choices"),
-    (MultiDiscrete([3, 4, 2]), "3 branches of 3, 4 and 2 choices"),
     (MultiDiscrete([3, 4], start=[1, 0]), "2 branches of 3 and 4 choices (not from 0)"),
     (MultiDiscrete([3, 4, 2, 5, 6, 7, 8]), "7 branches of 2 to 8 choices"),
     (HYBRID, "move: branch 0 of 3 choices · grip: branch 1 of 2 choices · force: continuous 0-1, [-2, 2]"),

@@ -31,37 +31,27 @@ def make(name: str = "cartpole/swingup", n: int = 1, **options: Any) -> VecEnv:
     return make_vec_env("DM_CONTROL", name, n=n, seed_of=SEEDS, **options)
 
 
-def act(env: VecEnv, t: int, n: int = 1) -> dict[str, np.ndarray]:
-    spec = env.specs[DEFAULT_BEHAVIOUR].action
-    return {DEFAULT_BEHAVIOUR: spec.random(np.random.default_rng(t), spec.all_allowed(n))[0]}
-
-
-def rollout(env: VecEnv, steps: int, n: int = 1, start: int = 0) -> list[np.ndarray]:
-    """Observations and rewards of random steps, as bytes would be compared."""
-    rows = []
+def rollout(env: VecEnv, steps: int, start: int = 0) -> list[list[Any]]:
+    """Observations and rewards of random steps, as numbers."""
+    rows, spec = [], env.specs[DEFAULT_BEHAVIOUR].action
     for t in range(start, start + steps):
-        result = env.step(act(env, t, n))[DEFAULT_BEHAVIOUR]
-        rows += [*result.obs.values(), result.reward]
+        flat, *_ = spec.random(np.random.default_rng(t), spec.all_allowed(1))
+        result = env.step({DEFAULT_BEHAVIOUR: flat})[DEFAULT_BEHAVIOUR]
+        rows.append([value.tolist() for value in (*result.obs.values(), result.reward)])
     return rows
 
 
-def equal(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
-    return len(one) == len(other) and all(map(np.array_equal, one, other))
-
-
-@pytest.mark.parametrize(("name", "shapes", "actions", "fps"), [
-    ("cartpole/swingup", {"position": (3,), "velocity": (2,)}, 1, 100),
-    ("dm.walker.walk", {"orientations": (14,), "height": (1,), "velocity": (9,)}, 6, 40),
+@pytest.mark.parametrize(("name", "shapes", "actions"), [
+    ("dm.walker.walk", {"orientations": (14,), "height": (1,), "velocity": (9,)}, 6),
     ("manipulator/bring_ball", {"arm_pos": (16,), "arm_vel": (8,), "touch": (5,), "hand_pos": (4,),
-                                "object_pos": (4,), "object_vel": (3,), "target_pos": (4,)}, 5, 100),
+                                "object_pos": (4,), "object_vel": (3,), "target_pos": (4,)}, 5),
 ])  # fmt: skip
-def test_observations_are_vectors_by_name(name, shapes, actions, fps):
+def test_observations_are_vectors_by_name(name, shapes, actions):
     with closing(make(name)) as env:
         spec = env.specs[DEFAULT_BEHAVIOUR]
         assert dict(zip(spec.obs.names, spec.obs.shapes, strict=True)) == shapes
         assert set(spec.obs.dtypes) == {"float32"}
         assert (spec.action.continuous, env.time_limit) == (actions, 1000)
-        assert env.fps == pytest.approx(fps)
 
 
 def test_a_film_of_held_actions_plays_as_fast_as_the_simulation():
@@ -69,45 +59,33 @@ def test_a_film_of_held_actions_plays_as_fast_as_the_simulation():
         assert env.fps == pytest.approx(25)
 
 
-@pytest.mark.parametrize("name", ["cartpole/swingup", "reacher/easy", "finger/turn_hard"])
+@pytest.mark.parametrize("name", ["reacher/easy", "finger/turn_hard"])
 def test_an_episode_repeats_bit_for_bit(name):
     """After other episodes, in another instance, and in a process of its own; another seed differs."""
     with closing(make(name)) as env, closing(make(name, pool=PoolOptions(workers=1))) as worker:
         env.reset()
         first = rollout(env, 40)
         env.reset(episode=7)
-        other = rollout(env, 40)
+        assert rollout(env, 40) != first
         env.reset(episode=0)
-        again = rollout(env, 40)
         worker.reset()
-        assert equal(first, again) and equal(first, rollout(worker, 40))
-        assert not equal(first, other)
+        assert rollout(env, 40) == first == rollout(worker, 40)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_open_episode_goes_on_after_a_resume(workers):
-    with closing(make(n=2, env_args={"time_limit": 0.3})) as env:
-        env.reset()
-        rollout(env, 77, n=2)  # the third episode, of 30 steps each
-        state = env.state()
-        following = rollout(env, 40, n=2, start=77)
-        options = {"pool": PoolOptions(workers=workers)}
-        with closing(make(n=2, env_args={"time_limit": 0.3}, **options)) as resumed:
-            resumed.reset()
-            assert resumed.resume(state) == {}
-            assert equal(following, rollout(resumed, 40, n=2, start=77))
+def test_an_open_episode_goes_on_after_a_resume_and_time_truncates_it():
+    limited = {"env_args": {"time_limit": 0.3, "environment_kwargs": {"n_sub_steps": 1}}}
+    with closing(make(**limited)) as env, closing(make(**limited)) as resumed:
+        assert env.time_limit == 30
+        for one in (env, resumed):
+            one.reset()
+        rollout(env, 77)  # the third episode, of 30 steps each
+        assert resumed.resume(env.state()) == {}
+        assert rollout(env, 12, start=77) == rollout(resumed, 12, start=77)
+        last = env.step({DEFAULT_BEHAVIOUR: np.zeros((1, 1), np.float32)})[DEFAULT_BEHAVIOUR]
+        assert (last.terminated.tolist(), last.truncated.tolist()) == ([False], [True])
 
 
-def test_the_time_limit_truncates_and_arguments_reach_the_task():
-    with closing(make(env_args={"time_limit": 0.05, "environment_kwargs": {"n_sub_steps": 1}})) as env:
-        assert env.time_limit == 5
-        env.reset()
-        ends = [env.step(act(env, t))[DEFAULT_BEHAVIOUR] for t in range(5)]
-    assert [bool(end.truncated[0]) for end in ends] == [False] * 4 + [True]
-    assert not any(end.terminated[0] for end in ends)
-
-
-@pytest.mark.parametrize(("discount", "terminated"), [(0.0, True), (0.5, False), (1.0, False)])
+@pytest.mark.parametrize(("discount", "terminated"), [(0.0, True), (0.5, False)])
 def test_a_discount_of_zero_terminates(monkeypatch, discount, terminated):
     env = DmControlEnv("cartpole/swingup")
     env.reset(seed=1)
@@ -117,25 +95,18 @@ def test_a_discount_of_zero_terminates(monkeypatch, discount, terminated):
     env.close()  # as often as anybody likes
 
 
-@pytest.mark.parametrize(("name", "fragments"), [
-    ("cartpole/swngup", ["no task 'swngup'", "did you mean swingup?", "two_poles"]),
-    ("dm.cartpole.swngup", ["no task 'swngup'", "did you mean swingup?"]),
-    ("cartpol/swingup", ["no domain 'cartpol'", "did you mean cartpole?", "walker"]),
-    ("cartpole", ["cartpole has no task ''", "there: balance"]),
-    ("", ["no domain ''"]),
+@pytest.mark.parametrize(("name", "said"), [
+    ("dm.cartpole.swngup", "did you mean swingup?"),
+    ("cartpol/swingup", "did you mean cartpole?"),
+    ("cartpole", "cartpole has no task ''"),
+    ("", "no domain ''"),
+    ("lqr/lqr_2_1", "no finite bounds"),
 ])  # fmt: skip
 @pytest.mark.fault("F12")
-def test_an_unknown_name_is_answered_by_near_ones(name, fragments):
+def test_an_unknown_name_is_answered_by_near_ones(name, said):
     with pytest.raises(EnvError) as caught:
         make(name)
-    assert caught.value.where == "base_config.env_name" and caught.value.exit_code == 4
-    for fragment in (*fragments, "cartpole/swingup"):
-        assert fragment in str(caught.value)
-
-
-def test_actions_without_limits_are_refused():
-    with pytest.raises(EnvError, match="no finite bounds"):
-        make("lqr/lqr_2_1")
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("render_only", [True, False])
@@ -143,9 +114,8 @@ def test_images_instead_of_the_vectors_or_beside_them(render_only):
     wrappers = [{"AddRenderObservation": {"render_only": render_only}}]
     arguments = {"render_mode": "rgb_array", "height": 32, "width": 48, "camera_id": "fixed"}
     with closing(make(env_args=arguments, wrappers=wrappers)) as env:
-        spec = env.specs[DEFAULT_BEHAVIOUR].obs
         names = ("obs",) if render_only else ("pixels", "position", "velocity")
-        assert set(spec.names) == set(names)
+        assert set(env.specs[DEFAULT_BEHAVIOUR].obs.names) == set(names)
         first = env.reset()[DEFAULT_BEHAVIOUR].obs[names[0]][0]
         for _ in range(10):
             last = env.step({DEFAULT_BEHAVIOUR: np.ones((1, 1), np.float32)})[DEFAULT_BEHAVIOUR]
@@ -154,20 +124,14 @@ def test_images_instead_of_the_vectors_or_beside_them(render_only):
     assert image.std() > 5 and (image != first).any()
 
 
-def test_a_task_is_the_same_while_it_is_filmed():
-    with closing(make(video=True)) as env, closing(make()) as plain:
-        assert env.render_modes == ("human", "rgb_array")
-        env.reset(), plain.reset()
-        for t in range(5):
-            assert env.render().shape == (240, 320, 3)
-            assert equal(rollout(env, 3, start=3 * t), rollout(plain, 3, start=3 * t))
-
-
-def test_a_window_shows_it(monkeypatch):
+def test_a_task_is_the_same_while_it_is_filmed_or_shown(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with closing(make(render=True)) as env:
-        env.reset()
-        rollout(env, 2)
+    with closing(make(video=True)) as env, closing(make()) as plain, closing(make(render=True)) as shown:
+        for one in (env, plain, shown):
+            one.reset()
+        for t in range(3):
+            assert env.render().shape == (240, 320, 3)
+            assert rollout(env, 3, 3 * t) == rollout(plain, 3, 3 * t) == rollout(shown, 3, 3 * t)
 
 
 def test_a_terrain_is_uploaded_to_a_renderer():
@@ -176,29 +140,23 @@ def test_a_terrain_is_uploaded_to_a_renderer():
         env.reset()
 
 
-IMPORTS = "from algorithm.env.dmc import load_suite, DmControlEnv"
-PRINT = "import os; print(os.environ.get('MUJOCO_GL'), _render.BACKEND)"
-
-
 @LINUX
 @pytest.mark.parametrize(("setting", "code", "result"), [
-    (None, "load_suite(renderer=False)", "None off"),
-    (None, "load_suite(renderer=True)", "egl egl"),
-    ("egl", "load_suite(renderer=False)", "egl egl"),
+    (None, "load_suite(renderer=False); load_suite(renderer=True)", "egl egl"),
     ("0", "load_suite(renderer=False)", "0 off"),
     (None, "from dm_control import suite; env = DmControlEnv('cartpole/swingup', render_mode='rgb_array'); "
-           "env.reset(seed=1); assert env.render().std() > 5", "egl egl"),
-    (None, "load_suite(renderer=False); env = DmControlEnv('cartpole/swingup', render_mode='rgb_array'); "
            "env.reset(seed=1); assert env.render().std() > 5", "egl egl"),
 ])  # fmt: skip
 def test_a_renderer_is_chosen_before_the_first_import(setting, code, result):
     """Only where it is not set: none without images, which a later need still gets."""
     env = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
     env |= {} if setting is None else {"MUJOCO_GL": setting}
-    program = f"{IMPORTS}; {code}; from dm_control import _render; {PRINT}"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120
+    program = (
+        f"from algorithm.env.dmc import load_suite, DmControlEnv; {code}; from dm_control import _render; "
+        "import os; print(os.environ.get('MUJOCO_GL'), _render.BACKEND)"
     )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == result, done.stderr
 
 
@@ -221,19 +179,11 @@ def test_without_a_renderer_the_package_is_named(monkeypatch):
     monkeypatch.setattr(dmc, "_PROBE", "raise OSError('no library')")
     with pytest.raises(EnvError, match="libosmesa6") as caught:
         DmControlRecipe(env_id="cartpole/swingup", env_args={"render_mode": "rgb_array"})(0)
-    assert caught.value.exit_code == 4 and "egl: OSError: no library; osmesa: OSError" in caught.value.why
-    with pytest.raises(EnvError, match="could not be filmed") as filmed:
-        make(video=True)
-    assert "libosmesa6" in filmed.value.fix and "--video" in filmed.value.fix
-
-
-@LINUX
-def test_images_that_the_user_has_switched_off(monkeypatch):
+    assert "egl: OSError: no library; osmesa: OSError" in caught.value.why
     monkeypatch.setenv("MUJOCO_GL", "disabled")
     monkeypatch.setattr("dm_control._render.BACKEND", "off")
-    with pytest.raises(EnvError, match="MUJOCO_GL=disabled excludes them") as caught:
+    with pytest.raises(EnvError, match="MUJOCO_GL=disabled excludes them"):
         make(env_args={"render_mode": "rgb_array"})
-    assert "unset it" in caught.value.fix
 
 
 @pytest.mark.slow
@@ -248,16 +198,12 @@ def test_its_check_finds_nothing_wrong(tmp_path, monkeypatch, capsys):
 
 
 def test_a_task_trains_in_workers_and_films(tmp_path, monkeypatch, capsys):
-    """By its bare name, from the command line; a run goes on, and its agent is filmed."""
+    """By its bare name, from the command line."""
     monkeypatch.chdir(tmp_path)
-    short = ("env_args={time_limit: 0.5}", "n_envs=2", "workers=2")
-    flags = [
-        *("-n=a", "--seed=1", "--quiet", "--device=cpu", "-o", "sac_config.start_step=50"),
-        *("-o", "eval_config.episodes=1", "-o", "sac_config.replay_ratio=0.1"),
-    ]
-    sets = [word for text in short for word in ("-o", f"base_config.{text}")]
-    assert main(["dm.cartpole.swingup", *flags, *sets, "--max_step=120"]) == 0, capsys.readouterr().err
-    assert main(["dm.cartpole.swingup", "-n=a", "--resume", "--quiet", "--max_step=200"]) == 0
-    assert "not bit-exact" not in capsys.readouterr().err
-    assert main(["dm.cartpole.swingup", "-n=a", "--eval=1", "--video", "--quiet"]) == 0
+    keys = ("sac_config.start_step=50", "eval_config.episodes=1", "sac_config.replay_ratio=0.05")
+    base = ("env_args={time_limit: 0.3}", "n_envs=2", "workers=2")
+    sets = [word for text in (*keys, *(f"base_config.{one}" for one in base)) for word in ("-o", text)]
+    task = ["dm.cartpole.swingup", "-n=a", "--quiet"]
+    assert main([*task, "--seed=1", "--device=cpu", "--max_step=80", *sets]) == 0, capsys.readouterr().err
+    assert main([*task, "--eval=1", "--video"]) == 0
     assert list((tmp_path / "models" / "dm.cartpole.swingup" / "a" / "videos").iterdir())

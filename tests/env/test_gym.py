@@ -1,9 +1,12 @@
-"""The Gymnasium adapter: spaces, bounds, seeds, ends of episodes, and what it refuses."""
+"""The Gymnasium adapter: seeds, ends of episodes, windows, pictures, and what it refuses."""
 
 from __future__ import annotations
 
 import importlib
-from typing import ClassVar
+import os
+import sys
+from contextlib import closing
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -12,43 +15,22 @@ import pytest
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.gym import GymEnv, GymRecipe, reward_threshold
+from algorithm.env.base import VecEnv
+from algorithm.env.gym import GymRecipe, reward_threshold
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 
 SEEDS = episode_seeds(7, "train")
 
 
-def counting(n: int = 1, **args: object):
-    env = make_vec_env("GYM", "tests.toys:Counting-v0", env_args=args, n=n, seed_of=SEEDS)
-    return env, env.reset()[DEFAULT_BEHAVIOUR]
+def make(name: str, **options: Any) -> VecEnv:
+    return make_vec_env("GYM", name, seed_of=SEEDS, **options)
 
 
-def step(env, n: int = 1, u: float = 0.0):
-    width = env.specs[DEFAULT_BEHAVIOUR].action.size
-    return env.step({DEFAULT_BEHAVIOUR: np.full((n, width), u, np.float32)})[DEFAULT_BEHAVIOUR]
-
-
-def test_an_episode_ends_with_its_true_last_observation():
-    env, first = counting()
-    for episode in range(12):
-        seed = SEEDS(0, episode)
-        assert first.obs["obs"][0].tolist() == [seed % 1000, 0.0]
-        for _ in range(3 + seed % 5):
-            result = step(env)
-        assert result.final.obs["obs"][0].tolist() == [seed % 1000, 3 + seed % 5]
-        assert result.terminated[0] == (seed % 2 == 0)
-        assert result.truncated[0] == (seed % 2 == 1)
-        assert result.reward[0] == 3 + seed % 5 + 1.0  # u = 0 is the middle of [−2, 4]
-        first = result
-
-
-def test_copies_have_seeds_of_their_own_and_any_episode_can_be_replayed():
-    env, first = counting(3)
-    assert first.obs["obs"][:, 0].tolist() == [SEEDS(i, 0) % 1000 for i in range(3)]
-    again = env.reset([1], episode=5)[DEFAULT_BEHAVIOUR]
-    assert again.ids.tolist() == [1]
-    assert again.obs["obs"][0, 0] == SEEDS(1, 5) % 1000
+def step(env: VecEnv, n: int = 1, t: int = 0):
+    spec = env.specs[DEFAULT_BEHAVIOUR].action
+    flat, *_ = spec.random(np.random.default_rng(t), spec.all_allowed(n))
+    return env.step({DEFAULT_BEHAVIOUR: flat})[DEFAULT_BEHAVIOUR]
 
 
 def test_seeds_differ_between_purposes_copies_episodes_and_runs():
@@ -63,40 +45,27 @@ def test_seeds_differ_between_purposes_copies_episodes_and_runs():
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_reset_options_reach_the_environment():
-    env = gym.make("tests.toys:Counting-v0")
-    GymEnv(env, options={"mass": 2.0}).reset(seed=1)
-    assert env.unwrapped.options == {"mass": 2.0}
+def test_options_of_a_reset_reach_the_environment():
     made = GymRecipe(env_id="tests.toys:Counting-v0", env_args={}, options={"mass": 3.0})(0)
     made.reset(seed=1)
     assert made._env.unwrapped.options == {"mass": 3.0}
 
 
 @pytest.mark.fault("F12")
-@pytest.mark.parametrize(("fails", "fragments"), [
-    ("reset", ["failed in reset", "the door is locked", "environment 0, episode 0"]),
-    ("step", ["failed in step", "the wheel came off", "step 4 of the episode", "action [0]"]),
-    ("shape", ["observation 'obs' has shape ()", "its space says (1,)"]),
+@pytest.mark.parametrize(("name", "kind", "what"), [
+    ("NoSuchTask-v0", "GYM", "base_config.env_name"),
+    ("no.such.module:Task-v0", "GYM", "env_name"),
+    ("x", "OTHER", "built in: UNITY, GYM, DM_CONTROL"),
 ])  # fmt: skip
-def test_failures_name_the_copy_the_episode_and_the_step(fails, fragments):
-    env = make_vec_env(
-        "GYM", "tests.toys:Broken-v0", env_args={"fails": fails}, seed_of=SEEDS, pool=PoolOptions(restarts=0)
-    )
-    with pytest.raises(EnvError) as caught:
-        env.reset()
-        for _ in range(5):
-            step(env)
-    for fragment in fragments:
-        assert fragment in str(caught.value)
-    assert caught.value.exit_code == 4
+def test_what_does_not_exist_says_what_to_check(name, kind, what):
+    with pytest.raises((EnvError, UsageError)) as caught:
+        make_vec_env(kind, name, seed_of=SEEDS)
+    assert what in str(caught.value)
 
 
-@pytest.mark.fault("F12")
-@pytest.mark.parametrize("name", ["NoSuchTask-v0", "no.such.module:Task-v0"])
-def test_an_unknown_environment_says_what_to_check(name):
-    with pytest.raises(EnvError, match="could not be made") as caught:
-        make_vec_env("GYM", name, seed_of=SEEDS)
-    assert "env_name" in str(caught.value)
+def register(monkeypatch: pytest.MonkeyPatch, **entries: Any) -> None:
+    spec = gym.envs.registration.EnvSpec("Own-v0", **entries)
+    monkeypatch.setitem(gym.registry, "Own-v0", spec)
 
 
 @pytest.mark.fault("F12")
@@ -107,10 +76,9 @@ def test_a_package_that_is_missing_is_told_with_what_brings_it(monkeypatch, n):
     def missing(**_: object) -> None:
         raise gym.error.DependencyNotInstalled("Box2D is not installed")
 
-    args = {"entry_point": missing, "vector_entry_point": missing}
-    monkeypatch.setitem(gym.registry, "Absent-v0", gym.envs.registration.EnvSpec("Absent-v0", **args))
+    register(monkeypatch, entry_point=missing, vector_entry_point=missing)
     with pytest.raises(EnvError, match=r'pip install -e "\.\[box2d\]"'):
-        make_vec_env("GYM", "Absent-v0", n=n, seed_of=SEEDS)
+        make("Own-v0", n=n)
 
 
 @pytest.mark.fault("F12")
@@ -121,11 +89,11 @@ def test_a_package_that_is_missing_is_told_with_what_brings_it(monkeypatch, n):
 ])  # fmt: skip
 def test_an_environment_without_spaces_is_told_what_to_write(monkeypatch, spaces, n, what):
     base = gym.Env if n == 1 else gym.vector.VectorEnv
-    own = {"entry_point" if n == 1 else "vector_entry_point": lambda **_: type("Bare", (base,), spaces)()}
-    monkeypatch.setitem(gym.registry, "Bare-v0", gym.envs.registration.EnvSpec("Bare-v0", **own))
-    with pytest.raises(EnvError, match="has no") as caught:
-        make_vec_env("GYM", "Bare-v0", n=n, seed_of=SEEDS)
-    assert what in str(caught.value) and "_space = gymnasium.spaces." in caught.value.fix
+    kind = "entry_point" if n == 1 else "vector_entry_point"
+    register(monkeypatch, **{kind: lambda **_: type("Bare", (base,), spaces)()})
+    with pytest.raises(EnvError) as caught:
+        make("Own-v0", n=n)
+    assert what in str(caught.value)
 
 
 def test_what_counts_as_solved_is_what_the_registry_says():
@@ -135,83 +103,147 @@ def test_what_counts_as_solved_is_what_the_registry_says():
     assert reward_threshold("Pendulum-v1", []) is reward_threshold("NoSuchTask-v0", []) is None
 
 
-def test_an_unknown_suite_is_refused():
-    with pytest.raises(UsageError, match="built in: UNITY, GYM, DM_CONTROL"):
-        make_vec_env("OTHER", "x", seed_of=SEEDS)
-
-
-@pytest.mark.parametrize(("options", "arrangement"), [
-    ({"n": 3}, "3 in DiaryVector (next-step autoreset)"),
-    ({"n": 1}, "1 in DiaryVector (next-step autoreset)"),  # there is no single environment of that name
+@pytest.mark.parametrize(("name", "options", "own"), [
+    ("toys_vector:DiaryVector-v0", {"n": 1}, True),  # there is no single environment of that name
+    ("toys:Counting-v0", {"n": 2}, True),
+    ("toys:Counting-v0", {"n": 1}, False),
+    ("toys:Counting-v0", {"n": 2, "pool": PoolOptions(workers=1)}, False),
+    ("toys:Counting-v0", {"n": 2, "wrappers": [{"ClipReward": {"max_reward": 1.0}}]}, False),
 ])  # fmt: skip
-def test_an_environments_own_vector_class_is_used(options, arrangement):
-    env = make_vec_env("GYM", "tests.toys_vector:DiaryVector-v0", seed_of=SEEDS, **options)
-    assert env.arrangement == arrangement
-    env.close()
-
-
-@pytest.mark.parametrize(("options", "own"), [
-    ({"n": 2}, True),
-    ({"n": 1}, False),
-    ({"n": 2, "pool": PoolOptions(workers=1)}, False),
-    ({"n": 2, "wrappers": [{"ClipReward": {"max_reward": 1.0}}]}, False),
-])  # fmt: skip
-def test_but_not_for_one_copy_nor_in_workers_nor_under_wrappers(monkeypatch, options, own):
+def test_an_environments_own_vector_class_is_used_for_several_in_this_process(
+    monkeypatch, name, options, own
+):
     importlib.import_module("tests.toys")
-    spec = gym.registry["Counting-v0"]
-    monkeypatch.setattr(spec, "vector_entry_point", "tests.toys_vector:DiaryVector")
-    env = make_vec_env("GYM", "tests.toys:Counting-v0", seed_of=SEEDS, **options)
-    assert ("DiaryVector" in env.arrangement) == own
-    env.close()
+    monkeypatch.setattr(gym.registry["Counting-v0"], "vector_entry_point", "tests.toys_vector:DiaryVector")
+    with closing(make(f"tests.{name}", **options)) as env:
+        assert ("DiaryVector" in env.arrangement) == own
 
 
-class Windowed(gym.Env):
-    """Opens its window in the first reset, which fails; ``open`` lists what was made and not closed."""
+class Painted(gym.Env):
+    """Paints its step into a picture, always the same one; ``picture`` says how it fails.
 
+    ``open`` lists the modes of those that were made and not closed. A window cannot be opened.
+    """
+
+    metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 12}  # noqa: RUF012 - as gymnasium has it
+    observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
     open: ClassVar[list[str | None]] = []
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        self.observation_space, self.action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(2)
-        self.render_mode = render_mode
+    def __init__(self, render_mode: str | None = None, picture: str = "") -> None:
+        self.render_mode, self._how = render_mode, picture
+        self._picture = np.zeros((4, 6, 3), np.uint8)
         self.open.append(render_mode)
 
-    def reset(self, **_: object) -> tuple[int, dict]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
         if self.render_mode == "human":
             raise RuntimeError("no video device")
-        return 0, {}
+        self._picture[:] = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        self._picture += 1
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def render(self) -> Any:
+        if self._how == "raises":
+            raise RuntimeError("no light")
+        return {"grey": self._picture[..., 0], "none": None}.get(self._how, self._picture)
 
     def close(self) -> None:
         self.open.remove(self.render_mode)
 
 
-gym.register("Windowed-v0", entry_point=Windowed)
+gym.register("Painted-v0", entry_point=Painted)
+PAINTED = "tests.env.test_gym:Painted-v0"
 
 
-@pytest.mark.parametrize(("name", "why"), [
-    ("tests.env.test_gym:Windowed-v0", "RuntimeError: no video device"),
-    ("tests.toys:Counting-v0", "unexpected keyword argument 'render_mode'"),
-    ("pybullet_envs_gymnasium:InvertedPendulumSwingupBulletEnv-v0", "DISPLAY is not set"),
+@pytest.mark.filterwarnings("ignore:.*render_mode")
+@pytest.mark.parametrize(("name", "options", "why"), [
+    (PAINTED, {"render": True}, "RuntimeError: no video device"),
+    ("tests.toys:Counting-v0", {"render": True}, "unexpected keyword argument 'render_mode'"),
+    ("pybullet_envs_gymnasium:HopperBulletEnv-v0", {"render": True}, "DISPLAY is not set"),
+    ("tests.toys:Endless-v0", {"video": True}, "unexpected keyword argument 'render_mode'"),
 ])  # fmt: skip
-def test_what_cannot_be_shown_says_so_before_anything_runs(monkeypatch, name, why):
+def test_what_cannot_be_shown_or_filmed_says_so_before_anything_runs(monkeypatch, name, options, why):
     """Without a display PyBullet would end the process, with what it prints silenced."""
     monkeypatch.delenv("DISPLAY", raising=False)
-    with pytest.raises(EnvError, match="could not be shown") as caught:
-        make_vec_env("GYM", name, n=2, render=True, seed_of=SEEDS)
-    for fragment in (name, why, "'render_mode': 'human'", "leave out --render"):
-        assert fragment in str(caught.value)
-    assert caught.value.exit_code == 4
-    assert Windowed.open == []
+    with pytest.raises(EnvError, match="could not be") as caught:
+        make(name, n=2, **options)
+    assert why in caught.value.why and f"--{next(iter(options))}" in caught.value.fix
+    assert Painted.open == []
 
 
 def test_only_the_first_copy_has_a_window(monkeypatch):
-    monkeypatch.setattr(Windowed, "reset", lambda self, **_: (0, {}))
-    env = make_vec_env("GYM", "tests.env.test_gym:Windowed-v0", n=3, render=True, seed_of=SEEDS)
-    assert Windowed.open == ["human", None, None]
-    env.close()
-    assert Windowed.open == []
+    monkeypatch.setattr(Painted, "reset", lambda self, **_: (np.zeros(1, np.float32), {}))
+    with closing(make(PAINTED, n=3, render=True)):
+        assert Painted.open == ["human", None, None]
+    assert Painted.open == []
 
 
-def test_what_the_arcade_prints_stays_out_of_the_terminal(capfd):
-    GymRecipe(env_id="ale_py:ALE/Pong-v5", env_args={})(0).close()
-    captured = capfd.readouterr()
-    assert (captured.out, captured.err) == ("", "")
+@pytest.mark.filterwarnings("ignore:.*render_mode")
+def test_a_mode_that_is_not_offered_is_refused(monkeypatch):
+    monkeypatch.setattr(Painted, "metadata", {"render_modes": ["human"]})
+    with pytest.raises(EnvError, match=r"its render_modes are \['human'\]"):
+        make(PAINTED, video=True)
+
+
+@pytest.mark.parametrize(("name", "shape", "fps"), [
+    ("CartPole-v1", (400, 600, 3), 50),  # copies of its own vector class would give none
+    ("pybullet_envs_gymnasium:HopperBulletEnv-v0", (240, 320, 3), 60),
+])  # fmt: skip
+def test_an_environment_does_not_notice_that_it_is_filmed(name, shape, fps):
+    pictures = []
+    limited = [{"TimeLimit": {"max_episode_steps": 20}}]
+    with closing(make(name, n=2, video=True)) as env, closing(make(name, n=2, wrappers=limited)) as unseen:
+        assert env.fps == fps and unseen.render() is None
+        env.reset(), unseen.reset()
+        for t in range(12):
+            filmed, plain = step(env, 2, t), step(unseen, 2, t)
+            assert np.array_equal(filmed.reward, plain.reward)
+            assert all(np.array_equal(filmed.obs[k], plain.obs[k]) for k in plain.obs)
+            if t % 4 == 0:
+                pictures.append(env.render())
+    assert {(picture.shape, picture.dtype.name) for picture in pictures} == {(shape, "uint8")}
+    assert all(picture.std() > 0 for picture in pictures), "there is something to see"
+    assert any((picture != pictures[0]).any() for picture in pictures), "and it moves"
+
+
+def test_a_picture_is_of_copy_0_and_stays_as_it_is():
+    with closing(make(PAINTED, n=2, video=True)) as env:
+        env.reset()
+        step(env, 2)
+        env.reset([1])
+        before = env.render()
+        step(env, 2)
+        assert (before == 1).all() and (env.render() == 2).all() and env.fps == 12
+
+
+@pytest.mark.parametrize(("picture", "why"), [
+    ("raises", "RuntimeError: no light"),
+    ("grey", r"a picture is uint8 of shape \(4, 6\)"),
+    ("none", r"a picture is object of shape \(\)"),
+])  # fmt: skip
+def test_a_picture_that_is_none_is_told(picture, why):
+    with closing(make(PAINTED, video=True, env_args={"picture": picture})) as env:
+        env.reset()
+        with pytest.raises(EnvError, match=why):
+            env.render()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
+@pytest.mark.parametrize(("screen", "driver"), [("", "dummy"), (":0", "the user's"), (":0", None)])
+def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
+    """It would look for one, and complain on the terminal."""
+    monkeypatch.setenv("DISPLAY", screen)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("SDL_VIDEODRIVER", driver or "")
+    if driver != "the user's":
+        monkeypatch.delenv("SDL_VIDEODRIVER")
+    make(PAINTED, video=True).close()
+    assert os.environ.get("SDL_VIDEODRIVER") == driver
+
+
+def test_pictures_are_taken_in_this_process():
+    with pytest.raises(ValueError, match="without a window"):
+        make("Pendulum-v1", video=True, pool=PoolOptions(workers=1))

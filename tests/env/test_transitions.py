@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import closing
 from copy import deepcopy
 from functools import partial
-from itertools import product
 from typing import Any
 
 import gymnasium as gym
@@ -56,26 +55,19 @@ def gathered(
     return vector(copies, copy=False, autoreset_mode=mode)
 
 
-DIARIES: dict[str, Callable[[], VecEnv]] = {
-    **{
-        f"{workers} workers": partial(
-            pooled, "tests.toys_vector:Diary-v0", seed_of=diary_seed, workers=workers, reuse=True
-        )
-        for workers in range(4)
-    },
-    **{
-        f"{vector.__name__}, {mode.value}": partial(
-            vectored, partial(gathered, vector, mode, Diary), seed_of=diary_seed
-        )
-        for vector, mode in product((SyncVectorEnv, AsyncVectorEnv), MODES)
-    },
-    **{
-        f"a class of its own, {mode.value}": partial(
-            vectored, partial(DiaryVector, N, mode=mode), seed_of=diary_seed
-        )
-        for mode in MODES
-    },
-}
+def diaries(arrangement: str) -> VecEnv:
+    """``2 workers``, or a vector class and its autoreset mode."""
+    if arrangement.endswith("workers"):
+        name, workers = "tests.toys_vector:Diary-v0", int(arrangement[0])
+        return pooled(name, seed_of=diary_seed, workers=workers, reuse=True)
+    kind, mode = arrangement.split()
+    vectors = {"Sync": SyncVectorEnv, "Async": AsyncVectorEnv}
+    make = (
+        partial(gathered, vectors[kind], AutoresetMode(mode), Diary)
+        if kind in vectors
+        else partial(DiaryVector, N, mode=AutoresetMode(mode))
+    )
+    return vectored(make, seed_of=diary_seed)
 
 
 def witness(env: VecEnv, steps: int, limit: int = -1) -> tuple[Witness, list[tuple[int, int]]]:
@@ -88,13 +80,16 @@ def witness(env: VecEnv, steps: int, limit: int = -1) -> tuple[Witness, list[tup
     return found, episodes
 
 
-@pytest.mark.parametrize("arrangement", DIARIES)
+@pytest.mark.parametrize(
+    "arrangement",
+    ["0 workers", "3 workers", "Async SameStep", *(f"{k} {m.value}" for k in ("Sync", "Own") for m in MODES)],
+)
 def test_nothing_is_lost_doubled_or_mixed(arrangement):
     """Episodes of 1 to 6 steps end by themselves, by their own limit, or by ours, with partial resets.
 
     The second rollout begins while episodes of the first one are open and some resets are pending.
     """
-    with closing(DIARIES[arrangement]()) as env:
+    with closing(diaries(arrangement)) as env:
         for limit in (-1, 3):
             found, episodes = witness(env, 61, limit)
             for copy, seen in found.seen.items():
@@ -147,60 +142,17 @@ def test_a_failing_copy_loses_the_rest_of_its_episode_and_nothing_else(workers):
     assert found.closed == [0] * len(faults)
 
 
-def short_pendulum(index: int = 0) -> gym.Env:
-    return gym.make("Pendulum-v1", max_episode_steps=7)
-
-
-PENDULUMS: dict[str, Callable[[], VecEnv]] = {
-    "in process": partial(pooled, "Pendulum-v1", max_episode_steps=7),
-    **{
-        mode.value: partial(vectored, partial(gathered, SyncVectorEnv, mode, short_pendulum))
-        for mode in MODES
-    },
-}
-
-
-@pytest.mark.parametrize("arrangement", PENDULUMS)
-def test_pendulum_brings_the_same_numbers_everywhere(arrangement):
-    """Where the class resets by itself, a copy's later episodes go on with its own random numbers."""
-    autoreset = arrangement in ("NextStep", "SameStep")
-
-    def seed(copy: int, episode: int) -> int | None:
-        return None if autoreset and episode else SEEDS(copy, episode)
-
-    with closing(PENDULUMS[arrangement]()) as env:
-        found, _ = witness(env, 40)
-    for copy, seen in found.seen.items():
-        assert seen == plain_transitions(short_pendulum(), partial(seed, copy), len(seen))
-        assert len(seen) >= 35
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bullet_environment_brings_the_same_numbers_in_every_process(workers):
     name = "pybullet_envs_gymnasium:HalfCheetahBulletEnv-v0"
-    with closing(pooled(name, n=2, workers=workers, max_episode_steps=40)) as env:
-        found, _ = witness(env, 150)
-    plain = gym.make(name, max_episode_steps=40)
+    with closing(pooled(name, n=2, workers=workers, max_episode_steps=20)) as env:
+        found, _ = witness(env, 50)
+    plain = gym.make(name, max_episode_steps=20)
     plain.reset(seed=0)  # the very first reset builds the robot, and its episode is not quite like the others
     for copy, seen in found.seen.items():
         assert seen == plain_transitions(plain, partial(SEEDS, copy), len(seen))
-        assert len(seen) == 150
+        assert len(seen) == 50
     plain.close()
-
-
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "nested": ("tests.toys:Nested-v0", {}),
-    "mask in info": ("tests.toys:Masked-v0", {}),
-    "mask in info, nested": ("tests.toys:Masked-v0", {"actions": "nested", "structured": True}),
-    "mask in info, nested and flat": ("tests.toys:Masked-v0", {"actions": "nested"}),
-    "mask in obs": ("tests.toys:Masked-v0", {"where": "obs", "actions": "nested"}),
-    "mask in obs, tuple": ("tests.toys:Masked-v0", {"where": "obs", "actions": "multi", "structured": True}),
-}
-
-
-def made(kind: str, index: int = 0, **more: Any) -> gym.Env:
-    name, args = KINDS[kind]
-    return gym.make(name, disable_env_checker=True, **args, **more)
 
 
 def test_the_replay_rebuilds_a_stack_of_frames_as_the_wrapper_made_it():
@@ -215,38 +167,27 @@ def test_the_replay_rebuilds_a_stack_of_frames_as_the_wrapper_made_it():
         assert seen == plain_transitions(plain, partial(SEEDS, copy), 20)
 
 
-def arranged(kind: str, arrangement: str) -> VecEnv:
-    if arrangement.endswith("workers"):
-        name, args = KINDS[kind]
-        return pooled(name, workers=int(arrangement[0]), **args)
-    vector, mode = arrangement.split()
-    # Gymnasium's classes keep a last observation by reference while they reset with same-step autoreset.
-    args = {"reuse": False} if kind == "nested" else {}
-    make = partial(made, kind, **args)
-    return vectored(partial(gathered, getattr(gym.vector, vector), AutoresetMode(mode), make))
+NESTED = "tests.toys:Nested-v0"
 
 
-@pytest.mark.parametrize(
-    ("kind", "arrangement"),
-    [
-        *product(KINDS, ("0 workers", *(f"SyncVectorEnv {mode.value}" for mode in MODES))),
-        *product(("nested", "mask in info, nested"), ("2 workers", "AsyncVectorEnv SameStep")),
-    ],
-)
-def test_every_kind_of_space_and_mask_brings_what_plain_environments_would(kind, arrangement):
+@pytest.mark.parametrize("arrangement", ["0 workers", "2 workers", *(f"Sync {mode.value}" for mode in MODES)])
+def test_nested_spaces_bring_what_plain_environments_would(arrangement):
     """Episodes of 2 to 6 steps end by themselves, or by our limit of 4, which resets single environments."""
     autoreset = "Step" in arrangement
 
     def seed(copy: int, episode: int) -> int | None:
         return None if autoreset and episode else SEEDS(copy, episode)
 
-    with closing(arranged(kind, arrangement)) as env:
-        found, _ = witness(env, 40)
-        for copy, seen in found.seen.items():
-            assert seen == plain_transitions(made(kind), partial(seed, copy), len(seen))
-            assert len(seen) >= 25
-        if autoreset:
-            return  # whether an episode that is cut off had a seed depends on who resets
-        cut, _ = witness(env, 30, 4)
-        for copy, seen in cut.seen.items():
-            assert seen == plain_transitions(made(kind), partial(SEEDS, copy), 30, limit=4)
+    if autoreset or "Sync" in arrangement:
+        # Gymnasium's classes keep a last observation by reference while they reset with same-step autoreset.
+        make = lambda index: gym.make(NESTED, disable_env_checker=True, reuse=False)  # noqa: E731
+        env = vectored(partial(gathered, SyncVectorEnv, AutoresetMode(arrangement.split()[1]), make))
+    else:
+        env = pooled(NESTED, workers=int(arrangement[0]))
+    with closing(env):
+        for limit in (-1,) if autoreset else (-1, 4):  # who resets decides whether an episode has a seed
+            found, _ = witness(env, 40, limit)
+            for copy, seen in found.seen.items():
+                plain = gym.make(NESTED, disable_env_checker=True)
+                assert seen == plain_transitions(plain, partial(seed, copy), len(seen), limit=limit)
+                assert len(seen) >= 25

@@ -13,13 +13,14 @@ from algorithm.agents.roles import Episode
 from algorithm.core.data import State
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
-from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import Iteration, LocalCollector
 from tests.oracles_env import Witness
 from tests.toys_agents import Attentive, Both, Guests, random_script
-from tests.toys_vector import DiaryVector, diary_seed
+from tests.toys_vector import diary_seed
+
+TWO = ["..", ".w", ".."]
 
 
 def stored(state: State) -> State:
@@ -51,40 +52,17 @@ def play(rollout: LocalCollector, steps: int) -> list[Episode]:
 )
 def test_what_is_stored_and_reported_is_the_same_without_a_stop(fails, limit, before):
     with closing(diaries(fails=fails)) as one, closing(diaries(fails=fails)) as other:
-        witness = Witness(one.specs[DEFAULT_BEHAVIOUR])
+        witness, again = (Witness(one.specs[DEFAULT_BEHAVIOUR]) for _ in range(2))
         first = rolled(one, witness, limit)
         play(first, before)
         state = stored(first.state())
-        seen = {agent: list(found) for agent, found in witness.seen.items()}
-        closed = list(witness.closed)
+        again.seen = {agent: list(found) for agent, found in witness.seen.items()}
+        again.closed = list(witness.closed)
         expected, steps = play(first, 25), first.steps
-
-        again = Witness(one.specs[DEFAULT_BEHAVIOUR])  # in place of the agent that was saved with it
-        again.seen, again.closed = seen, closed
         second = rolled(other, again, limit)
         assert second.load_state(state) == []
         assert play(second, 25) == expected
         assert (second.steps, again.seen, again.closed) == (steps, witness.seen, witness.closed)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_agents_that_come_and_go(seed):
-    """``Attentive`` complains about a carry, an action or a row that is not that of its agent."""
-    rng = np.random.default_rng(seed)
-    script = random_script(rng, 60, 5)
-    for before in (7, 20, 30):
-        told: list[Any] = []
-        for stop in (None, before):
-            player = Attentive()
-            rollout = rolled(Guests(script, {0, 2}), player)
-            episodes = play(rollout, before)
-            if stop:
-                state = stored(rollout.state())
-                rollout = rolled(Guests(script, {0, 2}), player)
-                assert rollout.load_state(state) == []
-            episodes += play(rollout, 60 - before)
-            told.append((episodes, player.calls, player.log, rollout.steps, rollout.agents))
-        assert told[0] == told[1]
 
 
 class Together(Both):
@@ -97,20 +75,24 @@ class Together(Both):
         return {}
 
 
-def test_every_behaviour_has_its_own_agents():
-    """Whatever it is called."""
-    script = ["...", ".t.", ".a.", "s.T", "...", "..."]
-    told = []
+@pytest.mark.parametrize("before", [7, 20, 30])
+def test_agents_that_come_and_go_of_behaviours_of_any_name(rng, before):
+    """``Attentive`` complains about a carry, an action or a row that is not that of its agent."""
+    scripts = {name: random_script(rng, 60, 5) for name in ("left/first", "right")}
+    told: list[Any] = []
     for stops in (False, True):
-        players = {name: Attentive() for name in ("left/first", "right")}
-        rollouts = []
-        for _ in range(2):
-            houses = {"left/first": Guests(script, {0, 1}), "right": Guests(script[::-1], {1, 2})}
-            rollouts.append(LocalCollector(Together(**houses), players, players))
-        play(rollouts[0], 2)
+        players = {name: Attentive() for name in scripts}
+        first, second = (
+            LocalCollector(Together(**{k: Guests(s, {0, 2}) for k, s in scripts.items()}), players, players)
+            for _ in range(2)
+        )
+        episodes = play(first, before)
         if stops:
-            assert rollouts[1].load_state(stored(rollouts[0].state())) == []
-        told.append((play(rollouts[stops], 4), [(player.calls, player.log) for player in players.values()]))
+            assert second.load_state(stored(first.state())) == []
+            first = second
+        episodes += play(first, 60 - before)
+        logs = [(player.calls, player.log) for player in players.values()]
+        told.append((episodes, logs, first.steps, first.agents))
     assert told[0] == told[1]
 
 
@@ -125,36 +107,15 @@ def test_an_episode_that_cannot_be_repeated_ends_as_truncated_and_the_others_go_
         play(first, before)
         second = rolled(other, player)
         (line,) = second.load_state(stored(first.state()))
-        assert line.startswith("environment 1: ") and why in line and line.endswith("ends as truncated")
+        assert line.startswith("environment 1: ") and why in line
         assert player.closed == [1]
         episodes = play(second, 9)
-        assert [(e.agent, e.length) for e in episodes] == [(0, 9), (2, 9), (1, 9)]
-        assert second.steps == 3 * (before + 9)
-        steps = {agent: [t.step for t in seen] for agent, seen in player.seen.items()}
-        all_steps = [t % 9 for t in range(before + 9)]
-        assert steps == {0: all_steps, 1: all_steps[:before] + list(range(9)), 2: all_steps}
-        cut = [t.truncated for t in player.seen[1]]
-        assert [k for k, end in enumerate(cut) if end] == [before - 1]
-
-
-def test_a_reason_that_several_have_is_told_once():
-    """Of a vector class all begin anew; episodes that have taken a step end as truncated."""
-
-    def make() -> VecEnv:
-        return GymVectorEnv(lambda: DiaryVector(3), seed_of=diary_seed, name="Diary-v0")
-
-    with closing(make()) as one, closing(make()) as other:
-        player = Witness(one.specs[DEFAULT_BEHAVIOUR])
-        first = rolled(one, player)
-        play(first, 4)
-        begun = np.flatnonzero(first._groups[DEFAULT_BEHAVIOUR].step > 0).tolist()
-        assert 0 < len(begun) < 3
-        second = rolled(other, player)
-        (line,) = second.load_state(stored(first.state()))
-        assert line.startswith("environments 0, 1, 2: DiaryVector steps all environments together")
-        assert player.closed == begun
-        play(second, 1)
-        assert [seen[-1].step for seen in player.seen.values()] == [0, 0, 0]
+    assert [(e.agent, e.length) for e in episodes] == [(0, 9), (2, 9), (1, 9)]
+    assert second.steps == 3 * (before + 9)
+    steps = {agent: [t.step for t in seen] for agent, seen in player.seen.items()}
+    all_steps = [t % 9 for t in range(before + 9)]
+    assert steps == {0: all_steps, 1: all_steps[:before] + list(range(9)), 2: all_steps}
+    assert [k for k, t in enumerate(player.seen[1]) if t.truncated] == [before - 1]
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -165,68 +126,44 @@ def test_with_another_number_of_environments_all_episodes_are_closed(n):
         first = rolled(one, player)
         play(first, 7)
         open_ones = np.flatnonzero(first._groups[DEFAULT_BEHAVIOUR].step > 0).tolist()
-        assert 2 in open_ones
         second = rolled(other, player)
         (line,) = second.load_state(stored(first.state()))
-        assert line == f"3 environments became {n}: all open episodes end as truncated"
-        assert player.closed == open_ones
-        assert second.steps == 21
-        episode = other.state().arrays["episode"]
-        assert episode[:3].tolist() == [e + 1 for e in one.state().arrays["episode"][:n].tolist()]
+        assert line.startswith(f"3 environments became {n}")
+        assert player.closed == open_ones and 2 in open_ones and second.steps == 21
+        begun = [state.state().arrays["episode"][: min(n, 3)].tolist() for state in (one, other)]
+        assert begun[1] == [number + 1 for number in begun[0]]
         play(second, 1)
-        assert second.steps == 21 + n
-        assert {agent: seen[-1].step for agent, seen in player.seen.items()} == {
-            **dict.fromkeys(range(n), 0),
-            **({2: player.seen[2][-1].step} if n < 3 else {}),
-        }
+        assert [player.seen[agent][-1].step for agent in range(n)] == [0] * n and second.steps == 21 + n
 
 
-def test_agents_that_remember_something_else_begin_anew():
-    with closing(diaries()) as one, closing(diaries()) as other:
-        first = rolled(one, Witness(one.specs[DEFAULT_BEHAVIOUR]))
-        play(first, 4)
-        player = Witness(one.specs[DEFAULT_BEHAVIOUR])
-        player.initial_carry = lambda n: np.zeros((n, 2), np.float32)
-        player.stored_carry_shape = (2,)
-        second = rolled(other, player)
-        (line,) = second.load_state(stored(first.state()))
-        assert "default: carry was float32 (1,) and is float32 (2,)" in line
-        with pytest.raises(ValueError, match="carry was"):
-            second._groups[DEFAULT_BEHAVIOUR].load_state(first.state().part("groups").part("0"))
-
-
-def test_open_episodes_of_agents_that_wait_end_where_all_begin_anew():
-    house = Guests(["..", ".w", ".."], {0, 1})
-    first = rolled(house, Attentive())
+@pytest.mark.parametrize("what", ["carry", "number", "behaviours"])
+def test_agents_that_are_others_begin_anew(what):
+    """The open episodes end, also those of agents that wait."""
+    first, house, player = rolled(Guests(TWO, {0, 1}), Attentive()), Guests(TWO, {0, 1}), Attentive()
     play(first, 2)
-    player = Attentive()
-    other = rolled(Guests(["..", "..", ".."], {0, 1}), player, num_envs=3)
-    (line,) = other.load_state(stored(first.state()))
-    assert line == "2 environments became 3: all open episodes end as truncated"
-    assert sorted(player.closed) == [0, 1]
-
-
-def test_behaviours_that_are_others_begin_anew():
-    house = Guests(["..", "..", ".."], {0, 1})
-    first = rolled(house, Attentive())
-    play(first, 2)
-    house.specs = {"others": house.specs[DEFAULT_BEHAVIOUR]}
-    house.reset = lambda indices=None, *, episode=None: {
-        "others": Guests.reset(house, None, episode=0)[DEFAULT_BEHAVIOUR]
+    if what == "carry":
+        player.initial_carry = lambda n: np.zeros((n, 1), np.float32)
+        player.stored_carry_shape = (1,)
+    if what == "behaviours":
+        house.specs = {"others": house.specs[DEFAULT_BEHAVIOUR]}
+        begin = house.reset
+        house.reset = lambda *args, **words: {"others": begin(*args, **words)[DEFAULT_BEHAVIOUR]}
+    (line,) = rolled(house, player, num_envs=3 if what == "number" else None).load_state(
+        stored(first.state())
+    )
+    why = {
+        "carry": "default: carry was float32 (2,) and is float32 (1,)",
+        "number": "2 environments became 3",
+        "behaviours": "the behaviours were default and are others",
     }
-    player = Attentive()
-    (line,) = rolled(house, player).load_state(stored(first.state()))
-    assert line.startswith("the behaviours were default and are others: ")
-    assert player.closed == []
+    assert line.startswith(why[what])
+    assert sorted(player.closed) == ([] if what == "behaviours" else [0, 1])
 
 
 def test_an_iteration_waits_for_those_it_waited_for():
-    with closing(diaries(2)) as env:
-        rollout = rolled(env, Witness(env.specs[DEFAULT_BEHAVIOUR]))
-        one, other = Iteration(rollout), Iteration(rollout)
-        mine, its = (Episode(DEFAULT_BEHAVIOUR, agent, 1.0, 1) for agent in range(2))
-        assert not one.ends([its])
-        other.load_state(stored(one.state()))
-        assert not other.ends([])
-        assert one.ends([mine]) and other.ends([mine])
-        assert one.state().meta == other.state().meta == {"expected": None, "finished": False}
+    rollout = rolled(Guests(TWO, {0, 1}), Attentive())
+    one, other = Iteration(rollout), Iteration(rollout)
+    mine, its = (Episode(DEFAULT_BEHAVIOUR, agent, 1.0, 1) for agent in range(2))
+    assert not one.ends([its])
+    other.load_state(stored(one.state()))
+    assert not other.ends([]) and other.ends([mine])

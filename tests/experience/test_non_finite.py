@@ -1,10 +1,10 @@
-"""Episodes with numbers that are not finite, against plain loops: the run ends, or the episode does."""
+"""Episodes with numbers that are not finite, by hand: the run ends, or the episode does."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections import Counter
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,15 +18,12 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import ActorOutput, Segment, StepBatch
 from algorithm.core.errors import NumericalError
 from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import AgentSpec
-from algorithm.env.base import Observation, StepResult, VecEnv
+from algorithm.env.base import Observation, StepResult
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import MAX_WARNINGS, Drop, Stop, examine
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.runs.logs.metrics import read_metrics
 from tests.run.sessions import result, run
 from tests.toys_numbers import LENGTH, Event, Rooms
@@ -45,12 +42,9 @@ class Player:
 
     stored_carry_shape = (1,)
 
-    def __init__(self, spec: AgentSpec, spoilt: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(self, spoilt: Sequence[tuple[int, int]] = ()) -> None:
         self._rng = np.random.default_rng(0)
         self._spoilt = set(spoilt)  # (seed, step) as observed
-        self.replay = ReplayBuffer(
-            spec, capacity=1000, batch_size=200, n_step=2, carry_shape=(1,), sampler=UniformSampler()
-        )
         self.segments: list[Segment] = []
         self.closed: list[int] = []
 
@@ -69,11 +63,9 @@ class Player:
 
     def add_steps(self, steps: StepBatch) -> None:
         self.segments += steps.segments()
-        self.replay.add_steps(steps)
 
     def close(self, stream: int) -> None:
         self.closed.append(stream)
-        self.replay.close(stream)
 
 
 class Kept(Faults):
@@ -98,108 +90,41 @@ def rollout_of(
     folder: Path,
     *,
     n: int = 1,
-    workers: int = 0,
     drop: bool = True,
+    most: float = math.inf,
     spoilt: Sequence[tuple[int, int]] = (),
-    limit: int = -1,
-) -> tuple[LocalCollector, Player, Kept, VecEnv]:
-    pool = PoolOptions(workers=workers)
-    env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of, pool=pool)
-    player, faults = Player(env.specs["default"], spoilt), Kept()
+) -> tuple[LocalCollector, Player, Kept]:
+    env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of)
+    player, faults = Player(spoilt), Kept()
     written = dumps_of(folder, events)
     rollout = LocalCollector(
         env,
         {"default": player},
         {"default": player},
-        on_non_finite=Drop(written, faults) if drop else Stop(written),
-        length_limit=limit,
+        on_non_finite=Drop(written, faults, most=most) if drop else Stop(written),
     )
-    return rollout, player, faults, env
+    return rollout, player, faults
 
 
-def row(segment: Segment) -> tuple:
-    (seed, step), (_, after) = segment.obs["obs"].astype(int).tolist()
-    assert segment.carry[:, 0].tolist() == [step, step + 1] == [segment.start_step, segment.start_step + 1]
-    ends = (bool(segment.terminated[0]), bool(segment.truncated[0]))
-    return (segment.stream, seed, step, after, float(segment.reward[0]), *ends)
-
-
-def follow(
-    events: Sequence[Event], copy: int, steps: int, spoilt: Sequence[tuple[int, int]], limit: int
-) -> tuple[list[tuple], int, int, list[tuple]]:
-    """What a plain loop stores of a copy, closes, drops and reports in so many steps."""
-    bad = {(seed, step, place) for seed, step, place, _ in events}
-    rows, closed, dropped, ended, seed, step = [], 0, 0, [], 1000 * copy, 0
-    while (seed, 0, "obs") in bad:
-        dropped, seed = dropped + 1, seed + 1
-    for _ in range(steps):
-        step += 1
-        lost = {(seed, step, "reward"), (seed, step, "obs")} & bad or (seed, step - 1) in spoilt
-        over = bool(lost)
-        if lost:
-            dropped, closed = dropped + 1, closed + (step > 1)
-        else:
-            end, at_limit = step == LENGTH, step == limit
-            truncated = (end and seed % 2 == 1) or (at_limit and not end)
-            rows.append((copy, seed, step - 1, step, float(step), end and seed % 2 == 0, truncated))
-            over = end or at_limit
-            if over:
-                ended.append((copy, step * (step + 1) / 2, step))
-        if over:
-            # An episode that has ended is followed by the next one, whatever becomes of its last step.
-            seed, step = seed + 1, 0
-            while (seed, 0, "obs") in bad:
-                dropped, seed = dropped + 1, seed + 1
-    return rows, closed, dropped, ended
-
-
-BAD = ["nan", "inf", "-inf"]
-
-
-def scatter(rng: np.random.Generator, n: int) -> list[Event]:
-    """Bad numbers in a third of the episodes: rewards, observations, at the beginning and at the end."""
-    events = []
-    for copy in range(n):
-        for episode in range(20):
-            if rng.random() < 0.4:
-                place = rng.choice(["reward", "obs"])
-                step = int(rng.integers(place == "reward", LENGTH + 1))
-                events.append((1000 * copy + episode, step, str(place), str(rng.choice(BAD))))
-    return events
-
-
-@pytest.mark.parametrize(("n", "limit"), [(1, -1), (3, -1), (3, 3)])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_dropped_leaves_all_else_as_it_is(tmp_path, seed, n, limit):
-    rng = np.random.default_rng(seed)
-    events = scatter(rng, n)
-    spoilt = [(1000 * int(rng.integers(n)) + int(e), int(rng.integers(4))) for e in rng.integers(8, size=2)]
-    spoilt = [at for at in spoilt if at[0] not in {event[0] for event in events}]
-    rollout, player, faults, env = rollout_of(events, tmp_path, n=n, spoilt=spoilt, limit=limit)
-    episodes = [e for _ in range(60) for e in rollout.step()]
-    env.close()
-    told = [follow(events, copy, 60, spoilt, limit) for copy in range(n)]
-    assert Counter(map(row, player.segments)) == Counter(r for rows, *_ in told for r in rows)
-    assert Counter(player.closed) == Counter({copy: t[1] for copy, t in enumerate(told)})
-    assert faults.non_finite == sum(t[2] for t in told) > 0
-    assert sorted((e.agent, e.total, e.length) for e in episodes) == sorted(e for t in told for e in t[3])
+def test_what_is_dropped_leaves_all_else_as_it_is(tmp_path):
+    """In copy 0 a beginning, a step and the end of an episode are bad, in copy 1 what the policy gives."""
+    events = [(0, 0, "obs", "nan"), (1, 2, "reward", "-inf"), (2, LENGTH, "obs", "inf")]
+    rollout, player, faults = rollout_of(events, tmp_path, n=2, spoilt=[(1000, 3)])
+    episodes = [e for _ in range(12) for e in rollout.step()]
+    stored: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    for segment in player.segments:
+        stored[segment.stream].append(tuple(segment.obs["obs"][0].astype(int).tolist()))
+    steps = {0: [(1, 1), (2, 4), (3, 5)], 1: [(1000, 3), (1001, 5), (1002, 3)]}  # seed, steps of its episode
+    assert stored == {i: [(seed, t) for seed, n in of for t in range(n)] for i, of in steps.items()}
+    assert player.closed == [0, 1, 0] and faults.non_finite == 4
+    assert [(e.agent, e.total, e.length) for e in episodes] == [(1, 15.0, 5), (0, 15.0, 5)]
     assert rollout.steps == len(player.segments), "a step that is dropped does not count"
-    check_replay(player)
-
-
-def check_replay(player: Player) -> None:
-    """Nothing in it is not finite, and no window goes on over an end."""
-    batch = player.replay.windows(player.replay.spread(1000))
-    for value in (batch.obs["obs"], batch.reward, batch.behaviour_logp, batch.z, batch.carry):
-        assert bool(value.isfinite().all())
-    seeds, valid = batch.obs["obs"][..., 0], batch.obs_valid
-    assert bool(((seeds == seeds[:, :1]) | ~valid).all()), "two episodes in one window"
 
 
 def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not(tmp_path):
     """Agent 2 gets NaN in the third step, agent 0 in the fifth."""
     env = Rooms({(3, 2), (5, 0)})
-    player = Player(env.specs["x"])
+    player = Player()
     player.steps = "their observations are (id, step)"
     rollout = LocalCollector(
         env, {"x": player}, {"x": player}, num_envs=2, on_non_finite=Drop(dumps_of(tmp_path, []), Kept())
@@ -213,36 +138,23 @@ def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not(tmp_path
     assert rollout.steps == 4 * 6 - 2
 
 
-def test_a_few_are_written_down_and_told_the_others_counted(tmp_path):
+def test_a_few_are_written_down_and_shown_the_others_counted(tmp_path):
     events = [(episode, 2, "reward", "nan") for episode in range(30)]
-    rollout, _, faults, env = rollout_of(events, tmp_path)
+    rollout, _, faults = rollout_of(events, tmp_path)
     for _ in range(40):
         rollout.step()
-    env.close()
     assert faults.non_finite == 20 and len(list((tmp_path / "faults").iterdir())) == MAX_WARNINGS
-    assert [told for _, told in faults.lines] == [True] * MAX_WARNINGS + [False] * (20 - MAX_WARNINGS)
-    first = faults.lines[0][0]
-    for fragment in [
-        "reward of 'default' agent 0, step 2 of its episode, after action [",
-        "it is nan · episode dropped",
-        "non_finite_1.json",
-        "python main.py task --check --from",
-    ]:
-        assert fragment in first
-    assert "only counted" in faults.lines[MAX_WARNINGS - 1][0]
+    assert [shown for _, shown in faults.lines] == [True] * MAX_WARNINGS + [False] * (20 - MAX_WARNINGS)
+    assert "python main.py task --check --from" in faults.lines[0][0]
 
 
 def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):
     events = [(episode, 2, "reward", "nan") for episode in range(30)]
-    env = make_vec_env("GYM", NAME, env_args={"events": events}, seed_of=seed_of)
-    player, faults = Player(env.specs["default"]), Kept()
-    drop = Drop(dumps_of(tmp_path, events), faults, most=3)
-    rollout = LocalCollector(env, {"default": player}, on_non_finite=drop)
+    rollout, _, faults = rollout_of(events, tmp_path, most=3)
     with pytest.raises(NumericalError, match="not finite") as caught:
         for _ in range(100):
             rollout.step()
-    env.close()
-    assert caught.value.why == "it is nan; 3 episodes were dropped for that before"
+    assert "3 episodes were dropped" in caught.value.why
     assert faults.non_finite == 3 and rollout.steps == 4
 
 
@@ -254,24 +166,20 @@ def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):
     ((1, 0, "obs", "nan"), ["observation 'obs'[1]", "at the beginning of its episode", "it is nan"]),
 ])  # fmt: skip
 def test_by_default_the_run_ends_and_says_how_to_see_it_again(tmp_path, event, said):
-    with pytest.raises(NumericalError) as caught:
+    with pytest.raises(NumericalError, match="the environment returned") as caught:
         rollout, *_ = rollout_of([event], tmp_path, drop=False)
         for _ in range(20):
             rollout.step()
-    assert caught.value.exit_code == 5 and caught.value.what.startswith("the environment returned")
-    for fragment in [*said, "python main.py task --check --from", "non_finite_", "on_non_finite: drop"]:
+    for fragment in [*said, "python main.py task --check --from", "on_non_finite: drop"]:
         assert fragment in str(caught.value)
     assert len(list((tmp_path / "faults").iterdir())) == 1
 
 
 def test_a_policy_that_gives_nan_is_named(tmp_path):
-    rollout, player, _, env = rollout_of([], tmp_path, drop=False, spoilt=[(0, 3)])
-    for _ in range(3):
-        rollout.step()
+    rollout, player, *_ = rollout_of([], tmp_path, drop=False, spoilt=[(0, 3)])
     with pytest.raises(NumericalError, match="the policy gave") as caught:
-        rollout.step()
-    env.close()
-    assert "log-probability[0]" in caught.value.where and "learning_rate" in caught.value.fix
+        for _ in range(4):
+            rollout.step()
     assert "--check --from" not in caught.value.fix and not (tmp_path / "faults").exists()
     assert len(player.segments) == 3
 
@@ -284,74 +192,52 @@ def test_an_environment_that_never_begins_ends_the_run(tmp_path, drop):
     assert ("10 times in a row" in str(caught.value)) == drop
 
 
-def plain_examine(result: StepResult, acted: ActorOutput) -> tuple[set[int], set[int], set[int]]:
-    """Rows that are lost, that only begin badly, and that need another episode."""
-    lost, begins, again = set(), set(), set()
-    for i in range(len(result.ids)):
-        skipped = result.skipped is not None and result.skipped[i]
-        left = result.left is not None and result.left[i]
-        ended = bool(result.terminated[i] or result.truncated[i]) and not skipped
-        seen = not np.isfinite(result.obs["obs"][i]).all()
-        if not skipped:
-            led_to = result.final.obs["obs"][i] if ended else result.obs["obs"][i]
-            numbers = [result.reward[i], *acted.behaviour_logp[i], *led_to]
-            if not np.isfinite(numbers).all():
-                lost.add(i)
-        if (skipped or ended) and seen and not left:
-            again.add(i)
-            if i not in lost:
-                begins.add(i)
-        if i in lost and not ended:
-            again.add(i)
-    return lost, begins, again
+@pytest.mark.parametrize(("what", "bad", "lost", "begins", "again"), [
+    ("midway", "", False, False, False),
+    ("midway", "reward", True, False, True),
+    ("midway", "logp", True, False, True),
+    ("midway", "seen", True, False, True),
+    ("ended", "reward", True, False, False),
+    ("ended", "final", True, False, False),
+    ("ended", "seen", False, True, True),  # the next episode cannot begin so
+    ("ended", "final seen", True, False, True),
+    ("left", "seen", False, False, False),  # it means nothing
+    ("left", "final", True, False, False),
+    ("skipped", "reward", False, False, False),
+    ("skipped", "logp", False, False, False),
+    ("skipped", "seen", False, True, True),
+])  # fmt: skip
+def test_every_number_that_means_something_is_looked_at(what, bad, lost, begins, again):
+    """Of one agent; a second one beside it is in order."""
 
+    def number(name: str, *shape: int) -> np.ndarray:
+        value = np.ones((2, *shape), np.float32)
+        value[1] = np.nan if name in bad.split() else 1.0
+        return value
 
-def test_every_number_that_means_something_is_looked_at(rng):
-    for _ in range(1000):
-        check_examined(rng)
-
-
-def check_examined(rng: np.random.Generator) -> None:
-    n = int(rng.integers(1, 5))
-
-    def some(*shape: int) -> np.ndarray:
-        return np.where(rng.random((n, *shape)) < 0.1, rng.choice([np.nan, np.inf]), 1.0).astype(np.float32)
-
-    def flags(share: float) -> np.ndarray:
-        return rng.random(n) < share
-
-    mask, ids = np.zeros((n, 0), np.bool_), np.arange(n) + 7
-    terminated, truncated, skipped = flags(0.2), flags(0.2), flags(0.2)
-    terminated, truncated = terminated & ~skipped, truncated & ~skipped
-    left = flags(0.5) & (terminated | truncated | skipped)
-    final = Observation(ids=ids, obs={"obs": some(2)}, action_mask=mask)
-    obs = some(2)
-    obs[left] = final.obs["obs"][left]  # as the group has put it
+    flags = {name: np.array([False, name == what]) for name in ("left", "skipped")}
+    ended, mask = np.array([False, what in ("ended", "left")]), np.zeros((2, 0), np.bool_)
+    ids, pixels = np.arange(2) + 7, np.zeros((2, 3), np.uint8)
+    final = Observation(ids=ids, obs={"obs": number("final", 2)}, action_mask=mask)
     result = StepResult(
         ids=ids,
-        obs={"obs": obs, "pixels": np.zeros((n, 3), np.uint8)},
+        obs={"obs": number("seen", 2), "pixels": pixels},
         action_mask=mask,
-        reward=some(),
-        terminated=terminated,
-        truncated=truncated,
-        final=final if (terminated | truncated | left).any() else None,
-        skipped=skipped if rng.random() < 0.5 or skipped.any() else None,
-        left=left if rng.random() < 0.5 or left.any() else None,
+        reward=number("reward"),
+        terminated=ended,
+        truncated=ended & False,
+        final=final if ended.any() else None,
+        **{name: flag if flag.any() else None for name, flag in flags.items()},
     )
-    action = np.zeros((n, 1), np.float32)
-    acted = ActorOutput(action=action, z=action, behaviour_logp=some(1), carry=action)
-    lost, begins, again = plain_examine(result, acted)
+    action = np.zeros((2, 1), np.float32)
+    acted = ActorOutput(action=action, z=action, behaviour_logp=number("logp", 1), carry=action)
     found = examine(result, acted)
     if found is None:
         assert not lost and not again
         return
-    assert set(np.flatnonzero(found.lost)) == lost
-    assert set(np.flatnonzero(found.begins)) == begins
-    assert set(np.flatnonzero(found.again)) == again
-    assert set(found.numbers) == lost | begins
-    for i, number in found.numbers.items():
-        assert not np.isfinite(number.value)
-        assert number.of_policy == (i in lost and not np.isfinite(acted.behaviour_logp[i]).all())
+    expected = [[False, lost], [False, begins], [False, again]]
+    assert [of.tolist() for of in (found.lost, found.begins, found.again)] == expected
+    assert list(found.numbers) == [1] and found.numbers[1].of_policy == (bad == "logp")
 
 
 @pytest.mark.fault("F11")

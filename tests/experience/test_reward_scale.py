@@ -1,19 +1,18 @@
-"""``base_config.reward_scale``: learned from in another unit, told in the environment's own."""
+"""``base_config.reward_scale``: learned from in another unit, shown in the environment's own."""
 
 from __future__ import annotations
 
 import json
 
 import numpy as np
-import pytest
 
 from algorithm.replay.buffer import ReplayBuffer
 from tests.run.sessions import run
 
+COMMON = {"env_name": "tests.toys:Endless-v0", "max_step_each_iter": 20, "max_step": 110}
 
-@pytest.fixture
-def stored(monkeypatch):
-    """The rewards that any replay is given, in their order."""
+
+def test_rewards_are_stored_times_the_scale_and_returns_shown_as_they_come(task, monkeypatch):
     rewards: list[float] = []
     add_steps = ReplayBuffer.add_steps
 
@@ -22,31 +21,14 @@ def stored(monkeypatch):
         return add_steps(self, steps)
 
     monkeypatch.setattr(ReplayBuffer, "add_steps", noted)
-    return rewards
-
-
-def trained(task, stored, name, *overrides):
-    """Rewards of random actions as they were stored, and the metrics of the first summary."""
-    stored.clear()
-    flags = [word for override in overrides for word in ("-o", override)]
-    assert run("-n", name, "--seed=1", "--quiet", "-o", "base_config.max_step=110", *flags) == 0
-    rows = [json.loads(line) for line in (task / name / "metrics.jsonl").read_text().splitlines()]
-    returns = [value for row in rows for key, value in row.items() if key.startswith("rollout/return")]
-    return np.float32(stored[:100]), returns
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_rewards_are_stored_times_the_scale_and_returns_told_as_they_come(task, stored, workers, capfd):
-    environment = ("base_config.env_name=tests.toys:Endless-v0", "base_config.max_step_each_iter=20")
-    plain = trained(task, stored, "plain", *environment)
-    scale = ("base_config.reward_scale=0.125", f"base_config.workers={workers}")
-    scaled = trained(task, stored, f"scaled{workers}", *environment, *scale)
-    assert plain[0].any() and plain[1]
-    np.testing.assert_array_equal(scaled[0], plain[0] * np.float32(0.125))
-    assert scaled[1] == plain[1]
-
-
-def test_the_start_screen_tells_a_scale_that_is_set(task, capsys):
-    flags = ("-n", "a", "-o", "base_config.max_step=10", "-o", "base_config.reward_scale=0.01")
-    assert run(*flags) == 0
-    assert "base_config.reward_scale" in capsys.readouterr().out
+    returns = []
+    for name, scale, workers in (("a", 1.0, 0), ("b", 0.125, 0), ("c", 0.125, 1)):
+        own = {**COMMON, "reward_scale": scale, "workers": workers}
+        flags = [word for key, value in own.items() for word in ("-o", f"base_config.{key}={value}")]
+        assert run("-n", name, "--seed=1", "--quiet", *flags) == 0
+        rows = map(json.loads, (task / name / "metrics.jsonl").read_text().splitlines())
+        returns.append([v for row in rows for k, v in row.items() if k.startswith("rollout/return")])
+    plain, scaled, of_worker = np.float32(rewards).reshape(3, 110)[:, :100]  # of random actions
+    assert plain.any() and returns[0] and returns[0] == returns[1] == returns[2]
+    np.testing.assert_array_equal(scaled, plain * np.float32(0.125))
+    np.testing.assert_array_equal(of_worker, scaled)

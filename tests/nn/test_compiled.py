@@ -11,7 +11,6 @@ import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from algorithm.nn.learning import compiled
 from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError
 
 
@@ -42,10 +41,6 @@ def test_products_are_those_of_their_factors(traced, rounded):
         assert found[name].dtype == torch.float32 and found[name].shape == x.shape
         large = rounded and name in ("square", "members")
         assert (1e-4 < error < 1e-2) if large else error < 1e-5, name
-
-
-def test_large_is_counted_in_multiplications():
-    assert compiled.LARGE == 128 * 128 * 64
 
 
 class Scaled:

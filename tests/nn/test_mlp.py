@@ -10,45 +10,41 @@ from torch.nn import functional as F
 from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
-from algorithm.nn.layers.mlp import ACTIVATIONS, hidden_layers, mlp, residual_mlp
+from algorithm.nn.layers.mlp import ACTIVATIONS, mlp, residual_mlp
+from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.layers.norm import BatchNorm, NormedLinear
 from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep
-from algorithm.nn.protocols import q_size
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2,), continuous=2))
+LINEAR, RELU = nn.Linear, nn.ReLU
 
 
-def test_layer_norm_stands_before_the_activation_and_not_behind_the_last_layer():
-    net = mlp(3, [4, 4], 2, norm="layer")
-    kinds = [nn.Linear, nn.LayerNorm, nn.ReLU, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Linear]
-    assert [type(layer) for layer in net] == kinds
-    x = torch.randn(5, 3)
-    h = x
-    for linear in (net[0], net[3]):
-        h = F.relu(F.layer_norm(F.linear(h, linear.weight, linear.bias), (4,)))
-    torch.testing.assert_close(net(x), net[6](h))
+@pytest.mark.parametrize(("options", "hidden", "last"), [
+    ({}, [LINEAR, RELU], LINEAR),
+    ({"norm": "layer"}, [LINEAR, nn.LayerNorm, RELU], LINEAR),
+    ({"linear": NoisyLinear}, [NoisyLinear, RELU], NoisyLinear),
+    ({"norm": "batch"}, [NormedLinear, RELU, BatchNorm], LINEAR),
+    ({"norm": "batch_first"}, [NormedLinear, BatchNorm, RELU], LINEAR),
+    ({"norm": "batch", "activation": nn.Tanh}, [LINEAR, nn.Tanh, BatchNorm], LINEAR),
+])  # fmt: skip
+def test_where_the_layers_stand(options, hidden, last):
+    """Behind another activation than ReLU a norm does not take away the length of a row."""
+    first = [BatchNorm] if BatchNorm in hidden else []
+    net = mlp(3, [4, 5], 2, **options)
+    assert [type(layer) for layer in net] == [*first, *hidden, *hidden, last]
+    biased = [getattr(layer, "bias", None) is not None for layer in net if isinstance(layer, LINEAR)]
+    assert biased == [options.get("norm") != "batch_first"] * (len(biased) - 1) + [True] * bool(biased)
+    assert net(torch.randn(7, 3)).shape == (7, 2)
 
 
 def test_a_residual_block_adds_to_its_input():
-    torch.manual_seed(0)
-    net = residual_mlp(3, 4, 2, 2)
-    x = torch.randn(5, 3)
+    net, x = residual_mlp(3, 4, 2, 2), torch.randn(5, 3)
     h = net[0](x)
     for block in (net[1], net[2]):
         _, first, _, second = block.net
         assert first.weight.shape == (16, 4)
         h = h + second(F.relu(first(F.layer_norm(h, (4,)))))
     torch.testing.assert_close(net(x), net[4](F.layer_norm(h, (4,))))
-
-
-@pytest.mark.parametrize("options", [{}, {"norm": "layer"}, {"block": "residual"}])
-@pytest.mark.parametrize("size", [{}, {"dense_n": 8, "dense_depth": 3}, {"hidden": [8, 8]}])
-def test_default_networks_have_every_kind(options, size):
-    torch.manual_seed(0)
-    q, policy = ModelQ(SPEC, 3, **size, **options), ModelPolicy(SPEC, 3, **size, **options)
-    assert q(torch.randn(7, 3), torch.randn(7, 2)).shape == (7, q_size(SPEC.action))
-    found = policy(torch.randn(7, 3), {})
-    assert found.logits.shape == (7, 2) and found.continuous.mean.shape == (7, 2)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -64,31 +60,16 @@ def test_every_default_network_takes_an_activation(name):
         assert {type(layer) for layer in network.modules()} & kinds == {type(ACTIVATIONS[name]())}
 
 
-def test_only_behind_relu_a_norm_takes_away_the_length_of_a_row():
-    for activation, kept in ((nn.ReLU, True), (nn.Tanh, False)):
-        layer, _, norm = mlp(3, [4], norm="batch", activation=activation)[1:]
-        assert isinstance(layer, NormedLinear) is kept and isinstance(norm, BatchNorm)
-
-
-def test_what_does_not_fit_is_refused():
-    for options, message in (
-        ({"norm": "group"}, "norm is 'group'; known: null, layer"),
-        ({"block": "dense"}, "block is 'dense'; known: plain, residual"),
-        ({"block": "residual", "norm": "layer"}, "leave norm: layer out"),
-        ({"block": "residual", "hidden": [8, 4]}, "one width"),
-        ({"block": "residual", "dense_depth": 0}, "one width"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            ModelQ(SPEC, 3, **options)
-    with pytest.raises(ValueError, match="leave noisy out"):
-        ModelPolicy(SPEC, 3, noisy=True, block="residual")
-
-
-def test_nothing_set_is_the_plain_network():
-    torch.manual_seed(0)
-    plain = mlp(3, [4], 2)
-    torch.manual_seed(0)
-    same = hidden_layers(3, [4], 2)
-    assert plain.state_dict().keys() == same.state_dict().keys()
-    x = torch.randn(2, 3)
-    assert torch.equal(plain(x), same(x))
+@pytest.mark.parametrize(("kind", "options", "named"), [
+    (ModelQ, {"norm": "group"}, "null, layer"),
+    (ModelQ, {"block": "dense"}, "plain, residual"),
+    (ModelQ, {"block": "residual", "norm": "layer"}, "leave norm: layer out"),
+    (ModelQ, {"block": "residual", "hidden": [8, 4]}, "one width"),
+    (ModelQ, {"block": "residual", "dense_depth": 0}, "one width"),
+    (ModelQ, {"hidden": [8], "dense_n": 8}, "leave dense_n and dense_depth out"),
+    (ModelPolicy, {"noisy": True, "block": "residual"}, "leave noisy out"),
+    (ModelPolicy, {"noisy": True, "norm": "batch"}, "leave noisy out"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(kind, options, named):
+    with pytest.raises(ValueError, match=named):
+        kind(SPEC, 3, **options)

@@ -258,8 +258,8 @@ def names_of(function, inputs):
 @torch.no_grad()
 def test_an_operation_is_that_of_torch(name):
     """Right or refused with every type; by numpy with float32 in at least one case, or with integers."""
-    by_numpy = 0
-    for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool):
+    by_numpy = False
+    for dtype in (torch.float32, torch.int64, torch.uint8, torch.bool):
         for case in CASES[name]:
             inputs = [[*numbers(dtype, seed), numbers(torch.float32, seed)[0] > 0] for seed in range(3)]
             try:
@@ -272,6 +272,6 @@ def test_an_operation_is_that_of_torch(name):
                 assert found.dtype == result.dtype and found.shape == result.shape
                 np.testing.assert_allclose(found, result, rtol=1e-5, atol=1e-6)
             if not isinstance(made._programs["a"], str):
-                by_numpy += name in names_of(case, inputs[0])
+                by_numpy = by_numpy or name in names_of(case, inputs[0])
                 assert len(calls) == 3, "twice without values, once with them"
     assert by_numpy, "numpy has computed no case"

@@ -56,14 +56,6 @@ def test_what_is_written_into_parameters_is_seen():
     assert len(calls) == 3
 
 
-def test_each_number_of_rows_has_a_program_of_its_own():
-    net = policy()
-    made, calls = programs(net)
-    for n in (3, 2, 3, 2, 3, 2):
-        assert made(n, [ROWS[:n].numpy()])[0].shape == (n, 2)
-    assert len(calls) == 6
-
-
 def test_a_number_from_elsewhere_is_read_anew_when_programs_are_renewed():
     factor = [1.0]
     made, calls = programs(lambda x: x * factor[0])
@@ -160,18 +152,6 @@ def test_anything_else_is_torch_s(why):
         assert kept[0] == kept[1]
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-def test_another_type_is_no_read_of_a_value():
-    made, _ = programs(lambda x: (x > 0).float() + (3 * x).int() + x.bool())
-    assert callable(made.decide([ROWS.numpy()]))
-
-
-def test_attributes_that_go_round_in_a_circle_are_looked_at_once():
-    circle = {}
-    circle["itself"] = [circle]
-    made, _ = programs(Counting(circle, lambda self, x: None))
-    np.testing.assert_array_equal(made(3, [ROWS.numpy()])[0], (ROWS * 2).numpy())
 
 
 def test_what_a_cache_keeps_of_a_trace_is_usable():

@@ -18,13 +18,11 @@ from algorithm.ops.imitation import (
 F = torch.tensor([0.0, math.log(3.0), -math.log(3.0)])  # D = ½, ¾, ¼
 
 
-def test_the_loss_wants_1_of_the_expert_and_0_of_the_policy():
+def test_losses_and_rewards_are_those_of_d():
+    """The loss is least for 1 of the expert and 0 of the policy."""
     expert, policy = discriminator_loss(F, F)
     torch.testing.assert_close(expert, torch.tensor([math.log(2), math.log(4 / 3), math.log(4)]))
     torch.testing.assert_close(policy, torch.tensor([math.log(2), math.log(4), math.log(4 / 3)]))
-
-
-def test_the_rewards_are_those_of_d():
     torch.testing.assert_close(gail_reward(F), torch.tensor([math.log(2), math.log(4), math.log(4 / 3)]))
     torch.testing.assert_close(airl_reward(F), F)
     far = gail_reward(torch.tensor([100.0, -100.0]))
@@ -40,19 +38,16 @@ def test_the_penalty_is_that_of_the_slope_over_all_inputs():
     torch.testing.assert_close(found, torch.full((2,), 16.0))
 
 
-def test_the_penalty_is_taken_between_the_pair():
-    """f = x² has the slope 2x; a quarter of the way from 2 to 4, at 3.5, that is 7: (7 − 1)² = 36."""
+def test_the_penalty_is_taken_between_the_pair_and_has_a_gradient():
+    """f = w x², w = 1, has the slope 2 w x. A quarter of the way from 2 to 4, at 3.5, that is 7: (7 − 1)².
+
+    d/dw (7 w − 1)² = 2 · 6 · 7.
+    """
+    w = torch.tensor(1.0, requires_grad=True)
     expert, policy = {"x": torch.tensor([[2.0]])}, {"x": torch.tensor([[4.0]])}
-    found = gradient_penalty(lambda x: x["x"].square().sum(-1), expert, policy, torch.tensor([0.25]))
-    torch.testing.assert_close(found, torch.tensor([36.0]))
-
-
-def test_the_penalty_has_a_gradient():
-    """Of (2w − 1)² for f = w x² at x = 1: 4 (2w − 1) = 12 for w = 2."""
-    w = torch.tensor(2.0, requires_grad=True)
-    one = {"x": torch.ones(1, 1)}
-    gradient_penalty(lambda x: w * x["x"].square().sum(-1), one, one, torch.zeros(1)).sum().backward()
-    assert w.grad is not None and w.grad.item() == pytest.approx(12.0)
+    found = gradient_penalty(lambda x: w * x["x"].square().sum(-1), expert, policy, torch.tensor([0.25]))
+    found.backward()
+    assert (found.item(), w.grad.item()) == (pytest.approx(36.0), pytest.approx(84.0))
 
 
 def test_the_error_of_cloning_is_a_mean_over_components():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.ops.intrinsic import distillation_error, merge_moments, prediction_error, standard_deviation
@@ -13,42 +13,21 @@ from algorithm.ops.intrinsic import distillation_error, merge_moments, predictio
 NONE = tuple(torch.zeros((), dtype=torch.float64) for _ in range(3))
 
 
-def test_half_the_squared_distance_by_hand():
-    """½ (1² + 2²) = 2.5 and ½ (0 + 3²) = 4.5."""
-    predicted = torch.tensor([[1.0, 0.0], [5.0, -1.0]])
-    actual = torch.tensor([[0.0, 2.0], [5.0, 2.0]])
+def test_errors_by_hand():
+    """½ (1² + 2²) = 2.5 and ½ (0 + 3²) = 4.5; (1 + 0 + 4 + 9) / 4 = 3.5."""
+    predicted, actual = torch.tensor([[1.0, 0.0], [5.0, -1.0]]), torch.tensor([[0.0, 2.0], [5.0, 2.0]])
     assert prediction_error(predicted, actual).tolist() == [2.5, 4.5]
-
-
-def test_the_mean_over_features_by_hand():
-    """(1 + 0 + 4 + 9) / 4 = 3.5."""
     error = distillation_error(torch.tensor([1.0, 2.0, 0.0, -1.0]), torch.tensor([0.0, 2.0, 2.0, 2.0]))
     assert error.item() == 3.5
+    for function in (prediction_error, distillation_error):
+        with pytest.raises(ValueError, match="must have shape"):
+            function(torch.zeros(4, 1), torch.zeros(4, 3))
 
 
-@pytest.mark.parametrize("function", [prediction_error, distillation_error])
-def test_shapes_that_would_broadcast_are_refused(function):
-    with pytest.raises(ValueError, match="must have shape"):
-        function(torch.zeros(4, 1), torch.zeros(4, 3))
+VALUES = st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.booleans()), min_size=1, max_size=6)
 
 
-def test_moments_by_hand():
-    """1 and 3: mean 2, squares 1 + 1. Then 8: δ = 6, mean 2 + 6/3, squares 2 + 36 · 2/3."""
-    two = merge_moments(NONE, torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]]))
-    assert [x.item() for x in two] == [2.0, 2.0, 2.0]
-    three = merge_moments(two, torch.tensor([[8.0, 100.0]]), torch.tensor([[True, False]]))
-    assert [x.item() for x in three] == pytest.approx([3.0, 4.0, 26.0])
-    assert standard_deviation(three[0], three[2]).item() == pytest.approx(np.std([1.0, 3.0, 8.0]))
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    batches=st.lists(
-        st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.booleans()), min_size=1, max_size=6),
-        min_size=1,
-        max_size=5,
-    )
-)
+@given(st.lists(VALUES, min_size=1, max_size=5))
 def test_moments_are_those_of_all_values_at_once(batches):
     moments = NONE
     for batch in batches:
@@ -65,13 +44,22 @@ def test_moments_are_those_of_all_values_at_once(batches):
 def test_values_with_one_that_is_not_finite_change_nothing(bad):
     before = merge_moments(NONE, torch.tensor([[1.0, 2.0]]), torch.ones(1, 2, dtype=torch.bool))
     after = merge_moments(before, torch.tensor([[5.0, bad]]), torch.ones(1, 2, dtype=torch.bool))
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert before == after
     padded = merge_moments(before, torch.tensor([[5.0, bad]]), torch.tensor([[True, False]]))
     assert padded[0].item() == 3.0 and torch.isfinite(torch.stack(padded)).all()
 
 
-@pytest.mark.parametrize("values", [[], [3.0], [3.0, 3.0], [1.0, 1.0 + 1e-9]])
-def test_before_there_is_a_deviation_it_is_1(values):
+@pytest.mark.parametrize(
+    ("values", "deviation"),
+    [
+        ([], 1.0),
+        ([3.0], 1.0),
+        ([3.0, 3.0], 1.0),
+        ([1.0, 1.0 + 1e-9], 1.0),
+        ([1.0, 3.0, 8.0], np.std([1, 3, 8])),
+    ],
+)
+def test_before_there_is_a_deviation_it_is_1(values, deviation):
     x = torch.tensor([values], dtype=torch.float64)
     count, _, square = merge_moments(NONE, x, torch.ones_like(x, dtype=torch.bool))
-    assert standard_deviation(count, square).item() == 1.0
+    assert standard_deviation(count, square).item() == pytest.approx(deviation)

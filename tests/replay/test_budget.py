@@ -1,137 +1,113 @@
-"""What is free, in machines and in control groups, and the refusal of a replay that cannot fit."""
+"""Free memory of machines and control groups, what a replay takes, and the refusal of one that cannot fit."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.core.system.memory import free_memory
 from algorithm.replay.budget import MemoryBudget
+from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.sizing import largest_capacity, replay_bytes
+from algorithm.replay.storage import MAX_CAPACITY
+from tests.oracles_replay import DISCRETE, KINDS, MIXED, STACKED, VECTOR
 
 GB = 2**30
 PIXELS = AgentSpec(ObsSpec(("obs",), ((84, 84, 3),), ("uint8",)), ActionSpec((), 6))
-V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-V2 = ("memory.max", "memory.current", "inactive_file")
+V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "4:cpu,memory:{}")
+V2 = ("", "memory.max", "memory.current", "inactive_file", "0::{}")
 
 
-class Machine:
-    """The files of control groups in a folder, on a machine with 100 GB free."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._groups, self._membership = folder / "cgroup", folder / "membership"
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * GB))
-
-    def group(self, path, names, *, limit, used, cache=0, other=7):
-        folder = self._groups / path
-        assert folder.is_relative_to(self._groups)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / names[0]).write_text(f"{limit}\n")
-        (folder / names[1]).write_text(f"{used}\n")
-        (folder / "memory.stat").write_text(f"anon {other}\n{names[2]} {cache}\nactive_file {other}\n")
-
-    def free(self, *membership: str) -> int:
-        self._membership.write_text("".join(f"{line}\n" for line in membership))
-        return free_memory(self._groups, self._membership)
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(tmp_path, monkeypatch)
-
-
+@pytest.mark.parametrize("version", [V1, V2], ids=["version 1", "version 2"])
 @pytest.mark.parametrize(
-    ("names", "root", "line", "without_limit"),
-    [(V1, "memory", "4:cpu,memory:{}", 9223372036854771712), (V2, ".", "0::{}", "max")],
+    ("groups", "own", "free"),
+    [
+        ({"job": (10 * GB, 4 * GB, GB)}, "/job", 7 * GB),  # what gives way when needed does not count
+        (  # the tightest group on the way up
+            {"": ("none", 0, 0), "user": (8 * GB, 3 * GB, 0), "user/b": (9 * GB, GB, 0), "c": (GB, GB, 0)},
+            "/user/b",
+            5 * GB,
+        ),
+        ({"": ("none", GB, 0)}, "/", 100 * GB),
+        ({"": (6 * GB, GB, 0)}, "/docker/0123", 5 * GB),  # a container that shows only its root
+        ({"": (6 * GB, GB, 0)}, "/../../sibling", 5 * GB),
+        ({"": (GB, 2 * GB, 0)}, "/", 0),  # over its limit
+        ({"job": (GB, 0, 0)}, "/gone", 100 * GB),
+    ],
+)  # fmt: skip
+def test_free_memory_is_that_of_the_machine_and_of_each_control_group(
+    tmp_path: Path, monkeypatch, version, groups, own, free
+):
+    """On a machine with 100 GB free."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * GB))
+    root, limit_file, used_file, cache_name, line = version
+    for path, (limit, used, cache) in groups.items():
+        folder = tmp_path / root / path
+        folder.mkdir(parents=True, exist_ok=True)
+        without = "max" if version is V2 else 2**63 - 4096
+        (folder / limit_file).write_text(f"{without if limit == 'none' else limit}\n")
+        (folder / used_file).write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 7\n{cache_name} {cache}\nactive_file 7\n")
+    membership = tmp_path / "membership"
+    membership.write_text(f"2:cpu:/job\n1:name=systemd:/\n{line.format(own)}\n")
+    assert free_memory(tmp_path, membership) == free
+    assert free_memory(tmp_path, tmp_path / "nowhere") == 100 * GB, "not Linux"
+
+
+@given(
+    spec=st.sampled_from([VECTOR, MIXED, DISCRETE, KINDS, STACKED]),
+    capacity=st.one_of(st.integers(2, 5000), st.sampled_from([2**16, 2**16 + 1, 524_289])),
+    carry_shape=st.sampled_from([(), (0,), (7,), (2, 3)]),
+    prioritised=st.booleans(),
 )
-class TestControlGroups:
-    def test_a_limit_counts_less_what_is_used_and_cannot_give_way(
-        self, machine, names, root, line, without_limit
-    ):
-        machine.group(f"{root}/job", names, limit=10 * GB, used=4 * GB, cache=GB)
-        assert machine.free(line.format("/job")) == 7 * GB
-
-    def test_the_tightest_group_on_the_way_up_counts(self, machine, names, root, line, without_limit):
-        machine.group(root, names, limit=without_limit, used=0)
-        machine.group(f"{root}/user", names, limit=8 * GB, used=3 * GB)
-        machine.group(f"{root}/user/job", names, limit=10 * GB, used=2 * GB)
-        machine.group(f"{root}/stranger", names, limit=GB, used=GB)
-        assert machine.free(line.format("/user/job")) == 5 * GB
-
-    def test_no_limit_leaves_the_machine_itself(self, machine, names, root, line, without_limit):
-        machine.group(root, names, limit=without_limit, used=GB)
-        assert machine.free(line.format("/")) == 100 * GB
-
-    def test_a_container_that_shows_only_its_root(self, machine, names, root, line, without_limit):
-        machine.group(root, names, limit=6 * GB, used=GB)
-        assert machine.free(line.format("/docker/0123")) == 5 * GB
-        assert machine.free(line.format("/../../sibling")) == 5 * GB
-
-    def test_a_group_over_its_limit_leaves_nothing(self, machine, names, root, line, without_limit):
-        machine.group(root, names, limit=GB, used=2 * GB)
-        assert machine.free(line.format("/")) == 0
+def test_bytes_are_what_the_replay_says_of_itself(spec, capacity, carry_shape, prioritised):
+    """The largest capacity for them is that one, and with a byte less one row less."""
+    sampler = PrioritizedSampler() if prioritised else UniformSampler()
+    buffer = ReplayBuffer(spec, capacity=capacity, batch_size=1, carry_shape=carry_shape, sampler=sampler)
+    found = replay_bytes(spec, capacity, carry_shape, prioritised=prioritised)
+    assert found == buffer.nbytes and found / capacity == buffer.bytes_per_row
+    rows = [
+        largest_capacity(spec, n, carry_shape, prioritised=prioritised) for n in (found - 1, found, 2**60)
+    ]
+    assert rows == [capacity - 1 if capacity > 2 else 0, capacity, MAX_CAPACITY]
 
 
-def test_other_controllers_and_a_group_without_files_limit_nothing(machine):
-    machine.group("memory/job", V1, limit=GB, used=0)
-    assert machine.free("2:cpu:/job", "1:name=systemd:/", "0::/") == 100 * GB
+def test_bytes_of_a_row_by_hand():
+    pixels = AgentSpec(ObsSpec(("obs",), ((4, 84, 84),), ("uint8",), stacks=(4,)), ActionSpec((6,), 0))
+    row = 84 * 84 + (6 + 6) + 4 * (1 + 1) + 12  # newest frame; mask, one-hot; log-probability, reward; links
+    assert replay_bytes(pixels, 1000, prioritised=False) == 1000 * row
+    assert replay_bytes(pixels, 1000, (256,), prioritised=True) == 1000 * (row + 4 * 256 + 8)
 
 
-def test_without_control_groups_the_machine_counts(machine, tmp_path):
-    assert free_memory(tmp_path / "nothing", tmp_path / "nowhere") == 100 * GB
-
-
-def test_this_machine_has_memory():
-    assert 0 < MemoryBudget().free <= psutil.virtual_memory().total
-
-
-def reserve(budget: MemoryBudget, behaviour: str, capacity: int) -> None:
-    budget.reserve(
-        behaviour,
-        capacity=capacity,
-        needed=replay_bytes(PIXELS, capacity, prioritised=True),
-        largest_capacity=lambda n: largest_capacity(PIXELS, n, prioritised=True),
-    )
+def reserve(budget: MemoryBudget, behaviour: str, capacity: int) -> str:
+    """Return what is advised where it is refused."""
+    try:
+        budget.reserve(
+            behaviour,
+            capacity=capacity,
+            needed=replay_bytes(PIXELS, capacity, prioritised=True),
+            largest_capacity=lambda n: largest_capacity(PIXELS, n, prioritised=True),
+        )
+    except UsageError as error:
+        return error.fix
+    return ""
 
 
 def test_a_replay_that_cannot_fit_is_refused_with_the_number_that_would():
-    with pytest.raises(UsageError) as caught:
-        reserve(MemoryBudget(12 * GB), DEFAULT_BEHAVIOUR, 1_000_000)
-    error = caught.value
-    assert error.exit_code == 2
-    # 21168 of the image, 4·(6 + 1 + 1) acting half, 12 links, 8.26 tree: 21,220 bytes a row
-    assert error.what == "a replay of 1,000,000 rows needs 19.8 GB, 12.0 GB are free"
-    assert error.where == "replay_config.capacity"
-    assert "10%" in error.why
-    assert error.fix.startswith("set replay_config.capacity to 546000 or less")  # 0.9 · 12 GB / 21,220
-    reserve(MemoryBudget(12 * GB), DEFAULT_BEHAVIOUR, 546_000)
-
-
-def test_a_tenth_is_left_free():
-    budget = MemoryBudget(1000)
-    budget.reserve("a", capacity=9, needed=900, largest_capacity=lambda n: n)
-    assert budget.left == 0
-    with pytest.raises(UsageError):
-        MemoryBudget(1000).reserve("a", capacity=9, needed=901, largest_capacity=lambda n: n)
-
-
-def test_several_behaviours_share_what_is_free():
+    """21168 of the image, 4·(6 + 1 + 1) acting half, 12 links, 8.26 tree: 21,220 bytes a row; 0.9 · 12 GB."""
     budget = MemoryBudget(12 * GB)
-    reserve(budget, "walker", 400_000)
-    with pytest.raises(UsageError) as caught:
-        reserve(budget, "chaser", 400_000)
-    error = caught.value
-    assert error.what == "a replay of 400,000 rows needs 7.9 GB, 4.1 GB are free"
-    assert error.where == "replay_config.capacity of chaser"
-    assert "7.9 GB for the replays of walker" in error.why
-    assert "146000 or less" in error.fix
-    reserve(budget, "chaser", 146_000)  # what was refused took nothing
-
-
-def test_where_not_even_two_rows_fit_no_number_is_offered():
-    with pytest.raises(UsageError) as caught:
-        reserve(MemoryBudget(1000), DEFAULT_BEHAVIOUR, 100)
-    assert caught.value.fix == "free some memory, or use a machine with more memory"
+    assert "546000 or less" in reserve(budget, DEFAULT_BEHAVIOUR, 1_000_000)
+    assert not reserve(budget, "walker", 400_000), "what was refused took nothing"
+    assert "146000 or less" in reserve(budget, "chaser", 400_000), "several share what is free"
+    assert not reserve(budget, "chaser", 146_000)
+    assert reserve(MemoryBudget(1000), DEFAULT_BEHAVIOUR, 100).startswith("free some memory"), (
+        "not even two rows"
+    )
+    assert 0 < MemoryBudget().free <= psutil.virtual_memory().total

@@ -1,5 +1,7 @@
 """A step of several agents, stored at once as if they had come one after the other."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
@@ -7,53 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithm.core.data import Segment
 from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from tests.oracles_replay import DISCRETE, MIXED, STACKED, VECTOR, digest, make_segment, step_batch, whole
 
-SAMPLERS = {"priority": PrioritizedSampler, "uniform": UniformSampler, "fifo": FifoSampler}
+SAMPLERS = [PrioritizedSampler, UniformSampler, FifoSampler]
 
-EVENT = st.sampled_from(
-    ["go on", "go on", "go on", "go on", "go on", "terminated", "truncated", "both", "away", "skip", "close"]
-)
+EVENT = st.sampled_from([*["go on"] * 5, "terminated", "truncated", "both", "away", "skip", "close"])
 
 
-def replay(spec, carry_shape=(0,), *, capacity=40, sampler="priority") -> ReplayBuffer:
-    return ReplayBuffer(
-        spec, capacity=capacity, batch_size=1, carry_shape=carry_shape, sampler=SAMPLERS[sampler]()
-    )
-
-
-@given(
-    spec=st.sampled_from([(VECTOR, (0,)), (MIXED, (2, 3)), (DISCRETE, (3,)), (STACKED, (2,))]),
-    capacity=st.integers(2, 40),
-    sampler=st.sampled_from(list(SAMPLERS)),
-    script=st.lists(st.lists(EVENT, min_size=5, max_size=5), min_size=1, max_size=12),
-)
-def test_the_replay_is_the_same_to_the_last_bit(spec, capacity, sampler, script):
-    at_once, one_by_one = (replay(*spec, capacity=capacity, sampler=sampler) for _ in range(2))
-    moment = [[0, 0] for _ in range(5)]
-    for number, events in enumerate(script):
-        segments = []
-        for stream, event in enumerate(events):
-            if event == "close":
-                at_once.close(stream)
-                one_by_one.close(stream)
-                moment[stream] = [moment[stream][0] + 1, 0]
-            elif event == "skip":
-                moment[stream][1] += 1
-            elif event != "away":
-                segments.append(of(spec, stream, moment[stream], event))
-        if segments:
-            ids = at_once.add_steps(step_batch(segments)).tolist()
-            assert ids == [one_by_one.add(segment).item() for segment in segments]
-        assert digest(at_once) == digest(one_by_one)
-        assert np.array_equal(whole(at_once.unsaved()), whole(one_by_one.unsaved()))
-        if number % 3 == 0:
-            at_once.mark_saved(())
-            one_by_one.mark_saved(())
-
-
-def of(spec, stream, moment, event):
+def of(spec, stream: int, moment: list[int], event: str) -> Segment:
+    """The stream's next transition; ``moment``, its episode and step, goes on."""
     (agent, carry_shape), (episode, start) = spec, moment
     moment[:] = [episode, start + 1] if event == "go on" else [episode + 1, 0]
     return make_segment(
@@ -68,42 +34,58 @@ def of(spec, stream, moment, event):
     )
 
 
-def test_a_batch_gives_back_its_segments():
-    segments = [of((MIXED, (2,)), stream, [3, 4 * stream], "go on") for stream in range(3)]
-    batch = step_batch(segments)
-    for got, given_ in zip(batch.rows(np.array([2, 0])).segments(), [segments[2], segments[0]], strict=True):
-        assert (got.stream, got.start_step, got.obs.keys()) == (
-            given_.stream,
-            given_.start_step,
-            given_.obs.keys(),
-        )
-        assert all(np.array_equal(got.obs[name], given_.obs[name]) for name in got.obs)
-        for name in ("action_mask", "carry", "action", "z", "behaviour_logp", "reward", "terminated"):
-            assert np.array_equal(getattr(got, name), getattr(given_, name))
+@given(
+    spec=st.sampled_from([(VECTOR, (0,)), (MIXED, (2, 3)), (DISCRETE, (3,)), (STACKED, (2,))]),
+    capacity=st.integers(2, 40),
+    sampler=st.sampled_from(SAMPLERS),
+    script=st.lists(st.lists(EVENT, min_size=5, max_size=5), min_size=1, max_size=12),
+)
+def test_the_replay_is_the_same_to_the_last_bit(spec, capacity, sampler, script):
+    agent, carry_shape = spec
+    sizes = {"capacity": capacity, "batch_size": 1, "carry_shape": carry_shape}
+    at_once, one_by_one = replays = [ReplayBuffer(agent, sampler=sampler(), **sizes) for _ in range(2)]
+    moment = [[0, 0] for _ in range(5)]
+    for number, events in enumerate(script):
+        segments = []
+        for stream, event in enumerate(events):
+            if event == "close":
+                for replay in replays:
+                    replay.close(stream)
+                moment[stream] = [moment[stream][0] + 1, 0]
+            elif event == "skip":
+                moment[stream][1] += 1
+            elif event != "away":
+                segments.append(of(spec, stream, moment[stream], event))
+        if segments:
+            ids = at_once.add_steps(step_batch(segments)).tolist()
+            assert ids == [one_by_one.add(segment).item() for segment in segments]
+        assert digest(at_once) == digest(one_by_one)
+        assert np.array_equal(whole(at_once.unsaved()), whole(one_by_one.unsaved()))
+        if number % 3 == 0:
+            for replay in replays:
+                replay.mark_saved(())
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "named"),
     [
         (lambda s: {"streams": s.streams * 0}, "each stream once"),
         (lambda s: {"start_steps": s.start_steps - 2}, "start_steps -2 … -1 are out of range"),
         (lambda s: {"start_steps": s.start_steps + 2**31 - 2}, "out of range"),
-        (lambda s: {"reward": s.reward[:, None]}, r"steps, reward: expected shape \(2,\), got \(2, 1\)"),
+        (lambda s: {"reward": s.reward[:, None]}, "steps, reward"),
         (lambda s: {"next_carry": s.next_carry[:1]}, "steps, next_carry"),
         (lambda s: {"next_obs": {}}, "steps, next_obs 'vector' is missing"),
         (lambda s: {"obs": s.obs | {"map": s.obs["map"][:, :1]}}, "'map': expected shape"),
-        (
-            lambda s: {"next_obs": s.next_obs | {"camera": s.next_obs["camera"] * 0.5}},
-            "cannot be stored as uint8",
-        ),
+        (lambda s: {"next_obs": s.next_obs | {"camera": s.next_obs["camera"] * 0.5}}, "uint8"),
         (lambda s: {"z": s.z + 1.0}, "not tanh"),
     ],
     ids=lambda value: value if isinstance(value, str) else "change",
 )
-def test_what_does_not_fit_changes_nothing(change, complaint):
-    buffer = replay(MIXED, (2,))
+def test_what_does_not_fit_changes_nothing(change, named):
+    sizes = {"capacity": 40, "batch_size": 1, "carry_shape": (2,)}
+    buffer = ReplayBuffer(MIXED, sampler=UniformSampler(), **sizes)
     batch = step_batch([of((MIXED, (2,)), stream, [0, stream], "go on") for stream in range(2)])
     before = digest(buffer)
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=named):
         buffer.add_steps(replace(batch, **change(batch)))
     assert digest(buffer) == before

@@ -34,12 +34,6 @@ def parse(words: list[str]) -> argparse.Namespace:
     task.add_argument("--ledger", type=Path, help="folder for a record of each process")
     task.add_argument("--respawn", action="store_true", help="echo: a new object for every episode")
     task.add_argument("--destroy", type=float, default=0, help="echo: chance of an object's end in each step")
-    task.add_argument("--layout", choices=("HWC", "CHW"), default="HWC", help="camera: order of its axes")
-    task.add_argument("--raw", action="store_true", help="camera: numbers instead of PNG")
-    task.add_argument("--grey", action="store_true", help="camera: one channel")
-    task.add_argument("--stack", type=int, default=1, help="camera: so many images")
-    task.add_argument("--mapped", action="store_true", help="camera: send the mapping of channels")
-    task.add_argument("--unsaid", action="store_true", help="camera: do not send which axis is which")
     faults = parser.add_argument_group("behaviour as a process")
     faults.add_argument("--wait", type=float, default=10, help="seconds to wait for the trainer")
     faults.add_argument("--ms", type=float, default=0, help="milliseconds a step takes")
@@ -55,8 +49,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         help=f"place: {PLACES}; kind: " + "; ".join(f"{kind}: {what}" for kind, what in KINDS.items()),
     )
     faults.add_argument("--starts", type=Path, help="file that counts starts, for #START")
-    options, rest = parser.parse_known_args(words)
-    options.rest = rest
+    options, _ = parser.parse_known_args(words)
     if options.scene in TASKS:
         options.task = options.scene
     return options

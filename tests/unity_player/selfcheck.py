@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from tests.unity_player.academy import Academy
 from tests.unity_player.agent import Action, Agent, Behaviour, Values
-from tests.unity_player.sensors import Buffer, Camera, Sensor, Vector
+from tests.unity_player.sensors import Vector
 from tests.unity_player.tasks import timing_of
 
 KEYS = ("player", "agent", "episode", "decision")
@@ -112,66 +111,4 @@ def _add(academy: Academy, behaviours: tuple[Behaviour, ...]) -> None:
             academy.add(Echo(academy, behaviour, timing, group=group))
 
 
-# Every kind of sensor, with content that follows from agent, episode and decision.
-
-
-def pattern(shape: tuple[int, ...], *key: int) -> NDArray[np.uint8]:
-    """Return bytes that only this key has."""
-    return np.random.default_rng(key).integers(256, size=shape).astype(np.uint8)
-
-
-def all_sensors() -> list[Sensor]:
-    """Return every kind, in the order of their names as the C# package sends them."""
-    return [
-        Camera("chw", 12, 10, layout="CHW"),
-        Camera("chw_raw_stack", 12, 10, layout="CHW", png=False, stack=2),
-        Camera("colour", 12, 10),
-        Camera("grey", 12, 10, 1),
-        Camera("grey_stack", 12, 10, 1, stack=3),
-        Camera("grid", 8, 9, 5),
-        Camera("mapped", 12, 10, mapped=True),
-        Camera("raw", 12, 10, png=False),
-        Camera("unsaid", 12, 10, said=False),
-        Buffer("others", 4, 3),
-        Vector("stacked", 2, stack=3),
-        Vector("who", 3),
-    ]
-
-
-SENSORS = Behaviour("Sensors?team=0", all_sensors, continuous=1, branches=(2, 3))
-
-
-class Showcase(Agent):
-    """Images are ``pattern(shape, agent, episode, decision, number of the sensor)``.
-
-    ``others`` has as many rows as the decision modulo 5, each with three times its number plus one;
-    ``stacked`` is episode and decision; an episode ends after six decisions.
-    """
-
-    shapes = ((12, 10, 3), (12, 10, 3), (12, 10, 3), (12, 10, 1), (12, 10, 1), (8, 9, 5), *[(12, 10, 3)] * 3)
-
-    @override
-    def begin(self) -> None:
-        pass
-
-    @override
-    def observe(self) -> Values:
-        key = (self.id, self.book.episode, self.book.decision)
-        images = [pattern(shape, *key, number) for number, shape in enumerate(self.shapes)]
-        others = np.repeat(np.arange(1, 1 + key[2] % 5, dtype=np.float32), 3).reshape(-1, 3)
-        return [*images, others, np.array(key[1:], np.float32), np.array(key, np.float32)]
-
-    @override
-    def act(self, action: Action) -> None:
-        self.reward += 1.0
-        if self.book.decision == 6 and self.asked_now:
-            self.end_episode()
-
-
-def sensors(academy: Academy, area: int) -> None:
-    """One of every kind of sensor."""
-    for number in range(academy.options.agents):
-        academy.add(Showcase(academy, SENSORS, timing_of(academy, number)))
-
-
-SELF_CHECKING = {"echo": echo, "echoes": echoes, "sensors": sensors}
+SELF_CHECKING = {"echo": echo, "echoes": echoes}

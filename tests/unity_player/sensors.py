@@ -6,17 +6,14 @@ import struct
 import zlib
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.unity_player.messages import ObservationProto
 
-if TYPE_CHECKING:
-    from typing import Any
-
-UNSPECIFIED, NONE, TRANSLATIONAL, VARIABLE = 0, 1, 2, 4  # dimension properties
+NONE, TRANSLATIONAL, VARIABLE = 1, 2, 4  # dimension properties
 
 PNG_HEADER = b"\x89PNG\r\n\x1a\n"
 
@@ -35,19 +32,36 @@ def png(image: NDArray[np.uint8]) -> bytes:
 
 
 class Sensor(ABC):
-    """One observation of one agent, with the memory that a stack needs."""
+    """One observation of one agent, with the memory that a stack needs.
+
+    frame: shape of a value
+    stack: values in an observation, oldest first
+    """
 
     needs_graphics = False
 
-    def __init__(self, name: str, shape: tuple[int, ...], properties: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        properties: tuple[int, ...],
+        *,
+        frame: tuple[int, ...],
+        stack: int = 1,
+    ) -> None:
         self.name, self.shape, self.properties = name, shape, properties
+        self.frame, self.stack = frame, stack
+        self._frames: deque[NDArray[Any]] = deque(maxlen=stack)
+        self.reset()
 
-    def reset(self) -> None:  # noqa: B027 - only stacks have anything to forget
+    def reset(self) -> None:
         """Forget the frames of the last episode."""
+        self._frames.extend([np.zeros(self.frame, np.uint8)] * self.stack)
 
     def observe(self, value: NDArray[Any]) -> ObservationProto:
         """Return the message of a value."""
         message = ObservationProto(name=self.name, shape=self.shape, dimension_properties=self.properties)
+        self._frames.append(value)
         self._fill(message, value)
         return message
 
@@ -57,32 +71,22 @@ class Sensor(ABC):
 
 
 class Vector(Sensor):
-    """``size`` numbers, the last ``stack`` observations one after the other, oldest first."""
+    """``size`` numbers, the last ``stack`` observations one after the other."""
 
     def __init__(self, name: str, size: int, *, stack: int = 1) -> None:
-        super().__init__(name, (size * stack,), (NONE,))
-        self._zeros = np.zeros(size, np.float32)
-        self._frames: deque[NDArray[np.float32]] = deque(maxlen=stack)
-        self.reset()
-
-    def reset(self) -> None:
-        self._frames.extend([self._zeros] * (self._frames.maxlen or 1))
+        super().__init__(name, (size * stack,), (NONE,), frame=(size,), stack=stack)
 
     def _fill(self, message: ObservationProto, value: NDArray[np.float32]) -> None:
-        if np.shape(value) != self._zeros.shape:  # a build that changes its spaces
-            del message.shape[:]
-            message.shape.append(len(value))
-            message.float_data.data.extend(np.asarray(value, np.float32))
-            return
-        self._frames.append(np.asarray(value, np.float32))
-        message.float_data.data.extend(np.concatenate(self._frames))
+        numbers = np.concatenate(self._frames)
+        message.shape[:] = [len(numbers)]  # of a build that changes its spaces another one
+        message.float_data.data.extend(np.asarray(numbers, np.float32))
 
 
 class Buffer(Sensor):
     """Up to ``most`` entities of ``size`` numbers each; rows after the last one are zeros."""
 
     def __init__(self, name: str, most: int, size: int) -> None:
-        super().__init__(name, (most, size), (VARIABLE, NONE))
+        super().__init__(name, (most, size), (VARIABLE, NONE), frame=(most, size))
 
     def _fill(self, message: ObservationProto, value: NDArray[np.float32]) -> None:
         padded = np.zeros(self.shape, np.float32)
@@ -95,7 +99,7 @@ class Camera(Sensor):
 
     layout: "HWC" as the C# package sends it up to version 2, "CHW" from version 3 on
     png:    compressed; else numbers from 0 to 1
-    stack:  so many images, oldest first, along the channels
+    stack:  so many images along the channels
     mapped: send the mapping of channels also where the trainer can do without it
     said:   send which dimension is which; packages before 2.0 do not
     """
@@ -117,13 +121,11 @@ class Camera(Sensor):
         first = layout == "CHW"
         shape = (full, height, width) if first else (height, width, full)
         axes = (NONE, TRANSLATIONAL, TRANSLATIONAL) if first else (TRANSLATIONAL, TRANSLATIONAL, NONE)
-        super().__init__(name, shape, axes if said else ())
+        frame = (height, width, channels)
+        super().__init__(name, shape, axes if said else (), frame=frame, stack=stack)
         self._png, self._first, self._channels = png, first, channels
         self.needs_graphics = channels in (1, 3)  # a grid is computed
-        self._zeros = np.zeros((height, width, channels), np.uint8)
-        self._frames: deque[NDArray[np.uint8]] = deque(maxlen=stack)
         self._mapping = self._map(stack) if mapped or stack > 1 or channels not in (1, 3) else []
-        self.reset()
 
     def _map(self, stack: int) -> list[int]:
         """Return for each channel of the PNGs the channel it belongs to, -1 for one that only fills up."""
@@ -131,20 +133,14 @@ class Camera(Sensor):
         one = [0, 0, 0] if channels == 1 else [*range(channels), *[-1] * (-channels % 3)]
         return [at + channels * frame if at >= 0 else -1 for frame in range(stack) for at in one]
 
-    def reset(self) -> None:
-        self._frames.extend([self._zeros] * (self._frames.maxlen or 1))
-
     def _fill(self, message: ObservationProto, value: NDArray[np.uint8]) -> None:
-        self._frames.append(value)
         if self._png:
             message.compression_type = 1
             message.compressed_data = b"".join(self._pngs(frame) for frame in self._frames)
             message.compressed_channel_mapping.extend(self._mapping)
             return
         image = np.concatenate(self._frames, axis=2).astype(np.float32) / 255
-        if self._first:
-            image = image.transpose(2, 0, 1)
-        message.float_data.data.extend(image.ravel())
+        message.float_data.data.extend((image.transpose(2, 0, 1) if self._first else image).ravel())
 
     def _pngs(self, frame: NDArray[np.uint8]) -> bytes:
         """Return a frame as one PNG for every three channels; grey is in all three."""

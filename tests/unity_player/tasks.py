@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from itertools import permutations
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,26 +110,6 @@ class Pick(Rounds):
         return worth
 
 
-class Mixed(Rounds):
-    """Choose one of three and give the number that belongs to the choice, as ToyHybrid; best: 1."""
-
-    orders = np.array(list(permutations((-0.6, 0.0, 0.6))), np.float32)
-
-    @override
-    def _draw(self) -> None:
-        self._best, self._targets = int(self.rng.integers(3)), self.orders[self.rng.integers(6)]
-
-    @override
-    def observe(self) -> Values:
-        return [one_hot(self._best, 3), self._targets]
-
-    @override
-    def _score(self, action: Action) -> float:
-        choice = int(action.discrete[0])
-        miss = float(action.continuous[0] - self._targets[choice])
-        return 0.6 * (choice == self._best) + 0.4 * (1.0 - miss**2 / 0.36)
-
-
 class Spot(Rounds):
     """Name the quarter of a picture with the bright square; nothing but the picture is seen. Best: 1."""
 
@@ -139,11 +118,10 @@ class Spot(Rounds):
     @override
     def _draw(self) -> None:
         self._quarter = int(self.rng.integers(4))
-        channels = 1 if self.academy.options.grey else 3
-        picture = self.rng.integers(60, size=(self.size, self.size, channels)).astype(np.uint8)
+        picture = self.rng.integers(60, size=(self.size, self.size, 3)).astype(np.uint8)
         half = self.size // 2
         row, column = self.rng.integers(half - 5, size=2) + half * np.array(divmod(self._quarter, 2))
-        picture[row : row + 6, column : column + 6] = self.rng.integers(150, 256, channels)
+        picture[row : row + 6, column : column + 6] = self.rng.integers(150, 256, 3)
         self._picture = picture
 
     @override
@@ -181,77 +159,10 @@ class Recall(Agent):
             self.end_episode()
 
 
-class Member(Rounds):
-    """One of a group, each with a number to repeat; half of the reward is the group's mean.
-
-    An episode ends for the whole group. The best return of everyone is 1.
-    """
-
-    @override
-    def begin(self) -> None:
-        self.score: float | None = None
-        self._draw()
-
-    @override
-    def _draw(self) -> None:
-        self._target = self.rng.uniform(-0.9, 0.9, 1).astype(np.float32)
-
-    @override
-    def observe(self) -> Values:
-        return [self._target]
-
-    @override
-    def _score(self, action: Action) -> float:
-        return 0.5 - float((action.continuous[0] - self._target[0]) ** 2) / (0.9**2 / 3) / 2
-
-    @override
-    def act(self, action: Action) -> None:
-        if self.book.decision and self.score is None:
-            self.score = self._score(action)
-            self.reward += self.score
-
-
-class Group:
-    """A ``SimpleMultiAgentGroup``: rewards and ends of its members."""
-
-    def __init__(self, members: Sequence[Member]) -> None:
-        self._members = members
-
-    def after_step(self) -> None:
-        """Reward all and end their episode, once each of them has acted."""
-        scores = [member.score for member in self._members]
-        if None in scores:
-            return
-        mean = float(np.mean(scores))  # type: ignore[arg-type]
-        for member in self._members:
-            member.group_reward += mean
-        for member in self._members:
-            member.end_episode()
-
-
-def spot_camera(academy: Academy) -> Camera:
-    """Return the camera that the options ask for."""
-    options = academy.options
-    return Camera(
-        "camera",
-        Spot.size,
-        Spot.size,
-        1 if options.grey else 3,
-        layout=options.layout,
-        png=not options.raw,
-        stack=options.stack,
-        mapped=options.mapped,
-        said=not options.unsaid,
-    )
-
-
 CONTINUOUS = Behaviour("Continuous?team=0", lambda: [Vector("target", 2)], continuous=2)
 BRANCHES = Behaviour("Branches?team=0", lambda: [Vector("shown", 7)], branches=(3, 4))
-HYBRID = Behaviour(
-    "Hybrid?team=0", lambda: [Vector("best", 3), Vector("targets", 3)], continuous=1, branches=(3,)
-)
+CAMERA = Behaviour("Camera?team=0", lambda: [Camera("camera", Spot.size, Spot.size)], branches=(4,))
 RECALL = Behaviour("Recall?team=0", lambda: [Vector("bits", 5)], branches=(4,))
-MEMBER = Behaviour("Member?team=0", lambda: [Vector("target", 1)], continuous=1)
 
 
 def add_agents(academy: Academy, kind: type[Agent], behaviour: Behaviour) -> list[Agent]:
@@ -273,13 +184,8 @@ def branches(academy: Academy, area: int) -> None:
     add_agents(academy, Pick, BRANCHES)
 
 
-def hybrid(academy: Academy, area: int) -> None:
-    add_agents(academy, Mixed, HYBRID)
-
-
 def camera(academy: Academy, area: int) -> None:
-    behaviour = Behaviour("Camera?team=0", lambda: [spot_camera(academy)], branches=(4,))
-    add_agents(academy, Spot, behaviour)
+    add_agents(academy, Spot, CAMERA)
 
 
 def recall(academy: Academy, area: int) -> None:
@@ -297,33 +203,11 @@ def late(academy: Academy, area: int) -> None:
     academy.add_later(20, lambda: Pick(academy, BRANCHES, timing_of(academy, 0, between=False)))
 
 
-def teams(academy: Academy, area: int) -> None:
-    """The same behaviour for two teams: two behaviours with one name."""
-    add_agents(academy, Repeat, CONTINUOUS)
-    add_agents(academy, Repeat, Behaviour("Continuous?team=1", CONTINUOUS.sensors, continuous=2))
-
-
-def group(academy: Academy, area: int) -> None:
-    """Agents in groups of three."""
-    for number in range(academy.options.agents):
-        members = [
-            Member(academy, MEMBER, timing_of(academy, number, between=False), group=1 + number)
-            for _ in range(3)
-        ]
-        for member in members:
-            academy.add(member)
-        academy.after_step.append(Group(members).after_step)
-
-
 LEARNABLE: dict[str, tuple[Callable[[Academy, int], None], dict[str, float]]] = {
     "continuous": (continuous, {"Continuous": 1.0}),
     "branches": (branches, {"Branches": 0.75}),
-    "hybrid": (hybrid, {"Hybrid": 1.0}),
     "camera": (camera, {"Camera": 1.0}),
     "recall": (recall, {"Recall": 1.0}),
     "two": (two, {"Continuous": 1.0, "Branches": 0.75}),
-    "group": (group, {"Member": 1.0}),
 }
 """Name -> scene, and the best mean return of each behaviour."""
-
-ODD = {"late": late, "teams": teams}

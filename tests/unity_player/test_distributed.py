@@ -186,15 +186,6 @@ def learn_from(training: Training, steps: int, base: dict[str, Any], **env_args:
 
 
 @pytest.mark.slow
-def test_what_two_actors_made_is_in_the_learner_s_replay(training: Training) -> None:
-    base = {"max_episode_length": 3}  # most episodes come in several messages
-    results = learn_from(training, 600, base, agents=2, period=4, offsets=True, destroy=0.01)
-    assert sum(result.stored for result in results) >= 2 * 600
-    missing = sum(len(result.missing) for result in results)
-    assert missing <= 2 * GIVEN_UP * 3, "all but what actors have no time to send, on a busy machine"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "args"),
     [
@@ -211,8 +202,8 @@ def test_what_two_actors_made_is_in_the_learner_s_replay(training: Training) -> 
 def test_thousands_of_steps_of_two_actors(
     base: dict[str, Any], args: dict[str, Any], training: Training
 ) -> None:
-    results = learn_from(training, 3000, base, **args)
-    assert sum(result.stored for result in results) >= 2 * 3000
+    results = learn_from(training, 1500, base, **args)
+    assert sum(result.stored for result in results) >= 2 * 1500
     starts = sum(len(own) for own in training.players().values())
     lost = 8 * starts + 2 * GIVEN_UP * 20
     assert sum(len(result.missing) for result in results) <= lost, "last messages of players and actors"

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ReplayBuffer]
     def remember(self: ReplayBuffer, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         made.append(self)
-        found[BEHAVIOURS.get(self._storage.spec.obs.flat_size, "")] = self
+        found[BEHAVIOURS.get(sum(map(prod, self._storage.spec.obs.shapes)), "")] = self
 
     monkeypatch.setattr(ReplayBuffer, "__init__", remember)
     yield found
@@ -83,12 +84,19 @@ def write_task(
     return ledger
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+RUN = ["own/task", "-n", "run", "--device=cpu"]
 BOTH = {"Echo": {}, "EchoChoice": {}}
 REMEMBER = {"nn": "nn", "seq_encoder": "RNN", "burn_in_step": 2, "learn_step": 4}
 
 
 def check_ledgers(replays: dict[str, ReplayBuffer], ledger: Path, *, remembering: bool) -> list[Comparison]:
-    """Compare all behaviours; nothing is wrong, and missing is only what a last message or a reset took."""
+    """Compare all behaviours; nothing is wrong."""
     results = []
     for name, replay in replays.items():
         if name:
@@ -98,92 +106,55 @@ def check_ledgers(replays: dict[str, ReplayBuffer], ledger: Path, *, remembering
     return results
 
 
-def train_remembering(
-    folder: Path, env_name: str, more: dict[str, Any], capsys: pytest.CaptureFixture[str], **args: Any
-) -> Path:
-    """Train with networks that remember, in this process; return where the ledgers are."""
-    ledger = write_task(folder, env_name, more=more, **args)
+def train_remembering(folder: Path) -> None:
+    """Train with networks that remember, in this process."""
     (folder / "envs" / "own" / "task" / "nn.py").write_text(REMEMBERING)
-    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
-    return ledger
-
-
-def editor(*words: str) -> subprocess.Popen[bytes]:
-    """Start a player by hand, which waits for the trainer."""
-    return subprocess.Popen([sys.executable, "-m", "tests.unity_player", "--wait=60", *words], cwd=ROOT)
+    assert main([*RUN, "--seed=1", "--quiet"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("env_name", "args", "base"),
+    ("args", "base"),
     [
-        pytest.param("echo", {}, {}, marks=pytest.mark.slow),
-        pytest.param("echo", {"agents": 3, "period": 5, "offsets": True}, {}, marks=pytest.mark.slow),
-        ("echoes", {"agents": 3, "period": 4, "offsets": True, "destroy": 0.01}, {"n_envs": 2}),
-        pytest.param(
-            "echoes",
-            {"agents": 2, "period": 5, "respawn": True, "max-step": 30},
-            {},
-            marks=pytest.mark.slow,
-        ),
-        (
-            "echoes",
-            {"agents": 2, "period": 4, "offsets": True},
-            {"max_step_each_iter": 50, "reset_on_iteration": True},
-        ),
+        ({"agents": 3, "period": 4, "offsets": True, "destroy": 0.01}, {"n_envs": 2}),
+        ({"agents": 2, "period": 4, "offsets": True}, {"max_step_each_iter": 50, "reset_on_iteration": True}),
+        pytest.param({"agents": 2, "period": 5, "respawn": True, "max-step": 30}, {}, marks=pytest.mark.slow),
     ],
 )
 def test_every_stored_transition_is_the_ledger_s(
-    env_name: str,
-    args: dict[str, Any],
-    base: dict[str, Any],
-    tmp_path: Path,
-    replays: dict[str, ReplayBuffer],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    args: dict[str, Any], base: dict[str, Any], folder: Path, replays: dict[str, ReplayBuffer]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    more = {"base_config": base, "sac_config": REMEMBER, "ma_config": BOTH if env_name == "echoes" else None}
-    ledger = train_remembering(tmp_path, env_name, more, capsys, **args)
+    more = {"base_config": {"max_step": 400, **base}, "sac_config": REMEMBER, "ma_config": BOTH}
+    ledger = write_task(folder, "echoes", more=more, **args)
+    train_remembering(folder)
     results = check_ledgers(replays, ledger, remembering=True)
-    assert len(results) == (2 if env_name == "echoes" else 1)
     stored = sum(result.stored for result in results)
-    assert 600 <= stored < 600 + 40
-    agents = 2 * 3 * 2
-    assert sum(len(result.missing) for result in results) <= agents, "those of the last message"
-    result_file = tmp_path / "models" / "own" / "task" / "run" / "result.json"
+    assert len(results) == 2 and 400 <= stored < 400 + 40
+    assert sum(len(result.missing) for result in results) <= 2 * 3 * 2, "those of the last message"
+    result_file = folder / "models" / "own" / "task" / "run" / "result.json"
     assert json.loads(result_file.read_text())["steps"] == stored
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_hundred_thousand_steps_equal_the_ledgers(
-    tmp_path: Path,
-    replays: dict[str, ReplayBuffer],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_hundred_thousand_steps_equal_the_ledgers(folder: Path, replays: dict[str, ReplayBuffer]) -> None:
     base = {"max_step": 100_000, "n_envs": 2}
     sac = {**REMEMBER, "replay_ratio": 0.001, "write_summary_per_step": 10_000}
     more = {"base_config": base, "sac_config": sac, "ma_config": BOTH}
     args = {"agents": 8, "period": 4, "offsets": True, "destroy": 0.002}
-    ledger = train_remembering(tmp_path, "echoes", more, capsys, **args)
+    ledger = write_task(folder, "echoes", more=more, **args)
+    train_remembering(folder)
     results = check_ledgers(replays, ledger, remembering=True)
     assert sum(result.stored for result in results) >= 100_000
     assert sum(len(result.missing) for result in results) <= 2 * 2 * 8, "those of the last message"
 
 
 def test_episodes_of_players_that_crash_are_all_accounted_for(
-    tmp_path: Path,
-    replays: dict[str, ReplayBuffer],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, replays: dict[str, ReplayBuffer], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each process crashes at its 150th step; spaces, ledgers and ids survive it."""
-    monkeypatch.chdir(tmp_path)
-    more = {"base_config": {"max_step": 1000, "n_envs": 2, "env_restarts": 50}, "ma_config": BOTH}
-    ledger = write_task(tmp_path, "echoes", more=more, agents=2, fault="crash@step:150", period=2)
-    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
+    """Each process crashes at its 100th step; spaces, ledgers and ids survive it."""
+    more = {"base_config": {"max_step": 500, "n_envs": 2, "env_restarts": 50}, "ma_config": BOTH}
+    ledger = write_task(folder, "echoes", more=more, agents=2, fault="crash@step:100", period=2)
+    assert main([*RUN, "--seed=1", "--quiet"]) == 0, capsys.readouterr()
     results = check_ledgers(replays, ledger, remembering=False)
     starts = [lines[0]["seed"] for lines in read_ledgers(ledger)]
     assert len(starts) >= 4 and len(set(starts)) == len(starts), "each start has a seed of its own"
@@ -191,79 +162,31 @@ def test_episodes_of_players_that_crash_are_all_accounted_for(
     assert sum(len(result.missing) for result in results) <= 8 * len(starts)
 
 
-def test_the_editor_is_trained_until_it_stops(tmp_path: Path) -> None:
-    """The player is started by hand and connects to port 5004; it says goodbye after 300 steps."""
-    write_task(tmp_path, "echo")
-    output = tmp_path / "output"
-    with output.open("w") as file:
-        trainer = subprocess.Popen(
-            [
-                sys.executable,
-                str(ROOT / "main.py"),
-                "own/task",
-                "-n",
-                "run",
-                "--seed=1",
-                "--device=cpu",
-                "--editor",
-            ],
-            cwd=tmp_path,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-    player = editor("--task=echo", "--fault=quit@step:300")
-    try:
-        assert trainer.wait(120) == 130, output.read_text()  # as after a first SIGINT
-        assert player.wait(10) == 0
-    finally:
-        for process in (player, trainer):
-            process.kill()
-    result = json.loads((tmp_path / "models" / "own" / "task" / "run" / "result.json").read_text())
-    assert 200 < result["steps"] <= 300 and result["last_eval"] is None
-
-
-@pytest.mark.parametrize(("words", "said"), [(["--run"], "mean return"), (["--eval=1000"], "ended by")])
-def test_what_is_played_in_the_editor_ends_with_it_and_its_summary(
-    words: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("played", [["--run"], ["--eval=1000"]])
+def test_what_is_trained_or_played_in_the_editor_ends_with_it(
+    played: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_task(tmp_path, "continuous", more={"base_config": {"max_step": 50}})
-    assert main(["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr()
-    port = str(free_port())
-    player = editor(f"--mlagents-port={port}", "--fault=quit@step:30")
-    try:
-        assert main(["own/task", "-n", "run", "--device=cpu", "--editor", f"--port={port}", *words]) == 130
-        assert player.wait(10) == 0
-    finally:
-        player.kill()
-    shown = capsys.readouterr()
-    assert said in shown.out and shown.err == ""
-    run = tmp_path / "models" / "own" / "task" / "run"
-    played = json.loads((run / "evaluation.json").read_text())["behaviours"]
-    assert 0 < len(played["Continuous"]["returns"]) <= 30
-
-
-LEARNING = {
-    "continuous": {"max_step": 3000},
-    "branches": {"max_step": 6000},
-    "hybrid": {"max_step": 6000},
-    "camera": {"max_step": 4000},
-    "recall": {"max_step": 3000},
-    "two": {"max_step": 8000},
-}
+    """The player is started by hand, and says goodbye."""
+    write_task(folder, "continuous")
+    run = folder / "models" / "own" / "task" / "run"
+    for words, steps in (([], 250), (played, 30)):
+        port = free_port()
+        command = [sys.executable, "-m", "tests.unity_player", "--wait=60", f"--mlagents-port={port}"]
+        with subprocess.Popen([*command, f"--fault=quit@step:{steps}"], cwd=ROOT) as player:
+            assert main([*RUN, "--editor", f"--port={port}", *words]) == 130
+            assert player.wait(10) == 0
+    result = json.loads((run / "result.json").read_text())
+    assert 200 < result["steps"] <= 250 and result["last_eval"] is None
+    returns = json.loads((run / "evaluation.json").read_text())["behaviours"]["Continuous"]["returns"]
+    assert 0 < len(returns) <= 30
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("task", sorted(LEARNING))
+@pytest.mark.parametrize(("task", "steps"), [("camera", 4000), ("recall", 3000), ("two", 8000)])
 def test_a_task_with_a_known_optimum_is_learned(
-    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    task: str, steps: int, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     sac: dict[str, Any] = {
         "start_step": 300,
         "batch_size": 128,
@@ -274,7 +197,7 @@ def test_a_task_with_a_known_optimum_is_learned(
     }
     args: dict[str, Any] = {"agents": 2}
     more: dict[str, Any] = {
-        "base_config": {"max_step": LEARNING[task]["max_step"]},
+        "base_config": {"max_step": steps},
         "sac_config": sac,
         "nn_config": {"q": {"dense_n": 64}, "policy": {"dense_n": 64}},
         "eval_config": {"per_step": 1000, "episodes": 200},
@@ -283,12 +206,10 @@ def test_a_task_with_a_known_optimum_is_learned(
         more["sac_config"] = {"seq_encoder": "RNN"}
         del more["nn_config"]
         args |= {"period": 2}
-    write_task(tmp_path, task, more=more, bare=task == "recall", **args)
-    words = ["own/task", "-n", "run", "--seed=1", "--device=cpu", "--quiet"]
-    words += ["-o", "base_config.unity_args.no_graphics=false"]  # without a window, as this player has none
-    assert main(words) == 0, capsys.readouterr()
-    run = tmp_path / "models" / "own" / "task" / "run"
-    result = json.loads((run / "result.json").read_text())
+    write_task(folder, task, more=more, bare=task == "recall", **args)
+    graphics = "base_config.unity_args.no_graphics=false"  # without a window, as this player has none
+    assert main([*RUN, "--seed=1", "--quiet", "-o", graphics]) == 0, capsys.readouterr()
+    result = json.loads((folder / "models" / "own" / "task" / "run" / "result.json").read_text())
     _, optima = LEARNABLE[task]
     for name, optimum in optima.items():
         last = (result["behaviours"][name] if len(optima) > 1 else result)["last_eval"]

@@ -21,7 +21,7 @@ from algorithm.core.spec import ActionSpec
 from algorithm.env.checks.finding import Finding, FindingError, error, note, refusal
 from algorithm.env.gym import GymEnv
 from algorithm.env.observations import check_shape
-from algorithm.env.single import Remark, SpaceMismatchError, TimeStep
+from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
 
 _T = TypeVar("_T")
 

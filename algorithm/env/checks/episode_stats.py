@@ -11,7 +11,7 @@ import numpy as np
 from algorithm.core.data import Array, Bool, Double
 from algorithm.env.checks.context import CheckContext, CheckStep, EnvInstance, play
 from algorithm.env.checks.finding import Finding, FindingError
-from algorithm.env.single import Remark
+from algorithm.env.outputs import Remark
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.env.wrappers import running_statistics
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,16 @@ import numpy as np
 
 from algorithm.core.data import Float
 from algorithm.core.errors import EnvError, UserError, described
-from algorithm.env.base import Picture
+from algorithm.core.spec import AgentSpec
+from algorithm.env.actions import Actions
+from algorithm.env.base import Fault, OnFault, Picture
+from algorithm.env.gym import GymEnv
+from algorithm.env.outputs import SpaceMismatchError, TimeStep
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.pool.step_buffers import StepBuffers
-from algorithm.env.single import MakeEnv, SingleEnv, SpaceMismatchError, TimeStep
+
+MakeEnv = Callable[[int], GymEnv]
+"""Index of a sub-environment -> that environment. Pickled for workers, so not a lambda. Raises EnvError."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +38,57 @@ class GroupFailure:
     fix: str = ""  # what to do where it is harmless: no episode is lost
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupInfo:
+    """What all sub-environments have in common, as in GymEnv. Can be pickled."""
+
+    name: str
+    spec: AgentSpec
+    actions: Actions
+    time_limit: int | None
+    fps: float | None = None
+    render_modes: tuple[str, ...] = ()
+
+
+class RestartBudget:
+    """Survives ``restarts`` failures of a process, each of which is passed to ``on_fault``."""
+
+    def __init__(self, restarts: int, on_fault: OnFault) -> None:
+        self._restarts = self._left = restarts
+        self._on_fault = on_fault
+        self._reported: set[str] = set()
+
+    @property
+    def spent(self) -> int:
+        """Failures that were survived."""
+        return self._restarts - self._left
+
+    def survive(self, failure: GroupFailure, where: str) -> None:
+        """Count and report a failure. Raises :class:`EnvError` if it is fatal or one too many.
+
+        A harmless one is not counted, and reported once for all sub-environments.
+        """
+        if failure.fix:
+            if failure.what in self._reported:
+                return
+            self._reported.add(failure.what)
+        elif failure.fatal or self._left == 0:
+            raise self._too_many(failure, where)
+        else:
+            self._left -= 1
+        self._on_fault(
+            Fault(what=failure.what, where=where, why=failure.why, trace=failure.trace, fix=failure.fix)
+        )
+
+    def _too_many(self, failure: GroupFailure, where: str) -> EnvError:
+        if failure.fatal:
+            fix = "fix the environment: a restart would fail alike"
+        else:
+            fix = f"fix the environment; {self._restarts} failures are survived (base_config.env_restarts)"
+        why = f"{failure.why}\n{failure.trace}" if failure.trace else failure.why
+        return EnvError(failure.what, where=where, why=why, fix=fix)
+
+
 class EnvGroup:
     """The sub-environments ``indices``; nothing else writes their rows of the buffers.
 
@@ -40,7 +97,7 @@ class EnvGroup:
 
     def __init__(self, make: MakeEnv, indices: range) -> None:
         self._make, self._indices = make, indices
-        self._envs: dict[int, SingleEnv] = {}
+        self._envs: dict[int, GymEnv] = {}
         try:
             for index in indices:
                 self._envs[index] = make(index)
@@ -50,10 +107,16 @@ class EnvGroup:
                     self._envs.popitem()[1].close()
             raise
         first = self._envs[indices.start]
-        self.name, self.spec, self.time_limit = first.name, first.spec, first.time_limit
-        self.actions, self.fps, self.render_modes = first.actions, first.fps, first.render_modes
+        self.info = GroupInfo(
+            name=first.name,
+            spec=first.spec,
+            actions=first.actions,
+            time_limit=first.time_limit,
+            fps=first.fps,
+            render_modes=first.render_modes,
+        )
         self._notes: list[GroupFailure] = []
-        self._shapes = {name: shape for name, shape, _ in self.spec.obs.items()}
+        self._shapes = {name: shape for name, shape, _ in first.spec.obs.items()}
 
     def reset(self, buffers: StepBuffers, indices: Iterable[int]) -> list[GroupFailure]:
         """Start episodes with the seeds of the buffers. What failed before is built again."""
@@ -112,7 +175,7 @@ class EnvGroup:
             except BaseException as error:
                 first = first or as_exception(error)
         if first is not None:
-            raise close_error(self.name, first) from first
+            raise close_error(self.info.name, first) from first
 
     def _repeat(self, buffers: StepBuffers, i: int, actions: Float) -> GroupFailure | None:
         buffers.mark_skipped([i])
@@ -170,11 +233,11 @@ class EnvGroup:
         noted, self._notes = self._notes, []
         return noted
 
-    def _make_again(self, i: int) -> SingleEnv:
+    def _make_again(self, i: int) -> GymEnv:
         env = self._make(i)
-        if env.spec != self.spec:
+        if env.spec != self.info.spec:
             env.close()
-            raise SpaceMismatchError(f"built again it has other spaces: {env.spec}, before: {self.spec}")
+            raise SpaceMismatchError(f"built again it has other spaces: {env.spec}, before: {self.info.spec}")
         return env
 
     def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
@@ -190,7 +253,7 @@ class EnvGroup:
         return GroupFailure(
             envs=(i,),
             culprit=i,
-            what=f"{self.name} failed in {call}",
+            what=f"{self.info.name} failed in {call}",
             why=why,
             trace=trace,
             # What could not be built again would fail the next time as well.

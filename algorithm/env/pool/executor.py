@@ -1,32 +1,33 @@
-"""Execution of sub-environments: the interface, and the implementation in this process."""
+"""Execution of sub-environments: the interface, and implementations in this process and in others."""
 
 from __future__ import annotations
 
+import atexit
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from typing_extensions import override
 
 from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
-from algorithm.core.spec import AgentSpec
+from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
-from algorithm.env.pool.env_group import EnvGroup, GroupFailure
-from algorithm.env.pool.step_buffers import StepBuffers
-from algorithm.env.pool.watchdog import Watchdog
-from algorithm.env.single import ActionDecoder, MakeEnv
+from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo, MakeEnv
+from algorithm.env.pool.step_buffers import SharedStepBuffers, StepBuffers
+from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog
+from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess, ignore_text
 
 
 class Executor(Protocol):
     """Runs all sub-environments on step buffers. Row i is sub-environment i, in whichever process."""
 
     buffers: StepBuffers  # actions and seeds go in, results come out
-    name: str  # of the environment
-    spec: AgentSpec
-    actions: ActionDecoder
-    time_limit: int | None
-    fps: float | None  # of images; None without any
-    render_modes: tuple[str, ...]  # empty in other processes
+    info: GroupInfo  # without images in other processes
     arrangement: str  # number and place of the sub-environments, for messages
 
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
@@ -69,13 +70,10 @@ class InProcessExecutor(Executor):
         self, make: MakeEnv, n: int, *, timeout: float, on_hang: Callable[[EnvError], None] = ignore_hang
     ) -> None:
         self._group = EnvGroup(make, range(n))
-        self.name, self.spec, self.time_limit = self._group.name, self._group.spec, self._group.time_limit
-        self.actions, self.fps = self._group.actions, self._group.fps
-        self.render_modes = self._group.render_modes
-        self.buffers = StepBuffers(self.spec, n)
+        self.info = self._group.info
+        self.buffers = StepBuffers(self.info.spec, n)
         self.arrangement = f"{n} in process"
-        self._n = n
-        self._watchdog = Watchdog(self.buffers, self.name, timeout, on_hang)
+        self._watchdog = Watchdog(self.buffers, self.info.name, timeout, on_hang)
 
     @override
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
@@ -100,3 +98,135 @@ class InProcessExecutor(Executor):
     def close(self) -> None:
         with self._watchdog.closing():
             self._group.close()
+
+
+class WorkerExecutor(Executor):
+    """An executor with processes, each of which runs a contiguous share of the sub-environments.
+
+    Rows of the buffers belong to sub-environments, so neither the number of processes nor their speed changes
+    results.
+
+    num_workers: at most ``n``
+    timeout:     seconds without an answer after which a call counts as hanging; -1 waits for ever
+    log:         folder for the output of the processes; a temporary one by default
+    waiting:     see :meth:`WorkerProcess.wait_ready`
+    Raises EnvError if the environment cannot be built.
+    """
+
+    def __init__(
+        self,
+        make: MakeEnv,
+        n: int,
+        num_workers: int,
+        *,
+        timeout: float,
+        log: Path | None = None,
+        waiting: Callable[[str], None] = ignore_text,
+    ) -> None:
+        if not 1 <= num_workers <= n:
+            raise ValueError(f"{num_workers} worker processes for {n} environments")
+        self._timeout = timeout
+        self._temporary_log = None if log else tempfile.TemporaryDirectory(prefix="workers_")
+        folder = log or Path(self._temporary_log.name if self._temporary_log else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._buffers: SharedStepBuffers | None = None
+        self._workers: list[WorkerProcess] = []
+        start_resource_tracker()
+        atexit.register(self.close)  # before the interpreter waits for its children
+        try:
+            for k in range(num_workers):
+                share = range(n * k // num_workers, n * (k + 1) // num_workers)
+                self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
+            ready, *_ = [worker.wait_ready(timeout, waiting) for worker in self._workers]
+            self.info = replace(ready, fps=None, render_modes=())  # pictures are taken in the main process
+            self.buffers = self._buffers = SharedStepBuffers(self.info.spec, n)
+            for worker in self._workers:
+                worker.send("buffers", self.buffers.name)
+        except BaseException:
+            self.close()
+            raise
+        self.arrangement = f"{n} in {num_workers} worker process{'es' if num_workers > 1 else ''}"
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.pid for worker in self._workers]
+
+    @override
+    def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
+        shares = [(worker, [i for i in indices if i in worker.indices]) for worker in self._workers]
+        return self._call("reset", {worker: share for worker, share in shares if share})
+
+    @override
+    def step(self) -> list[GroupFailure]:
+        return self._call("step", dict.fromkeys(self._workers, ()))
+
+    @override
+    def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
+        shares = {worker: {i: done[i] for i in worker.indices if i in done} for worker in self._workers}
+        return self._call("repeat", {worker: share for worker, share in shares.items() if share})
+
+    @override
+    def render(self) -> Picture | None:
+        """None: pictures are taken in this process."""
+        return None
+
+    @override
+    def close(self) -> None:
+        """Let the processes end; after ten seconds kill those that did not."""
+        atexit.unregister(self.close)
+        for worker in self._workers:
+            with suppress(WorkerLostError):  # it is gone already
+                worker.send("close")
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for worker in self._workers:
+            worker.end(deadline)
+        self._workers.clear()
+        if self._buffers:
+            self._buffers.close()
+            self._buffers = None
+        if self._temporary_log:
+            self._temporary_log.cleanup()
+
+    def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[GroupFailure]:
+        """Send a command to all these workers, then collect their answers in order."""
+        failures: list[GroupFailure] = []
+        lost: dict[WorkerProcess, WorkerLostError] = {}
+        for worker, argument in arguments.items():
+            try:
+                worker.send(command, argument)
+            except WorkerLostError as loss:
+                lost[worker] = loss
+        active = ActiveTime(POLL_S)
+        for worker in arguments:
+            try:
+                if worker not in lost:
+                    failures += worker.answer(self.buffers, self._timeout, active)
+            except WorkerLostError as loss:
+                lost[worker] = loss
+        return failures + [self._replace(worker, command, loss) for worker, loss in lost.items()]
+
+    def _replace(self, worker: WorkerProcess, command: str, loss: WorkerLostError) -> GroupFailure:
+        """Replace a lost process; its sub-environments wait for a reset."""
+        envs = tuple(worker.indices)
+        at_work = [i for i in envs if self.buffers.call_started[i] > 0]
+        self.buffers.mark_skipped(envs)
+        self.buffers.call_started[list(envs)] = 0.0
+        fault = GroupFailure(
+            envs=envs,
+            culprit=at_work[0] if at_work else None,
+            what=f"{worker.name} with {self.info.name} {loss.what} in {command}",
+            why=loss.why,
+            trace=loss.output,
+        )
+        worker.start()
+        ready = worker.wait_ready(self._timeout)
+        if ready.spec != self.info.spec:
+            raise EnvError(
+                f"{self.info.name} built again has other spaces",
+                where=f"environments {', '.join(map(str, envs))}, {worker.name}",
+                why=f"it was {self.info.spec} and is {ready.spec}",
+                fix="an environment has to keep its spaces during a run",
+            ) from loss
+        worker.send("buffers", self.buffers.name)
+        return fault

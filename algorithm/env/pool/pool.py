@@ -21,9 +21,8 @@ from algorithm.env.base import (
     VecEnv,
 )
 from algorithm.env.pool.action_history import ActionHistory
-from algorithm.env.pool.env_group import GroupFailure
+from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.executor import Executor
-from algorithm.env.pool.restart_budget import RestartBudget
 from algorithm.env.pool.resume_check import find_differences, spec_as_json, split_actions, why_not_repeatable
 
 
@@ -41,16 +40,18 @@ class EnvPool(VecEnv):
         self._budget = RestartBudget(restarts, on_fault)
         self._buffers = executor.buffers
         self._n = len(self._buffers.seed)
-        self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: executor.spec}
-        self.time_limit, self.fps = executor.time_limit, executor.fps
-        self.render_modes = executor.render_modes
+        info = executor.info
+        self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: info.spec}
+        self.time_limit = info.time_limit
+        self.fps = info.fps
+        self.render_modes = info.render_modes
         self.arrangement = executor.arrangement
         self._ids: Int = np.arange(self._n)
         self._ids.flags.writeable = False  # shared by all steps
-        self._all_allowed = executor.spec.action.all_allowed(self._n)
+        self._all_allowed = info.spec.action.all_allowed(self._n)
         self._all_allowed.flags.writeable = False
         self._episode = [-1] * self._n
-        self._history = ActionHistory(self._n, executor.spec.action.size)
+        self._history = ActionHistory(self._n, info.spec.action.size)
         # Sub-environments that started an episode which the caller did not ask for and has not seen yet.
         self._unreported: set[int] = set()
         self._interrupted = False  # inside a call, or after one that raised
@@ -125,7 +126,7 @@ class EnvPool(VecEnv):
             **{f"obs/{name}": value.copy() for name, value in buffers.obs.items()},
         }
         meta = {
-            "spec": spec_as_json(self._executor.spec),
+            "spec": spec_as_json(self._executor.info.spec),
             "unannounced": sorted(self._unreported),
             "cut": self._interrupted,
         }
@@ -137,7 +138,7 @@ class EnvPool(VecEnv):
             self._plan_episode(i, episode + 1)
         if state.meta.get("cut"):
             return dict.fromkeys(range(self._n), "its last step was interrupted")
-        if why := why_not_repeatable(state, self._n, self._executor.spec):
+        if why := why_not_repeatable(state, self._n, self._executor.info.spec):
             return dict.fromkeys(range(self._n), why)
         buffers = self._buffers
         buffers.has_mask[:] = state.arrays["masked"]
@@ -159,7 +160,7 @@ class EnvPool(VecEnv):
             seed=self._seed_of(agent, episode),
             actions=actions,
             next_seed=self._seed_of(agent, open_now) if ended else None,
-            to_env=self._executor.actions.to_env,
+            to_env=self._executor.info.actions.to_env,
         )
 
     @override

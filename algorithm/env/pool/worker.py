@@ -17,7 +17,6 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from algorithm.core.errors import EnvError, UserError, described
-from algorithm.core.spec import AgentSpec
 from algorithm.core.streams import Lasting
 from algorithm.core.system.processes import (
     STOP_SIGNALS,
@@ -25,27 +24,16 @@ from algorithm.core.system.processes import (
     handle_signal,
     print_stacks_on_request,
 )
-from algorithm.env.pool.env_group import EnvGroup, GroupFailure
+from algorithm.env.pool.env_group import EnvGroup, GroupFailure, MakeEnv
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group
 from algorithm.env.pool.process_exit import exit_process, exits_as_errors
 from algorithm.env.pool.step_buffers import SharedStepBuffers
-from algorithm.env.single import ActionDecoder, MakeEnv
 
 LOG_BYTES = 16 * 2**20
 """Size of a worker's output file beyond which only its end is kept."""
 
 _KEPT_BYTES = 2**20
 _POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class WorkerReady:
-    """The message that the sub-environments are built."""
-
-    name: str
-    spec: AgentSpec
-    actions: ActionDecoder
-    time_limit: int | None
 
 
 @dataclass(frozen=True)
@@ -59,9 +47,9 @@ class WorkerRefusal:
 def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, output: Path) -> None:
     """Run the sub-environments ``indices`` of ``n`` until a command or the parent's end stops it.
 
-    The first message is WorkerReady or WorkerRefusal. Commands: ``("reset", indices)``, ``("step", ())`` and
-    ``("repeat", actions by index)`` are answered with a list of failures, ``("buffers", name)`` with nothing;
-    ``("close", ())`` ends the process. Output goes to the file ``output``.
+    The first message is a GroupInfo or a WorkerRefusal. Commands: ``("reset", indices)``, ``("step", ())``
+    and ``("repeat", actions by index)`` are answered with a list of failures, ``("buffers", name)`` with
+    nothing; ``("close", ())`` ends the process. Output goes to the file ``output``.
     """
     _isolate(output)
     try:
@@ -70,7 +58,7 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
     except Exception as error:
         connection.send(WorkerRefusal(_as_user_error(error), "".join(traceback.format_exception(error))))
         return
-    connection.send(WorkerReady(group.name, group.spec, group.actions, group.time_limit))
+    connection.send(group.info)
     buffers: SharedStepBuffers | None = None
     while True:
         try:
@@ -80,7 +68,7 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
         if command == "close":
             break
         if command == "buffers":
-            buffers = SharedStepBuffers(group.spec, n, name=argument)
+            buffers = SharedStepBuffers(group.info.spec, n, name=argument)
             continue
         connection.send(_execute(group, cast(SharedStepBuffers, buffers), command, argument))
     try:

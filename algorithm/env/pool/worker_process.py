@@ -11,12 +11,11 @@ from typing import cast
 
 from algorithm.core.errors import EnvError
 from algorithm.core.system.processes import request_stacks
-from algorithm.env.pool.env_group import GroupFailure
+from algorithm.env.pool.env_group import GroupFailure, GroupInfo, MakeEnv
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.pool.watchdog import ActiveTime
-from algorithm.env.pool.worker import WorkerReady, WorkerRefusal, run_worker, truncate_log
-from algorithm.env.single import MakeEnv
+from algorithm.env.pool.worker import WorkerRefusal, run_worker, truncate_log
 
 _STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
 START_TIMEOUT = 60.0  # seconds at least for a process to start and build its sub-environments
@@ -81,7 +80,7 @@ class WorkerProcess:
         assert self._process.pid is not None
         return self._process.pid
 
-    def wait_ready(self, timeout: float, waiting: Callable[[str], None] = ignore_text) -> WorkerReady:
+    def wait_ready(self, timeout: float, waiting: Callable[[str], None] = ignore_text) -> GroupInfo:
         """Wait for the description of its sub-environments. Raises EnvError if they could not be built.
 
         timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
@@ -105,7 +104,7 @@ class WorkerProcess:
         if isinstance(answer, WorkerRefusal):
             self.end(0.0)
             raise answer.error from RemoteTracebackError(f"\n{answer.trace}")
-        assert isinstance(answer, WorkerReady)
+        assert isinstance(answer, GroupInfo)
         return answer
 
     def send(self, command: str, argument: object = ()) -> None:

@@ -7,7 +7,7 @@ highest one of policies without one of the observations: a higher return needs a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from itertools import permutations
 from typing import Any, ClassVar
 
@@ -17,48 +17,39 @@ from gymnasium.core import ActType, ObsType
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from algorithm.env.toys.base import Toy
 
-class Toy(gym.Env[ObsType, ActType], ABC):
+
+class Rounds(Toy[ObsType, ActType]):
     """Independent rounds of an observation, an action and its reward.
 
     A terminal state ends the episode; its observation is that of a round without an action.
     """
 
-    optimum: ClassVar[float]
     chance: ClassVar[float]
     rounds: ClassVar[int] = 1
 
     @override
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[ObsType, dict[str, Any]]:
-        """Start with the first round; see :meth:`gymnasium.Env.reset`."""
-        super().reset(seed=seed)
+    def _begin(self) -> None:
         self._played = 0
-        return self._draw_round(), self._info()
 
     @override
-    def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
-        """Return this round's reward and the next round. Raises ValueError outside the action space."""
-        if not self.action_space.contains(action):
-            raise ValueError(f"the action {action!r} is not in {self.action_space}")
+    def _act(self, action: ActType) -> tuple[float, bool]:
         reward = self._reward(action)
         self._played += 1
-        return self._draw_round(), reward, self._played == self.rounds, False, self._info()
+        return reward, self._played == self.rounds
 
+    @override
     @abstractmethod
-    def _draw_round(self) -> ObsType:
+    def _observe(self) -> ObsType:
         """Draw a round from ``self.np_random``; return its observation."""
 
     @abstractmethod
     def _reward(self, action: ActType) -> float:
         """Return the reward of ``action`` in this round."""
 
-    def _info(self) -> dict[str, Any]:
-        return {}
 
-
-class ToyContinuous(Toy[NDArray[np.float32], NDArray[np.float32]]):
+class ToyContinuous(Rounds[NDArray[np.float32], NDArray[np.float32]]):
     """Repeat two numbers, uniform in [-0.9, 0.9].
 
     The reward is 1 − mean (a − target)² / 0.27, where 0.27 is the variance of a target: 1 for the targets, 0
@@ -66,14 +57,14 @@ class ToyContinuous(Toy[NDArray[np.float32], NDArray[np.float32]]):
     of 0.12.
     """
 
-    optimum, chance = 1.0, 0.0
+    chance = 0.0
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.Box(-0.9, 0.9, (2,), np.float32)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     @override
-    def _draw_round(self) -> NDArray[np.float32]:
+    def _observe(self) -> NDArray[np.float32]:
         self._target = self.np_random.uniform(-0.9, 0.9, 2).astype(np.float32)
         return self._target.copy()
 
@@ -82,17 +73,17 @@ class ToyContinuous(Toy[NDArray[np.float32], NDArray[np.float32]]):
         return 1.0 - float(np.mean((action - self._target) ** 2)) / (0.9**2 / 3)
 
 
-class ToyDiscrete(Toy[np.int64, np.int64]):
+class ToyDiscrete(Rounds[np.int64, np.int64]):
     """Name the shown one of five things: 1 if right, else 0. A guess is worth 1/5."""
 
-    optimum, chance = 1.0, 1 / 5
+    chance = 1 / 5
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.Discrete(5)
         self.action_space = gym.spaces.Discrete(5)
 
     @override
-    def _draw_round(self) -> np.int64:
+    def _observe(self) -> np.int64:
         self._shown = self.np_random.integers(5)
         return self._shown
 
@@ -101,21 +92,21 @@ class ToyDiscrete(Toy[np.int64, np.int64]):
         return float(action == self._shown)
 
 
-class ToyBranches(Toy[NDArray[np.int8], NDArray[np.int64]]):
+class ToyBranches(Rounds[NDArray[np.int8], NDArray[np.int64]]):
     """Make three choices, of 3, 4 and 2 things, shown as nine bits of which three are set.
 
     The reward is the share of right choices, a sum over the branches as value decomposition can represent
     (VDN, arXiv 1706.05296); guesses are worth (1/3 + 1/4 + 1/2) / 3 = 13/36.
     """
 
-    optimum, chance = 1.0, 13 / 36
+    chance = 13 / 36
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.MultiBinary(9)
         self.action_space = gym.spaces.MultiDiscrete([3, 4, 2])
 
     @override
-    def _draw_round(self) -> NDArray[np.int8]:
+    def _observe(self) -> NDArray[np.int8]:
         self._right = self.np_random.integers([3, 4, 2])
         bits = np.zeros(9, np.int8)
         bits[self._right + np.array([0, 3, 7])] = 1
@@ -126,7 +117,7 @@ class ToyBranches(Toy[NDArray[np.int8], NDArray[np.int64]]):
         return float(np.mean(action == self._right))
 
 
-class ToyHybrid(Toy[dict[str, Any], dict[str, Any]]):
+class ToyHybrid(Rounds[dict[str, Any], dict[str, Any]]):
     """Choose one of three and give the number that belongs to the choice.
 
     ``targets`` are −0.6, 0 and 0.6 in any order, one for each choice; ``best`` is the best choice: 18
@@ -142,7 +133,7 @@ class ToyHybrid(Toy[dict[str, Any], dict[str, Any]]):
     together.
     """
 
-    optimum, chance = 1.0, 11 / 15
+    chance = 11 / 15
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.Dict(
@@ -154,7 +145,7 @@ class ToyHybrid(Toy[dict[str, Any], dict[str, Any]]):
         self._orders = np.array(list(permutations((-0.6, 0.0, 0.6))), np.float32)
 
     @override
-    def _draw_round(self) -> dict[str, Any]:
+    def _observe(self) -> dict[str, Any]:
         self._best = self.np_random.integers(3)
         self._targets = self.np_random.choice(self._orders)
         return {"best": self._best, "targets": self._targets.copy()}
@@ -165,7 +156,7 @@ class ToyHybrid(Toy[dict[str, Any], dict[str, Any]]):
         return 0.6 * bool(action["choice"] == self._best) + 0.4 * (1.0 - miss**2 / 0.36)
 
 
-class ToyMasked(Toy[np.int64, np.int64]):
+class ToyMasked(Rounds[np.int64, np.int64]):
     """Take the best of six actions that ``info["action_mask"]`` allows; four rounds an episode.
 
     Shown s, action s is worth 1, the next one 0.8 and so on, in a circle, down to 0 for the one before s. In
@@ -185,7 +176,7 @@ class ToyMasked(Toy[np.int64, np.int64]):
         self.action_space = gym.spaces.Discrete(6)
 
     @override
-    def _draw_round(self) -> np.int64:
+    def _observe(self) -> np.int64:
         self._shown = self.np_random.integers(6)
         self._mask = np.ones(6, np.int8)
         self._mask[self._shown] = self.np_random.integers(2)

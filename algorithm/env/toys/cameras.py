@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from algorithm.core.data import Double
-from algorithm.env.toys.basic import Toy
+from algorithm.env.toys.basic import Rounds
 
 _REACH = 0.9  # positions and answers lie in [-0.9, 0.9]
 _LEFT = (24, 32, 3)  # height, width, colours
@@ -19,7 +19,7 @@ _PATCH = 6  # pixels, of the left camera's square
 _BAR = 4  # pixels, of the right camera's bar
 
 
-class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
+class ToyTwoCameras(Rounds[dict[str, Any], NDArray[np.float32]]):
     """Locate an object in two camera images, the second with the sign of a speed; one round an episode.
 
     left:  uint8 [24, 32, 3], a square of 6 pixels of any bright colour at any height, on black
@@ -35,8 +35,7 @@ class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
     blind: black out this camera, or hold the speed at zero, to test a policy without it.
     """
 
-    optimum: ClassVar[float] = 1.0
-    chance: ClassVar[float] = 0.5
+    chance = 0.5
 
     def __init__(self, blind: Literal["left", "right", "speed"] | None = None) -> None:
         self.observation_space = gym.spaces.Dict(
@@ -52,7 +51,7 @@ class ToyTwoCameras(Toy[dict[str, Any], NDArray[np.float32]]):
         self._variance = np.array([places.var() for places in self._places])
 
     @override
-    def _draw_round(self) -> dict[str, Any]:
+    def _observe(self) -> dict[str, Any]:
         rng = self.np_random
         columns = [int(rng.integers(len(places))) for places in self._places]
         row = int(rng.integers(_LEFT[0] - _PATCH + 1))

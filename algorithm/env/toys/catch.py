@@ -6,7 +6,6 @@ After the game of Mnih et al. 2014, "Recurrent models of visual attention" (arXi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -14,6 +13,8 @@ import numpy as np
 from gymnasium.core import ObsType
 from numpy.typing import NDArray
 from typing_extensions import override
+
+from algorithm.env.toys.base import Toy
 
 GreyImage = NDArray[np.uint8]
 
@@ -28,7 +29,7 @@ LEFT, LAST_BALL, LAST_PADDLE = MARGIN, SIDE - MARGIN - BALL, SIDE - MARGIN - PAD
 _BRIGHT = 255
 
 
-class Catch(gym.Env[ObsType, np.int64], ABC):
+class Catch(Toy[ObsType, np.int64]):
     """A ball falls, and a paddle has to be below it in time; an episode has 11 steps.
 
     The ball starts in any column and falls straight down, two pixels a step. The paddle starts anywhere, too;
@@ -42,7 +43,6 @@ class Catch(gym.Env[ObsType, np.int64], ABC):
     seen:  the ball is visible while its upper edge is above this row
     """
 
-    optimum: ClassVar[float] = 1.0
     chance: ClassVar[float] = -8 / 13
 
     def __init__(self, noise: int, seen: int) -> None:
@@ -56,29 +56,18 @@ class Catch(gym.Env[ObsType, np.int64], ABC):
         self._noise, self._seen = noise, seen
 
     @override
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[ObsType, dict[str, Any]]:
-        super().reset(seed=seed)
+    def _begin(self) -> None:
         self._row = FIRST_ROW
         self._column = int(self.np_random.integers(LEFT, LAST_BALL + 1))
         self._paddle = int(self.np_random.integers(LEFT, LAST_PADDLE + 1))
-        return self._observe(), {}
 
     @override
-    def step(self, action: np.int64) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
-        """Return the result of an action. Raises ValueError outside the action space."""
-        if not self.action_space.contains(action):
-            raise ValueError(f"the action {action!r} is not in {self.action_space}")
+    def _act(self, action: np.int64) -> tuple[float, bool]:
         self._paddle = min(max(LEFT, self._paddle + SPEED * (int(action) - 1)), LAST_PADDLE)
         self._row += SPEED
         over = self._row == LAST_ROW
         caught = self._paddle <= self._column <= self._paddle + PADDLE - BALL
-        return self._observe(), (1.0 if caught else -1.0) if over else 0.0, over, False, {}
-
-    @abstractmethod
-    def _observe(self) -> ObsType:
-        """Return the current observation."""
+        return (1.0 if caught else -1.0) if over else 0.0, over
 
     def _draw(self) -> GreyImage:
         """Return the image, uint8 [32, 32]."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from algorithm.env.toys.base import Toy
 
-class ToyCorridor(gym.Env[NDArray[np.float32], np.int64]):
+
+class ToyCorridor(Toy[NDArray[np.float32], np.int64]):
     """``length`` cells in a row; an episode starts in the first one and ends, with 1, in the last one.
 
     bits:    [length], that of the agent's cell is set
@@ -23,8 +23,6 @@ class ToyCorridor(gym.Env[NDArray[np.float32], np.int64]):
     ``visited`` counts visits to each cell over all episodes; the coverage is the number of visited cells. The
     step limit is Gymnasium's, ``max_episode_steps`` among the arguments of ``gymnasium.make``.
     """
-
-    optimum: ClassVar[float] = 1.0
 
     def __init__(self, length: int = 60) -> None:
         if length < 2:
@@ -39,22 +37,16 @@ class ToyCorridor(gym.Env[NDArray[np.float32], np.int64]):
         return int((self.visited > 0).sum())
 
     @override
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        super().reset(seed=seed)
+    def _begin(self) -> None:
         self._at = 0
-        return self._observe(), {}
 
     @override
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Return the result of an action. Raises ValueError outside the action space."""
-        if not self.action_space.contains(action):
-            raise ValueError(f"the action {action!r} is not in {self.action_space}")
+    def _act(self, action: np.int64) -> tuple[float, bool]:
         self._at = max(0, self._at + 2 * int(action) - 1)
         over = self._at == len(self.visited) - 1
-        return self._observe(), float(over), over, False, {}
+        return float(over), over
 
+    @override
     def _observe(self) -> NDArray[np.float32]:
         self.visited[self._at] += 1
         bits = np.zeros(len(self.visited), np.float32)

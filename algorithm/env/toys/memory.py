@@ -7,19 +7,19 @@ memory: it can repeat the action that stands for an observation.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from abc import abstractmethod
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from algorithm.env.toys.base import Toy
 
-class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
+
+class MemoryToy(Toy[NDArray[np.float32], np.int64]):
     """Bits to observe and a few actions; an episode has a place or time ``_at`` that starts at 0."""
 
-    optimum: ClassVar[float] = 1.0
     chance: float
 
     def __init__(self, *, bits: int, actions: int) -> None:
@@ -27,22 +27,11 @@ class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
         self.action_space = gym.spaces.Discrete(actions)
 
     @override
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        super().reset(seed=seed)
+    def _begin(self) -> None:
         self._at = 0
         self._draw()
-        return self._observe(), {}
 
     @override
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Return the result of an action. Raises ValueError outside the action space."""
-        if not self.action_space.contains(action):
-            raise ValueError(f"the action {action!r} is not in {self.action_space}")
-        reward, over = self._act(int(action))
-        return self._observe(), reward, over, False, {}
-
     def _observe(self) -> NDArray[np.float32]:
         bits = np.zeros(self.observation_space.shape or (), np.float32)
         bits[self._shown()] = 1.0
@@ -55,10 +44,6 @@ class MemoryToy(gym.Env[NDArray[np.float32], np.int64], ABC):
     @abstractmethod
     def _shown(self) -> list[int]:
         """Return which bits are set."""
-
-    @abstractmethod
-    def _act(self, action: int) -> tuple[float, bool]:
-        """Take the action; return the reward, and whether the task is over."""
 
 
 class ToyRecall(MemoryToy):
@@ -93,7 +78,7 @@ class ToyRecall(MemoryToy):
         return []
 
     @override
-    def _act(self, action: int) -> tuple[float, bool]:
+    def _act(self, action: np.int64) -> tuple[float, bool]:
         asked = self._at == self._asked
         self._at += 1
         return float(asked and action == self._cue), asked
@@ -125,7 +110,7 @@ class ToyQueue(MemoryToy):
         return [int(self._symbols[self._at])] if self._at < self._length else []
 
     @override
-    def _act(self, action: int) -> tuple[float, bool]:
+    def _act(self, action: np.int64) -> tuple[float, bool]:
         right = self._at >= self._lag and action == self._symbols[self._at - self._lag]
         self._at += 1
         return right / (self._length - self._lag), self._at == self._length
@@ -163,7 +148,7 @@ class ToyHallway(MemoryToy):
         return [2] if self._at == self._length else []
 
     @override
-    def _act(self, action: int) -> tuple[float, bool]:
+    def _act(self, action: np.int64) -> tuple[float, bool]:
         if self._at < self._length:
             self._at += action == 0
             return 0.0, False

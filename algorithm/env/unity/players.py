@@ -12,8 +12,7 @@ import numpy as np
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.display import has_display
 from algorithm.env.config import without_team
-from algorithm.env.pool.env_group import GroupFailure
-from algorithm.env.pool.restart_budget import RestartBudget
+from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.request import EnvRequest, UnityOptions
 from algorithm.env.unity.player import PlayerError
 from algorithm.env.unity.slot import PlayerMessage, PlayerSlot

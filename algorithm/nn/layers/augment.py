@@ -172,11 +172,7 @@ def _moved(windows: Tensor, layout: ImageLayout, offsets: Tensor) -> Tensor:
     """Shift images [B, T, *shape], all of a window alike, by offsets [2, B, 1]."""
     batch, time = windows.shape[:2]
     down, right = offsets.expand(2, batch, time).flatten(1)
-    moved = shift_images(layout.arrange(windows), down, right)
-    axes = moved.view(-1, *(layout.shape[axis] for axis in layout.order))
-    back = (layout.order.index(axis) + 1 for axis in range(len(layout.shape)))
-    shifted: Tensor = axes.permute(0, *back).unflatten(0, (batch, time))
-    return shifted
+    return layout.restore(shift_images(layout.arrange(windows), down, right), (batch, time))
 
 
 def _noisy(windows: Tensor, exists: Tensor, stacked: bool, noise: Tensor) -> Tensor:

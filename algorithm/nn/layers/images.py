@@ -53,6 +53,12 @@ class ImageLayout:
         images = x.reshape(-1, *self.shape).permute(0, *(axis + 1 for axis in self.order))
         return images.reshape(-1, self.height, self.width, self.channels)
 
+    def restore(self, images: Tensor, lead: Sequence[int]) -> Tensor:
+        """Reverse :meth:`arrange`: images [P, H, W, C] become [*lead, *shape]."""
+        axes = images.reshape(-1, *(self.shape[axis] for axis in self.order))
+        back = (self.order.index(axis) + 1 for axis in range(len(self.shape)))
+        return axes.permute(0, *back).reshape(*lead, *self.shape)
+
     def to_planes(self, x: Tensor) -> Tensor:
         """Convert x [..., *shape] to float32 [P, C, H, W], see :func:`to_planes`."""
         return to_planes(self.arrange(x))

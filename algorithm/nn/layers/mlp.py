@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -87,6 +88,20 @@ def mlp(
     if out_size is not None:
         layers.append(linear(width, out_size))
     return nn.Sequential(*layers)
+
+
+class JoinedMlp(nn.Module):
+    """``depth`` layers of ``width`` units over inputs side by side: [..., in_size] -> [..., out_size]."""
+
+    def __init__(self, in_size: int, width: int, depth: int, out_size: int) -> None:
+        super().__init__()
+        self.net = mlp(in_size, [width] * depth, out_size)
+
+    @override
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the last layer's outputs."""
+        out: Tensor = self.net(torch.cat(inputs, -1))
+        return out
 
 
 class ResidualBlock(nn.Module):

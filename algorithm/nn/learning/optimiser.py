@@ -16,21 +16,6 @@ from algorithm.nn.learning.flat import FlatParameters, weight_matrices
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class ClipGradNorm:
-    """Clipping of a gradient to ``max_norm`` in place (arXiv 1211.5063, algorithm 1)."""
-
-    def __init__(self, max_norm: float) -> None:
-        self._max_norm = max_norm
-
-    def __call__(self, gradient: Tensor, norm: Tensor) -> None:
-        """Scale gradient [P] of that ``norm`` by a factor on the device, so that nothing waits for it."""
-        gradient.mul_((self._max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
-
-
-def _leave(gradient: Tensor, norm: Tensor) -> None:
-    """Do nothing: there is no limit."""
-
-
 class FlatOptimiser(ABC):
     """Optimiser over the flat storage of ``modules``, or over one that another optimiser has made.
 
@@ -39,7 +24,7 @@ class FlatOptimiser(ABC):
     In the second moment that would be a permanent infinity, which stops a parameter for ever.
 
     learning_rate: of a step, times ``factor``, which may be changed between steps
-    max_norm:      a longer gradient is shortened to this norm; infinity leaves it as it is
+    max_norm:      a longer gradient is shortened to this norm (arXiv 1211.5063, algorithm 1); infinity: never
     skipped:       [] to which 1 is added for each step that was skipped; its own if it is None
     """
 
@@ -55,7 +40,7 @@ class FlatOptimiser(ABC):
         self.learning_rate, self._factor = learning_rate, 1.0
         # A compiled step reads it. Of one number without dimensions dynamo would begin its analysis anew.
         self._rate = torch.tensor([learning_rate], dtype=torch.float64)
-        self._shorten = ClipGradNorm(max_norm) if math.isfinite(max_norm) else _leave
+        self._max_norm = max_norm
         device, dtype = self.flat.data.device, self.flat.data.dtype
         self._longest = torch.tensor(math.sqrt(torch.finfo(dtype).max), dtype=dtype, device=device)
         self._unusable = torch.zeros((), device=device)  # 1 or 0, which is what the fused kernel reads
@@ -108,7 +93,8 @@ class FlatOptimiser(ABC):
         norm: Tensor = torch.linalg.vector_norm(gradient)
         torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
         self.skipped.add_(self._unusable)
-        self._shorten(gradient, norm)
+        if math.isfinite(self._max_norm):  # a factor on the device, so that nothing waits for it
+            gradient.mul_((self._max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
         self._move(gradient)
         return norm
 

@@ -1,9 +1,8 @@
-"""Discriminator of demonstrated and own transitions, the protocol for a task's own one, and its check."""
+"""Discriminator of demonstrated and own transitions, which a task's own replaces, and its check."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,26 +15,11 @@ from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.layers.mlp import mlp
 
 
-class Discriminator(Protocol):
-    """Protocol of ``ModelDiscriminator(spec, vector_size, dense_n, dense_depth)``.
-
-    Its gradient with respect to the inputs is part of its loss, so it needs a second derivative.
-    """
-
-    def __call__(self, vector: Tensor, images: Mapping[str, Tensor]) -> Tensor:
-        """Return the logit [P] of P transitions.
-
-        vector: [P, vector_size] all observations that are no images, choices as one-hots; then the flat
-                action, unless ``use_actions`` is false; then 1 where the task terminated, else 0
-        images: name -> [P, C, H, W] in [0, 1] for bytes
-        """
-        ...
-
-
 class ModelDiscriminator(nn.Module):
     """``dense_depth`` layers of ``dense_n`` units with tanh, over the vector and the images' features.
 
-    Images go through convolutions of their own, of the kind that suits their size.
+    Images go through convolutions of their own, of the kind that suits their size. The gradient with respect
+    to the inputs is part of the loss, so a second derivative is needed.
     """
 
     def __init__(self, spec: AgentSpec, vector_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
@@ -49,7 +33,12 @@ class ModelDiscriminator(nn.Module):
 
     @override
     def forward(self, vector: Tensor, images: Mapping[str, Tensor]) -> Tensor:
-        """Return the logit [P]."""
+        """Return the logit [P] of P transitions.
+
+        vector: [P, vector_size] all observations that are no images, choices as one-hots; then the flat
+                action, unless ``use_actions`` is false; then 1 where the task terminated, else 0
+        images: name -> [P, C, H, W] in [0, 1] for bytes
+        """
         seen = [one(images[name]) for name, one in zip(self._names, self.convolutions, strict=True)]
         logit: Tensor = self.net(torch.cat([vector, *seen], -1)).squeeze(-1)
         return logit

@@ -1,4 +1,4 @@
-"""Networks of exploration, the protocols for a task's own, and their check.
+"""Default networks of exploration, which a task's own replace, and their check.
 
 Each is built with the agent's spec and the state's width S. Actions are flat, [..., A]: one-hots, then the
 continuous part in [-1, 1].
@@ -6,71 +6,39 @@ continuous part in [-1, 1].
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
-from torch import Tensor, nn
-from typing_extensions import override
+from torch import nn
 
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.dry_run import shape_of
-from algorithm.nn.layers.mlp import mlp
+from algorithm.nn.layers.mlp import JoinedMlp
 
 
-class ForwardDynamic(Protocol):
-    """Protocol of ``ModelForwardDynamic(spec, state_size)``."""
+class ModelForwardDynamic(JoinedMlp):
+    """Forward model: state [..., S] and action [..., A] -> the state that follows [..., S].
 
-    def __call__(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the state that follows [..., S], from state [..., S] and action [..., A]."""
-        ...
-
-
-class InverseDynamic(Protocol):
-    """Protocol of ``ModelInverseDynamic(spec, state_size)``."""
-
-    def __call__(self, state: Tensor, next_state: Tensor) -> Tensor:
-        """Return the action [..., A] between state and next_state [..., S]."""
-        ...
-
-
-class Features(Protocol):
-    """Protocol of ``ModelRND(spec, state_size)``, built twice with different initial weights."""
-
-    def __call__(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return features [..., F] of any width F, from state [..., S] and action [..., A]."""
-        ...
-
-
-class ModelForwardDynamic(nn.Module):
-    """Forward model of ``dense_depth`` layers of ``dense_n`` units over state and action."""
+    ``dense_depth`` layers of ``dense_n`` units.
+    """
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
-        super().__init__()
-        self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, state_size)
-
-    @override
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the state that follows [..., S]."""
-        following: Tensor = self.net(torch.cat([state, action], -1))
-        return following
+        super().__init__(state_size + spec.action.size, dense_n, dense_depth, state_size)
 
 
-class ModelInverseDynamic(nn.Module):
-    """Inverse model of ``dense_depth`` layers of ``dense_n`` units over two states."""
+class ModelInverseDynamic(JoinedMlp):
+    """Inverse model: state and next state [..., S] -> the action between them [..., A].
+
+    ``dense_depth`` layers of ``dense_n`` units.
+    """
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
-        super().__init__()
-        self.net = mlp(2 * state_size, [dense_n] * dense_depth, spec.action.size)
-
-    @override
-    def forward(self, state: Tensor, next_state: Tensor) -> Tensor:
-        """Return the action between the states [..., A]."""
-        action: Tensor = self.net(torch.cat([state, next_state], -1))
-        return action
+        super().__init__(2 * state_size, dense_n, dense_depth, spec.action.size)
 
 
-class ModelRND(nn.Module):
-    """Network of ``dense_depth`` layers of ``dense_n`` units, then ``feature_n`` features."""
+class ModelRND(JoinedMlp):
+    """Features of any width F: state [..., S] and action [..., A] -> [..., F]; ``feature_n`` here.
+
+    It is built twice, with different initial weights. ``dense_depth`` layers of ``dense_n`` units.
+    """
 
     def __init__(
         self,
@@ -80,14 +48,7 @@ class ModelRND(nn.Module):
         dense_depth: int = 2,
         feature_n: int = 64,
     ) -> None:
-        super().__init__()
-        self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, feature_n)
-
-    @override
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the features [..., feature_n]."""
-        features: Tensor = self.net(torch.cat([state, action], -1))
-        return features
+        super().__init__(state_size + spec.action.size, dense_n, dense_depth, feature_n)
 
 
 def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | str) -> None:

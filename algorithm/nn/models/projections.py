@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
@@ -12,28 +10,11 @@ from algorithm.core.spec import AgentSpec
 from algorithm.nn.dry_run import shape_of
 
 
-class RepProjection(Protocol):
-    """Protocol of ``ModelRepProjection(spec, state_size)``."""
-
-    def __call__(self, state: Tensor) -> Tensor:
-        """Map state [B, S] to the projection [B, P] of any width P, in which states are compared.
-
-        Some of the rows stand for tokens that do not exist. They must not change the results of the others,
-        so there can be no batch normalisation.
-        """
-        ...
-
-
-class RepPrediction(Protocol):
-    """Protocol of ``ModelRepPrediction(spec, size)``; ``size`` is the state's S with ATC and P with BYOL."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Predict the other one of a pair [B, size] from x [B, size]; rows as in a projection."""
-        ...
-
-
 class ModelRepProjection(nn.Module):
-    """Projection by one hidden layer of ``dense_n`` units, then ``out_size`` numbers.
+    """Projection of states, in which they are compared, of any width: ``out_size`` here.
+
+    Some of the rows stand for tokens that do not exist. They must not change the results of the others, so
+    there can be no batch normalisation. There is one hidden layer of ``dense_n`` units.
 
     BYOL normalises the hidden layer over the batch, which is not needed (arXiv 2010.10241); here each row is
     normalised on its own.
@@ -45,13 +26,16 @@ class ModelRepProjection(nn.Module):
 
     @override
     def forward(self, state: Tensor) -> Tensor:
-        """Return the projection [B, out_size]."""
+        """Return the projection [B, P] of state [B, S]."""
         projection: Tensor = self.net(state)
         return projection
 
 
 class ModelRepPrediction(nn.Module):
-    """Prediction by one hidden layer of ``dense_n`` units, each row normalised on its own."""
+    """Prediction of the other one of a pair; ``size`` is the state's S with ATC and P with BYOL.
+
+    One hidden layer of ``dense_n`` units, each row normalised on its own.
+    """
 
     def __init__(self, spec: AgentSpec, size: int, dense_n: int = 256) -> None:
         super().__init__()
@@ -59,7 +43,7 @@ class ModelRepPrediction(nn.Module):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """Return the prediction [B, size]."""
+        """Return the prediction [B, size] from x [B, size]."""
         prediction: Tensor = self.net(x)
         return prediction
 

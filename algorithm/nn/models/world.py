@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from math import ceil, log2
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,46 +15,10 @@ from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.nn.dry_run import blame, file_of, fitting_shape
 from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.layers.images import ImageLayout, image_layouts
-from algorithm.nn.layers.mlp import mlp
+from algorithm.nn.layers.mlp import JoinedMlp, mlp
 
 DECODER_SIDE = 8
 """Largest side of a decoder's first picture, which it then doubles."""
-
-
-class TransitionModel(Protocol):
-    """Protocol of ``ModelTransition(spec, state_size, use_extra_data)``."""
-
-    def __call__(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Predict the state that follows.
-
-        state:  [..., S]
-        action: [..., A] flat
-        obs:    name -> [..., *shape] of the same positions, normalised, also those without use in
-                ``ModelRep``; empty without ``use_extra_data``
-        Returns the mean [..., S] of a normal distribution, and the input [..., S] of
-        :func:`~algorithm.ops.prediction.bounded_std` for its standard deviation.
-        """
-        ...
-
-
-class RewardModel(Protocol):
-    """Protocol of ``ModelReward(spec, state_size)``."""
-
-    def __call__(self, state: Tensor, action: Tensor) -> Tensor:
-        """Predict the reward [...] after state [..., S] and flat action [..., A]."""
-        ...
-
-
-class ObservationModel(Protocol):
-    """Protocol of ``ModelObservation(spec, state_size)``."""
-
-    def __call__(self, state: Tensor) -> Mapping[str, Tensor]:
-        """Predict every observation of the spec from state [..., S].
-
-        Numbers have [..., *shape], images of bytes on a scale from 0 to 1. Choices have one logit for each
-        category of each element, [..., Σ categories].
-        """
-        ...
 
 
 class ModelTransition(nn.Module):
@@ -79,24 +42,30 @@ class ModelTransition(nn.Module):
 
     @override
     def forward(self, state: Tensor, action: Tensor, obs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the mean and the raw deviation of the next state, [..., S] each."""
+        """Predict the state that follows.
+
+        state:  [..., S]
+        action: [..., A] flat
+        obs:    name -> [..., *shape] of the same positions, normalised, also those without use in
+                ``ModelRep``; empty without ``use_extra_data``
+        Returns the mean [..., S] of a normal distribution, and the input [..., S] of
+        :func:`~algorithm.ops.prediction.bounded_std` for its standard deviation.
+        """
         seen = [self.extra(obs)] if self.extra.names else []
         mean, raw_std = self.net(torch.cat([state, action, *seen], -1)).chunk(2, -1)
         return mean, raw_std
 
 
-class ModelReward(nn.Module):
+class ModelReward(JoinedMlp):
     """Reward model of ``dense_depth`` layers of ``dense_n`` units over state and action."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 2) -> None:
-        super().__init__()
-        self.net = mlp(state_size + spec.action.size, [dense_n] * dense_depth, 1)
+        super().__init__(state_size + spec.action.size, dense_n, dense_depth, 1)
 
     @override
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the predicted reward [...]."""
-        reward: Tensor = self.net(torch.cat([state, action], -1))
-        return reward.squeeze(-1)
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the predicted reward [...] after state [..., S] and flat action [..., A]."""
+        return super().forward(*inputs).squeeze(-1)
 
 
 class ModelObservation(nn.Module):
@@ -115,7 +84,11 @@ class ModelObservation(nn.Module):
 
     @override
     def forward(self, state: Tensor) -> dict[str, Tensor]:
-        """Return the prediction of every observation by name."""
+        """Return the prediction of every observation by name, from state [..., S].
+
+        Numbers have [..., *shape], images of bytes on a scale from 0 to 1. Choices have one logit for each
+        category of each element, [..., Σ categories].
+        """
         features = self.net(state)
         return {name: head(features) for name, head in zip(self.names, self.heads, strict=True)}
 
@@ -146,12 +119,9 @@ class ImageDecoder(nn.Module):
     @override
     def forward(self, features: Tensor) -> Tensor:
         """Map features [..., in_size] to [..., *shape]."""
-        layout, lead = self.layout, features.shape[:-1]
         planes: Tensor = self.net(features.reshape(-1, features.shape[-1]))
-        picture = planes[..., : layout.height, : layout.width].permute(0, 2, 3, 1)  # [P, H, W, C]
-        axes = picture.reshape(-1, *(layout.shape[axis] for axis in layout.order))
-        place = [layout.order.index(axis) + 1 for axis in range(len(layout.shape))]
-        return axes.permute(0, *place).reshape(*lead, *layout.shape)
+        picture = planes[..., : self.layout.height, : self.layout.width].permute(0, 2, 3, 1)  # [P, H, W, C]
+        return self.layout.restore(picture, features.shape[:-1])
 
 
 class _Shaped(nn.Module):
@@ -169,7 +139,7 @@ class _Shaped(nn.Module):
 
 
 def observed_shapes(obs: ObsSpec) -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of its prediction by an :class:`ObservationModel`, without leading dimensions."""
+    """Return name -> shape of its prediction by a ``ModelObservation``, without leading dimensions."""
     return {
         name: (sum(categories),) if categories else shape
         for name, shape, categories in zip(obs.names, obs.shapes, obs.categories, strict=True)

@@ -228,19 +228,6 @@ def test_a_member_that_cannot_go_on_holds_nobody_up_and_ranks_last(
     assert (last["end"], last["origin"], last["parents"]) == ("complete", "drawn", [1])
 
 
-@pytest.mark.slow
-def test_time_ends_a_generation_once_all_have_enough(scene: Callable[[str], Scene]) -> None:
-    one = scene("time")
-    config = json.loads(json.dumps(CONFIG))
-    config["base_config"] |= {"evolver_cem_length": 3, "evolver_cem_min_length": 1, "evolver_cem_time": 0}
-    config["base_config"]["max_step"] = 100_000
-    one.write(config)
-    assert one.run("--seed=1", stop=Stop(looks=250)) == 130
-    first = one.lineage()[:2]
-    assert first, "no generation has ended"
-    assert all(len(record["evaluations"]) >= 1 for record in first)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("words", "change", "said"),
     [
@@ -264,18 +251,6 @@ def test_what_no_population_can_be_trained_with(
     assert one.run("--seed=1", *words) == 2
     assert said in "".join(capsys.readouterr())
     assert not one.ray.placed and not (one.folder / "models").exists()
-
-
-def test_a_member_s_folder_that_is_another_run_s_is_refused(
-    scene: Callable[[str], Scene], capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = scene("taken")
-    other = one.folder / "models" / "task" / "pop_2"
-    other.mkdir(parents=True)
-    (other / "config.yaml").touch()
-    assert one.run("--seed=1") == 2
-    assert "a run named 'pop_2' exists already" in "".join(capsys.readouterr())
-    assert not one.population.exists()
 
 
 def test_a_population_goes_on_as_it_was_begun(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.errors import StorageError
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.population import Member, Population
 
@@ -63,27 +63,21 @@ def test_networks_of_the_last_two_generations_are_kept(folder: PopulationDir) ->
     assert [json.loads(line)["generation"] for line in lines] == [0, 1, 2, 3]
 
 
-def test_a_kill_leaves_the_generation_before(folder: PopulationDir) -> None:
-    def killed(draft: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "raised"), [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(28, "full"), StorageError)]
+)
+def test_a_kill_or_a_full_disk_leaves_the_generation_before(
+    folder: PopulationDir, error: BaseException, raised: type[BaseException]
+) -> None:
+    def fails(draft: Path) -> None:
         fill(draft)
-        raise KeyboardInterrupt
+        raise error
 
-    with pytest.raises(KeyboardInterrupt):
-        folder.write(generation(1), killed)
+    with pytest.raises(raised):
+        folder.write(generation(1), fails)
     assert read(folder) == (generation(0), [])
     folder.write(generation(1), fill)
     assert read(folder) == (generation(1), [])
-
-
-def test_a_full_disk_changes_nothing(folder: PopulationDir) -> None:
-    def full(draft: Path) -> None:
-        fill(draft)
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(StorageError, match="a generation cannot be written"):
-        folder.write(generation(1), full)
-    assert read(folder) == (generation(0), [])
-    assert [path.name for path in folder.path.joinpath("generations").iterdir()] == ["generation_0000"]
 
 
 @pytest.mark.parametrize("file", ["generation.json", "manifest.json", "member_1/model.safetensors"])
@@ -102,13 +96,6 @@ def test_a_damaged_generation_is_passed_over_and_written_again(
     assert len(said) == 1 and "the generation before it goes on" in said[0]
     folder.write(generation(1), fill)
     assert read(folder) == (generation(1), [])
-
-
-def test_the_folder_of_a_run_is_no_population(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").touch()
-    with pytest.raises(UsageError, match="there is no such population") as refused:
-        PopulationDir.open(tmp_path)
-    assert refused.value.why == "it is the folder of a run"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from algorithm.config import ConfigError, LoadedConfig, load_config
 from algorithm.config.random_params import Distribution
-from algorithm.config.resolve import parse_override
 from ds.evolver.genes import Genes
 
 TASK = """\
@@ -92,13 +89,9 @@ def test_all_that_cannot_evolve_is_told_at_once_with_those_that_can(tmp_path):
     config = loaded(tmp_path, sac("{tau: {std: 1e-3}, nn: {in: [a]}, seq_encoder: {in: [null]}}"))
     with pytest.raises(ConfigError) as caught:
         Genes(config)
-    assert caught.value.exit_code == 2
-    assert [problem.what[1:-15] for problem in caught.value.problems] == [
-        "sac_config.nn",
-        "sac_config.seq_encoder",
-    ]
-    fix = caught.value.problems[0].fix
-    possible = fix.partition("can evolve: ")[2].split(", ")
+    first, second = caught.value.problems
+    assert "sac_config.nn" in first.what and "sac_config.seq_encoder" in second.what
+    possible = first.fix.partition("can evolve: ")[2].split(", ")
     assert {"learning_rate", "gamma", "n_step", "tau"} <= set(possible)
     assert not {"nn", "seed", "ensemble_q_num", "start_step"} & set(possible)
 
@@ -118,15 +111,18 @@ def test_values_are_judged_together(tmp_path):
         assert not genes.accepts({**good, path: value}), path
 
 
-def test_a_behaviours_own_values_are_judged(tmp_path):
-    text = sac("{tau: {std: 1e-3}}") + "  ma_config: {A: null, A.b: null}\n"
-    genes = Genes(loaded(tmp_path, text))
-    assert genes.accepts(genes.configured)
+def test_values_are_judged_with_each_behaviour_and_its_own(tmp_path):
+    text = "  ma_config: {A: {sac_config: {learning_rate_schedule: linear, v_rho: 2, v_c: 2}}, A.b: null}\n"
+    drawn = "base_config.random_params={max_step: {in: [1000]}}"
+    genes = Genes(loaded(tmp_path, sac("{v_rho: {in: [1]}}", ", v_c: 0.5") + text, drawn, OFF))
+    assert genes.accepts(genes.configured) and genes.accepts({"sac_config.v_rho": 0.75})
+    assert not genes.accepts({"base_config.max_step": -1}), "the end that A's schedule falls to"
     for path in genes.distributions:
-        assert not genes.accepts({**genes.configured, path: 7.0}), path
+        assert not genes.accepts({**genes.configured, path: 7.5 if "max_step" in path else "x"}), path
 
 
-NAMES = ("Goalie", "Goalie?team=1", "my.agent", " a ", "it's: {odd}")
+OFF = "ma_config.A.sac_config.random_params=null"
+NAMES = ("Goalie", "my.agent", " a ", "it's: {odd}")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,37 +142,3 @@ def test_a_member_has_exactly_its_genes_and_draws_nothing(tmp_path, name):
         *behaviour, block, key = path.split(".")
         config = member.behaviours[name] if behaviour else member.config
         assert getattr(getattr(config, block), key) == value, path
-
-
-@pytest.fixture(scope="module")
-def without_genes(tmp_path_factory):
-    return Genes(loaded(tmp_path_factory.mktemp("task"), ""))
-
-
-@given(value=st.floats(0, 1e300, exclude_min=True))
-def test_a_number_is_read_back_bit_for_bit(without_genes, value):
-    (text,) = without_genes.overrides({"sac_config.learning_rate": value})
-    assert parse_override(text) == (("sac_config", "learning_rate"), value)
-
-
-CHOICES = [("nn", text) for text in ("a", "true", "1e3", "", "x: y", "# no", "null")]
-CHOICES += [("action_noise", value) for value in (None, True, 3, [0.0, 0.5], ["a", {"b": 1}], "1e3")]
-
-
-@pytest.mark.parametrize(("key", "value"), CHOICES)
-def test_a_choice_is_read_back_as_it_is(without_genes, key, value):
-    (text,) = without_genes.overrides({f"sac_config.{key}": value})
-    assert parse_override(text) == (("sac_config", key), value)
-
-
-def test_a_key_of_the_run_is_judged_with_each_behaviour(tmp_path):
-    text = "  ma_config: {A: {sac_config: {learning_rate_schedule: linear}}}\n"
-    genes = Genes(loaded(tmp_path, text, "base_config.random_params={max_step: {in: [1000]}}"))
-    assert genes.accepts({"base_config.max_step": 2000})
-    assert not genes.accepts({"base_config.max_step": -1}), "the end that a linear schedule falls to"
-
-
-def test_a_key_of_all_behaviours_is_not_laid_over_a_behaviours_own(tmp_path):
-    text = sac("{v_rho: {in: [1]}}", ", v_c: 0.5") + "  ma_config: {A: {sac_config: {v_rho: 2, v_c: 2}}}\n"
-    genes = Genes(loaded(tmp_path, text, "ma_config.A.sac_config.random_params=null"))
-    assert genes.accepts({"sac_config.v_rho": 0.75}), "below the 2 of v_c that only A has"

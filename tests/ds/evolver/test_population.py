@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from algorithm.config.random_params import Distribution
 from ds.evolver.population import (
@@ -70,12 +67,10 @@ def test_nan_ranks_last_and_ties_go_to_the_lower_number():
     assert ranking({2: 0.0, 1: -0.0}) == [1, 2]
 
 
-@given(st.lists(st.floats(-9, 9) | st.just(NAN), min_size=1, max_size=9), st.floats(0.01, 1))
-def test_elites_are_the_best_and_at_least_one(values, best):
-    found = elites(scored(*values), best)
-    usable = sorted((value for value in values if not math.isnan(value)), reverse=True)
-    count = max(1, round(best * len(values)))
-    assert [scored(*values)[number] for number in found] == usable[:count]
+def test_elites_are_the_best_and_at_least_one():
+    assert elites(scored(NAN, 1.0, 3.0, 1.0, 2.0), 0.4) == [3, 5]
+    assert elites(scored(1.0, 2.0), 0.01) == [2] and elites(scored(NAN, NAN), 1.0) == []
+    assert elites(scored(NAN, 2.0, NAN), 1.0) == [2], "none without a score"
 
 
 def test_the_fit_of_numbers_is_their_mean_and_deviation():
@@ -100,25 +95,6 @@ def test_the_fit_of_choices_counts_the_elites_and_a_prior():
     assert fitted(alike, [True, [1]]).weights == pytest.approx([w + 1 / 6 for w in (0, 1, 0, 0, 0, 1)])
     twice = Distribution("choice", choices=("a", "a", "b"))
     assert fitted(twice, ["a", "a"]).weights == pytest.approx([4 / 3, 4 / 3, 1 / 3]), "shared by both"
-
-
-def test_draws_of_a_fit_keep_to_bounds_kinds_and_weights():
-    genes = MadeGenes({"steps": fitted(STEPS, [1, 9]), "kind": fitted(KIND, ["c"] * 11)}, {})
-    found = [first_generation(seed, 1, genes).members[0].genes for seed in range(500)]
-    steps = [one["steps"] for one in found]
-    assert {type(step) for step in steps} == {int} and set(steps) == set(range(1, 10))
-    share = statistics.mean(one["kind"] == "c" for one in found)
-    assert abs(share - (11 + 1 / 3) / 12) < 0.05, "standard error 0.01"
-
-
-def test_the_first_generation_is_drawn_by_seed_and_member():
-    first = first_generation(7, 4, GENES)
-    assert members(first) == [(n, "first", ()) for n in (1, 2, 3, 4)] and first.generation == 0
-    assert len({json.dumps(member.genes) for member in first.members}) == 4
-    assert first_generation(7, 4, GENES) == first != first_generation(8, 4, GENES)
-    assert first_generation(7, 2, GENES).members == first.members[:2], "whatever others there are"
-    fewer = MadeGenes({"steps": STEPS}, {"steps": 3})
-    assert first_generation(7, 1, fewer).members[0].genes["steps"] == first.members[0].genes["steps"]
 
 
 def test_cem_draws_every_member_from_all_elites():
@@ -146,13 +122,6 @@ def test_copies_begin_as_an_elite_and_elites_go_on():
     copies = [member for member in after.members if member.origin == "copied"]
     assert all(len(member.parents) == 1 and member.parents[0] in (2, 4) for member in copies)
     assert all(member.genes != first.members[member.number - 1].genes for member in copies)
-    parents = [
-        next_generation(first, scored(1.0, 4.0, 2.0, 3.0, NAN, 0.0), replace(COPY, best=0.34), seed, GENES)
-        .members[0]
-        .parents
-        for seed in range(40)
-    ]
-    assert set(parents) == {(2,), (4,)}, "any of them"
 
 
 @pytest.mark.parametrize("selection", [CEM, COPY])
@@ -191,15 +160,6 @@ def test_who_was_never_an_elite_is_replaced():
         assert step(9, 8, 0, 1) == ["elite", "elite", "copied", "copied"]
 
 
-def test_cem_gives_a_replaced_member_new_genes_and_the_usual_networks():
-    population = first_generation(3, 4, GENES)
-    for _ in range(3):
-        population = next_generation(population, scored(9, 8, 1, 0), CEM, 3, GENES)
-    assert members(population) == [
-        (1, "drawn", (1, 2)), (2, "drawn", (1, 2)), (3, "replaced", (1, 2)), (4, "replaced", (1, 2))
-    ]  # fmt: skip
-
-
 def test_a_draw_that_is_not_valid_is_repeated_until_one_is():
     """Of 1 to 9 steps the sum allows 4, each as likely; 3 is the known value."""
     population = first_generation(1, 300, MadeGenes(limit=5.0))
@@ -215,24 +175,6 @@ def test_a_gene_that_has_no_valid_draw_keeps_the_known_value():
     assert len({member.genes["rate"] for member in first.members}) == 3
     after = next_generation(first, scored(1, 2, 3), CEM, 1, genes)
     assert [member.genes["steps"] for member in after.members] == [3, 3, 3]
-
-
-@pytest.mark.parametrize("selection", [CEM, COPY])
-def test_a_quadratic_is_climbed_to_its_optimum(selection):
-    """−(rate − 0.37)² − (steps − 7)² − [kind ≠ b], from first draws over all of the range."""
-
-    def value(genes):
-        return -((genes["rate"] - 0.37) ** 2) - (genes["steps"] - 7) ** 2 - (genes["kind"] != "b")
-
-    for seed in range(3):
-        population = first_generation(seed, 20, GENES)
-        for _ in range(30):
-            values = {member.number: value(member.genes) for member in population.members}
-            population = next_generation(population, values, replace(selection, best=0.2), seed, GENES)
-        best = elites({member.number: value(member.genes) for member in population.members}, 0.2)
-        found = [population.members[number - 1].genes for number in best]
-        assert abs(statistics.mean(one["rate"] for one in found) - 0.37) < 0.03
-        assert {one["steps"] for one in found} == {7} and {one["kind"] for one in found} == {"b"}
 
 
 SCRIPT = [

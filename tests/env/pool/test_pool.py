@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
-from algorithm.env.pool.env_group import GroupFailure
+from algorithm.env.pool.env_group import GroupFailure, GroupInfo
 from algorithm.env.pool.pool import EnvPool
 from algorithm.env.pool.step_buffers import StepBuffers
 
@@ -13,9 +13,9 @@ from algorithm.env.pool.step_buffers import StepBuffers
 class Scripted:
     """Two environments: 0 ``fails`` in its step; in the reset that follows their process dies, once."""
 
-    name, time_limit, fps, arrangement = "Scripted-v0", None, None, "2 by the book"
-    render_modes = ()
+    arrangement = "2 by the book"
     spec = AgentSpec(ObsSpec(("obs",), ((1,),), ("float32",)), ActionSpec(continuous=1))
+    info = GroupInfo(name="Scripted-v0", spec=spec, actions=None, time_limit=None)
 
     def __init__(self, fails: bool = True) -> None:
         self._fails = fails

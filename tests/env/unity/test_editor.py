@@ -23,6 +23,7 @@ default:
   sac_config: {batch_size: 8, start_step: 20, replay_ratio: 0.1}
   eval_config: {per_step: 20, episodes: 1}
 """
+RUN = ["./task", "-n", "a", "--device=cpu"]
 
 
 @pytest.fixture
@@ -46,15 +47,8 @@ def result(folder):
     return json.loads((folder / "models" / "task" / "a" / "result.json").read_text())
 
 
-def test_an_editor_is_one_player_without_evaluation(made, tmp_path):
-    assert main(["./task", "-n", "a", "--editor", "--device=cpu", "--quiet"]) == 0
-    assert made == [1]
-    assert result(tmp_path)["steps"] == 60
-    assert result(tmp_path)["last_eval"] is None
-
-
 def test_a_build_has_a_second_player_for_evaluations(made, tmp_path):
-    assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
+    assert main([*RUN, "--quiet"]) == 0
     assert made == [1, 1]
     assert result(tmp_path)["last_eval"] is not None
 
@@ -68,41 +62,31 @@ def test_stop_in_the_editor_saves_and_ends_like_a_signal(made, tmp_path, monkeyp
         return real(self)
 
     monkeypatch.setattr(LocalCollector, "step", step)
-    assert main(["./task", "-n", "a", "--editor", "--device=cpu"]) == 130
+    assert main([*RUN, "--editor"]) == 130
     assert result(tmp_path)["steps"] == 37
     told = capsys.readouterr().out
     assert "the Unity Editor has stopped playing" in told and "SIGINT" not in told
     monkeypatch.setattr(LocalCollector, "step", real)
-    assert main(["./task", "-n", "a", "--resume", "--device=cpu", "--quiet"]) == 0
-    assert result(tmp_path)["steps"] == 60
-    assert made == [1, 1]  # the run keeps its editor
+    assert main([*RUN, "--resume", "--quiet"]) == 0
+    assert (result(tmp_path)["steps"], result(tmp_path)["last_eval"]) == (60, None)
+    assert made == [1, 1], "the run keeps its editor, which has no second player for evaluations"
 
 
-def test_stop_at_the_end_of_an_iteration_ends_the_run_alike(made, tmp_path, monkeypatch):
-    def truncate(self):
+@pytest.mark.parametrize("call", ["truncate", "_reset"])
+def test_stop_at_the_end_of_an_iteration_or_in_a_reset_ends_the_run_alike(made, tmp_path, monkeypatch, call):
+    real = getattr(LocalCollector, call)
+
+    def stop(self, *agents):
+        if agents and not any(agents[0].values()):
+            return real(self, *agents)
         raise EditorStoppedError("the Unity Editor has stopped playing")
 
-    monkeypatch.setattr(LocalCollector, "truncate", truncate)
-    words = ["--device=cpu", "--quiet", "-o", "base_config.reset_on_iteration=true"]
-    assert main(["./task", "-n", "a", "--editor", *words]) == 130
+    monkeypatch.setattr(LocalCollector, call, stop)
+    words = ["-o", "base_config.reset_on_iteration=true"] if call == "truncate" else []
+    assert main([*RUN, "--editor", "--quiet", *words]) == 130
     assert result(tmp_path)["steps"] == 20
 
 
-def test_stop_in_a_reset_counts_the_steps_before_it(made, tmp_path, monkeypatch):
-    real = LocalCollector._reset
-
-    def reset(self, agents):
-        if any(agents.values()):
-            raise EditorStoppedError("the Unity Editor has stopped playing")
-        real(self, agents)
-
-    monkeypatch.setattr(LocalCollector, "_reset", reset)
-    assert main(["./task", "-n", "a", "--editor", "--device=cpu", "--quiet"]) == 130
-    assert result(tmp_path)["steps"] == 20
-
-
-def test_an_editor_cannot_be_several_players(made, capsys):
-    assert main(["./task", "-n", "a", "--editor", "--agents=2"]) == 2
-    assert "the Unity Editor is one player" in capsys.readouterr().err
-    assert main(["./task", "--editor", "--dry_run"]) == 2
-    assert "--dry_run and --editor cannot go together" in capsys.readouterr().err
+@pytest.mark.parametrize("flag", ["--agents=2", "--dry_run"])
+def test_an_editor_cannot_be_several_players(made, flag):
+    assert main(["./task", "--editor", flag]) == 2

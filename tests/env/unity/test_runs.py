@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from algorithm.app.check.unity import BehaviourRecord
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
@@ -29,41 +28,28 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def setup(folder: Path, scene: str, more: dict[str, Any], **args: Any) -> Path:
-    return write_task(folder, scene, more=more, **args)
-
-
-def test_a_run_is_trained_resumed_evaluated_and_played(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_trained_resumed_evaluated_and_played(folder: Path, capsys: Any) -> None:
     more = {
-        "base_config": {"max_step": 300, "n_envs": 2},
-        "sac_config": {"start_step": 50, "write_summary_per_step": 100},
+        "base_config": {"max_step": 150, "n_envs": 2},
+        "sac_config": {"start_step": 30, "replay_ratio": 0.2, "write_summary_per_step": 50},
         "eval_config": {"episodes": 2},
+        "reset_config": {"gravity": {"uniform": [1, 2]}},
     }
-    ledger = setup(folder, "two", more, period=2)
-    config = folder / "envs" / "own" / "task" / "config.yaml"
-    written = yaml.safe_load(config.read_text())
-    written["default"]["reset_config"] = {"gravity": {"uniform": [1, 2]}}
-    config.write_text(yaml.safe_dump(written))
+    ledger = write_task(folder, "two", more=more, period=2)
     assert main([*WORDS, "--seed=1"]) == 0
-    out = capsys.readouterr().out
-    assert "two, 2 players of" in out and "Branches: 2 choices: of 3, 4" in out
+    assert "two, 2 players of" in capsys.readouterr().out
     with (RUN / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {float(row["Branches/unity/Rounds/Score"]) for row in rows if row["Branches/loss/q"]}
     logs = {file.name for file in (RUN / "players").iterdir()}
     assert logs >= {"train-0.log", "train-1.log", "evaluate-0.log"}
 
-    assert main([*WORDS, "--resume", "--max_step=400"]) == 0
-    out = capsys.readouterr().out
-    assert "resumed, not bit-exact" in out and "a player cannot be set back" in out
-    assert json.loads((RUN / "result.json").read_text())["steps"] >= 400
-
+    assert main([*WORDS, "--resume", "--max_step=200"]) == 0
+    assert "resumed, not bit-exact" in capsys.readouterr().out
+    assert json.loads((RUN / "result.json").read_text())["steps"] >= 200
     assert main([*WORDS, "--eval=2"]) == 0
     assert "a Unity player never plays the same ones again" in capsys.readouterr().out
     assert main([*WORDS, "--run", "--max_iter=1"]) == 0
-    capsys.readouterr()
 
     lines = list(read_ledgers(ledger))
     starts = [next(line for line in one if line["kind"] == "start") for one in lines]
@@ -78,8 +64,8 @@ def test_a_run_is_trained_resumed_evaluated_and_played(
         assert len(sampled) >= 2 and len(set(sampled)) == len(sampled), "another one with every reset"
 
 
-def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    setup(folder, "continuous", {"base_config": {"max_step": 100}})
+def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any) -> None:
+    write_task(folder, "continuous", more={"base_config": {"max_step": 60}})
     for words, why in (
         (["-o", "base_config.workers=1"], "a process already"),
         (["--check", "-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
@@ -87,8 +73,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.Capture
         (["-o", "eval_config.wrappers=[ClipReward]"], "eval_config.wrappers"),
         (["-o", "eval_config.video=true"], "hands out no pictures"),
         (["-o", "reset_config={gravity: {unifrom: [1, 2]}}"], "no sampler 'unifrom'"),
-        (["-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
-        (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=3"], "'Absent'"),
+        (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=2"], "'Absent'"),
     ):
         try:
             code = main([*WORDS, *words])
@@ -97,20 +82,15 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: pytest.Capture
         told = capsys.readouterr()
         assert (code, why in told.err + told.out) == (2, True), words
     assert main([*WORDS, "--quiet"]) == 0, "what failed to start has left the name free"
-    capsys.readouterr()
     assert main([*WORDS, "--video"]) == 2
-    assert "no video" in capsys.readouterr().err
 
 
-def test_cameras_get_graphics_or_a_refusal(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = setup(folder, "camera", {"base_config": {"max_step": 20}})
+def test_cameras_get_graphics_or_a_refusal(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+    ledger = write_task(folder, "camera", more={"base_config": {"max_step": 20}})
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert main(WORDS) == 2
-    said = capsys.readouterr().err
-    assert "images of the Unity player are black" in said and "xvfb-run -a" in said
+    assert "images of the Unity player are black" in capsys.readouterr().err
     assert main([*WORDS, "-o", "base_config.unity_args.no_graphics=true"]) == 0
     assert "images are black: the player has no graphics" in capsys.readouterr().out
     before = len(list(read_ledgers(ledger)))
@@ -121,15 +101,12 @@ def test_cameras_get_graphics_or_a_refusal(
     assert [("-nographics" in argv) for argv in starts] == [True, False] * 2, "evaluation, training"
 
 
-def test_a_player_for_evaluations_with_other_spaces_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    starts = folder / "starts"
-    setup(folder, "continuous", {}, fault="spaces@handshake#1", starts=str(starts), api="1.4.0")
+def test_a_player_for_evaluations_with_other_spaces_is_refused(folder: Path, capsys: Any) -> None:
+    write_task(folder, "continuous", fault="spaces@handshake#1", starts=str(folder / "starts"), api="1.4.0")
     assert main(WORDS) == 4
     said = capsys.readouterr()
-    assert "evaluations have other observations" in said.err and "shapes=((3,),)" in said.err
-    assert "the player speaks protocol 1.4.0" in said.out and "this program speaks 1.5.0" in said.out
+    assert "evaluations have other observations" in said.err
+    assert "the player speaks protocol 1.4.0" in said.out
 
 
 CHANNEL = """
@@ -148,31 +125,26 @@ class Weather(SideChannel):
 """
 
 
-def test_an_own_side_channel_that_raises_ends_the_run_and_restarts_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = {"max_step": 100, "env_restarts": 5}
-    ledger = setup(folder, "continuous", {"base_config": base})
+def test_an_own_side_channel_that_raises_ends_the_run_and_restarts_nothing(folder: Path, capsys: Any) -> None:
+    ledger = write_task(folder, "continuous", more={"base_config": {"max_step": 100, "env_restarts": 5}})
     (folder / "envs" / "own" / "task" / "own_raising.py").write_text(CHANNEL)
     assert main([*WORDS, "-o", "base_config.unity_args.side_channels=[own_raising:Weather]"]) == 4
     said = capsys.readouterr().err
-    assert "the side channel Weather has failed" in said and "LookupError: echo of sun" in said
-    assert "not understood" not in said
+    assert "LookupError: echo of sun" in said and "not understood" not in said
     assert len(list(read_ledgers(ledger))) == 1
 
 
-def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    setup(folder, "two", {}, agents=2, period=3)
+def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+    from algorithm.env.checks.context import CheckLimits
+
+    monkeypatch.setattr("algorithm.app.check.check.CheckLimits", lambda: CheckLimits(seconds=0.5))
+    write_task(folder, "two", agents=2, period=3)
     assert main(["own/task", "--check"]) == 0
     out = capsys.readouterr().out
-    assert "1 player of" in out and "steps/s" in out and "behaviour Branches" in out
-    assert "of the choices masked" in out and "of 2 agents at once" in out and "unity/Rounds/Score" in out
-
-    config = folder / "envs" / "own" / "task" / "config.yaml"
-    written = yaml.safe_load(config.read_text())
-    written["default"]["base_config"]["env_args"]["fault"] = "crash@step:20"
-    config.write_text(yaml.safe_dump(written))
-    assert main(["own/task", "--check"]) == 4
+    told = ("1 player of", "behaviour Branches", "choices masked", "of 2 agents at once", "Rounds/Score")
+    assert all(text in out for text in told), out
+    crash = "base_config.env_args={fault: 'crash@step:20'}"
+    assert main(["own/task", "--check", "-o", crash]) == 4
     assert "has ended in a step" in capsys.readouterr().out
 
 
@@ -186,7 +158,5 @@ def test_a_check_finds_black_images_though_no_agent_asks_at_the_end() -> None:
         **vars(seen), reward=np.ones(1, np.float32), terminated=yes, truncated=no, final=seen, left=yes
     )
     assert not len(record.add(result, 1))
-    sensors = next(record.results(no_graphics=True))
-    assert [one.level for one in sensors.findings] == [Level.WARNING] and "all black" in sensors.findings[
-        0
-    ].what
+    (finding,) = next(record.results(no_graphics=True)).findings
+    assert finding.level is Level.WARNING and "all black" in finding.what

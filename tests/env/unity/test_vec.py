@@ -193,23 +193,22 @@ def test_agents_of_a_player_that_fails_vanish_and_another_one_starts(stage: Stag
     assert len(set(stage.seeds)) == 4
 
 
-@pytest.mark.parametrize("starts", [False, True], ids=["handshake", "reset"])
-def test_a_first_player_that_hangs_is_one_of_those_survived(starts: bool, stage: Stage) -> None:
-    failure = PlayerError("hangs", "the Unity player hangs", where="", why="", fix="")
-    stage.add(failure, starts=starts)
-    start = ball([(0, 1, 0)])
-    stage.add(start, start)
-    env = Env(restarts=1)
-    assert env.reset()["Ball"].ids.tolist() == [0] and [fault.what for fault in env.faults] == [failure.what]
-
-
-@pytest.mark.parametrize(("kind", "starts"), [("ended", False), ("absent", False), ("ended", True)], ids=str)
-def test_a_first_player_that_ends_or_does_not_connect_is_not_tried_again(
-    kind: PlayerEnd, starts: bool, stage: Stage
+@pytest.mark.parametrize(
+    ("kind", "starts", "survived"),
+    [("hangs", False, True), ("hangs", True, True), ("absent", False, False), ("ended", True, False)],
+)
+def test_a_first_player_that_hangs_is_survived_and_no_other(
+    kind: PlayerEnd, starts: bool, survived: bool, stage: Stage
 ) -> None:
-    stage.add(PlayerError(kind, "it has ended", where="", why="", fix=""), starts=starts)
-    with pytest.raises(PlayerError, match="it has ended"):
-        Env(restarts=5)
+    stage.add(PlayerError(kind, "it has failed", where="", why="", fix=""), starts=starts)
+    stage.add(ball([(0, 1, 0)]))
+    if survived:
+        env = Env(restarts=1)
+        assert env.reset()["Ball"].ids.tolist() == [0]
+        assert [fault.what for fault in env.faults] == ["it has failed"]
+    else:
+        with pytest.raises(PlayerError, match="it has failed"):
+            Env(restarts=5)
 
 
 @pytest.mark.fault("F10")
@@ -251,17 +250,6 @@ def test_one_failure_too_many_ends_the_run(stage: Stage) -> None:
     assert "start 2" in raised.value.where
 
 
-def test_a_player_with_other_spaces_ends_the_run(stage: Stage) -> None:
-    start = ball([(0, 1, 0)])
-    stage.add(start, start, crash())
-    stage.add(start, specs=[behaviour(size=2)])
-    env = Env()
-    env.reset()
-    with pytest.raises(EnvError, match="have changed") as raised:
-        env.act(0)
-    assert "place 1" in raised.value.why and "place 2" in raised.value.why
-
-
 def test_other_spaces_are_found_when_they_show_up(stage: Stage) -> None:
     both = {BALL: ([(0, 1, 0)], ()), CUBE: ([(1, 2, 0)], ())}
     stage.add(both, both, crash(), specs=[behaviour(), behaviour(CUBE)])
@@ -296,20 +284,21 @@ def test_a_behaviour_that_never_comes_and_one_that_comes_late_end_the_run(stage:
 
 
 @pytest.mark.parametrize(
-    ("named", "expected"), [((), ["Ball"]), (("Ball",), ["Ball"]), ((BALL,), [BALL])], ids=str
+    ("teams", "named", "expected"),
+    [
+        (1, (), ["Ball"]),
+        (1, ("Ball",), ["Ball"]),
+        (1, (BALL,), [BALL]),
+        (2, ("Ball",), ["Ball?team=0", "Ball?team=1"]),
+    ],
 )
 def test_a_single_team_is_called_without_its_number(
-    named: tuple[str, ...], expected: list[str], stage: Stage
+    teams: int, named: tuple[str, ...], expected: list[str], stage: Stage
 ) -> None:
-    stage.add(ball([(0, 1, 0)]))
+    names = [f"Ball?team={k}" for k in range(teams)]
+    start = {name: ([(k, 1, 0)], ()) for k, name in enumerate(names)}
+    stage.add(start, specs=[behaviour(name) for name in names])
     assert list(Env(behaviours=named).specs) == expected
-
-
-def test_several_teams_keep_their_numbers(stage: Stage) -> None:
-    teams = [f"Ball?team={k}" for k in range(2)]
-    start = {name: ([(k, 1, 0)], ()) for k, name in enumerate(teams)}
-    stage.add(start, specs=[behaviour(name) for name in teams])
-    assert list(Env(behaviours=("Ball",)).specs) == teams
 
 
 def test_an_agent_has_its_number_again_unless_that_is_taken_or_excluded() -> None:

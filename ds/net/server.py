@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
-from ds.port import MAX_CONNECTIONS, most_connections, port_refused
-from ds.protocol import (
+from ds.net.port import MAX_CONNECTIONS, most_connections, port_refused
+from ds.net.protocol import (
     BUSY,
     SECOND_MS,
     SERVICE,
@@ -35,8 +35,8 @@ from ds.protocol import (
     address,
     keepalive,
 )
-from ds.security import LearnerSecurity
-from ds.wire import decode, encode, sender
+from ds.net.security import LearnerSecurity
+from ds.net.wire import decode, encode, takes_long
 
 if TYPE_CHECKING:  # what receives needs no torch
     from ds.service import Service
@@ -176,21 +176,16 @@ class Server:
         bodies: AsyncIterator[bytes],
         context: CallContext,
     ) -> bytes:
-        message = await self._message(kind, bodies, context)
-        answer = self._service.unknown(kind) if message is None else await method(message)
+        answer = await method(await self._message(kind, bodies, context))
         return b"" if answer is None else encode(answer)
 
     async def _weights(self, bodies: AsyncIterator[bytes], context: CallContext) -> AsyncIterator[bytes]:
         wanted = await self._message(WeightRequest, bodies, context)
-        assert wanted is not None
         for chunk in self._service.weights(wanted):
             yield chunk
 
-    async def _message(self, kind: type[T], bodies: AsyncIterator[bytes], context: CallContext) -> T | None:
-        """Return the one message of a call; a call without one is counted and aborted.
-
-        None for a large one from an actor that is not registered.
-        """
+    async def _message(self, kind: type[T], bodies: AsyncIterator[bytes], context: CallContext) -> T:
+        """Return the one message of a call; a call without one is counted and aborted."""
         peer = unquote(context.peer()).partition(":")[2]  # gRPC forgets it when the connection ends
         code, fault, reason = grpc.StatusCode.INVALID_ARGUMENT, "malformed", ""
         arriving = self._trajectories if kind is TrajectoryMessage else self._others
@@ -204,12 +199,11 @@ class Server:
                 raise WireError(
                     f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
                 )
-            message, actor = None, sender(body)
-            if not actor:
-                message = decode(kind, body)
-            elif self._service.has_registered(actor):
-                # One at a time: they share an interpreter with the training.
+            message: T
+            if takes_long(body):  # one at a time: they share an interpreter with the training
                 message = await asyncio.to_thread(decode, kind, body)
+            else:
+                message = decode(kind, body)
             return message
         except NoRoom:
             code, fault = grpc.StatusCode.RESOURCE_EXHAUSTED, "crowded"
@@ -220,7 +214,7 @@ class Server:
             reason = str(error)
         self._on_fault(fault, f"{peer}: {reason}")
         await context.abort(code, reason)
-        return None
+        raise AssertionError("abort raises")
 
     def _has_token(self, context: CallContext) -> bool:
         if self._security.token is None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ds.protocol import LearnerAway, Unreachable
+from ds.net.protocol import LearnerAway, Unreachable
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -171,7 +171,6 @@ class WeightFetcher:
         self._fetch = fetch
         self._changed = threading.Condition()
         self._announced = 0  # version in the last receipt
-        self._missing = -1  # announced, requested, and not there
         self._unread: list[bytes] | None = None
         self.version = 0
         """Version of the newest weights that this actor has seen, 0 for none."""
@@ -187,19 +186,16 @@ class WeightFetcher:
         with self._changed:
             self.version = max(self.version, version)
 
-    def retry_missing(self) -> None:
-        """Try again what an earlier learner did not have."""
-        with self._changed:
-            self._missing = -1
-            self._changed.notify_all()
-
     def wait_until_behind(self, seconds: float) -> bool:
         """Wait, at most so long, until newer weights can be fetched. Return whether they can."""
         with self._changed:
             return self._changed.wait_for(self._is_behind, seconds)
 
     def fetch(self) -> None:
-        """Fetch newer weights if there are any. Only one thread may do so; errors are those of ``fetch``."""
+        """Fetch newer weights if there are any. Only one thread may do so.
+
+        Raises what ``fetch`` does, and Unreachable if nothing comes.
+        """
         with self._changed:
             if not self._is_behind():
                 return
@@ -207,8 +203,7 @@ class WeightFetcher:
         chunks = self._fetch(have)
         with self._changed:
             if not chunks:
-                self._missing = version
-                return
+                raise Unreachable("the weights that it announced are not there")
             self.version = max(self.version, version)
             self._unread = chunks
 
@@ -219,4 +214,4 @@ class WeightFetcher:
             return unread
 
     def _is_behind(self) -> bool:
-        return self._announced > self.version and self._announced != self._missing
+        return self._announced > self.version

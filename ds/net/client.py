@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 
 import grpc
 
-from ds.protocol import (
+from ds.net.protocol import (
     BUSY,
     SECOND_MS,
     SERVICE,
@@ -31,8 +31,8 @@ from ds.protocol import (
     address,
     keepalive,
 )
-from ds.security import TOKEN, ActorSecurity
-from ds.wire import decode, encode
+from ds.net.security import TOKEN, ActorSecurity
+from ds.net.wire import decode, encode
 
 _OPTIONS = [
     *keepalive(),

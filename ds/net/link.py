@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ds.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, Sent, ShowLine, WeightFetcher
-from ds.protocol import (
+from ds.net.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, Sent, ShowLine, WeightFetcher
+from ds.net.protocol import (
     Beat,
     Busy,
     Bye,
@@ -26,7 +26,7 @@ from ds.protocol import (
 )
 
 if TYPE_CHECKING:  # what sends needs no gRPC
-    from ds.client import Client
+    from ds.net.client import Client
 
 BYE_S = 2.0
 
@@ -231,7 +231,6 @@ class Link:
             taken_steps=self.sent.taken_steps,
         )
         joined = self._call(self._caller.join, join)
-        self._fetcher.retry_missing()
         if joined.receipt.state != "unknown":
             self._apply(joined.receipt, self._epoch)
         return joined

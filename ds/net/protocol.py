@@ -1,4 +1,4 @@
-"""Protocol of learner and actors: messages, names of gRPC, errors. ``ds.wire`` makes bytes of messages.
+"""Protocol of learner and actors: messages, names of gRPC, errors. ``ds.net.wire`` makes bytes of messages.
 
 An actor sends Hello, gets a slot and the run's seed, and builds its environments from them. It sends Join,
 then trajectory messages and beats until it leaves. Actors send every request; the learner only answers.

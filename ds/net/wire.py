@@ -1,4 +1,4 @@
-"""Messages as bytes and back; ``ds.protocol`` defines the messages.
+"""Messages as bytes and back; ``ds.net.protocol`` defines the messages.
 
 ```text
 byte 0       schema: another one is refused before anything else is read
@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 
 from algorithm.core.data import Array
-from ds.protocol import Join, TrajectoryMessage, WireError
+from ds.net.protocol import WireError
 
 SCHEMA = 2
 """Version of this layout; both sides must write the same."""
@@ -54,17 +54,6 @@ DTYPES = tuple(
 )
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _HEADER = struct.Struct("<B3xI")
-_LARGE_KINDS = (Join.__name__, TrajectoryMessage.__name__)
-
-
-class _Head(msgspec.Struct, array_like=True):
-    """Type and sender of a message; the decoder skips the other fields."""
-
-    kind: str
-    actor: str
-
-
-_HEAD = msgspec.msgpack.Decoder(_Head)
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -96,36 +85,22 @@ def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, 
     """
     structure = _structure(data)
     arrays = _ArrayReader(data, _HEADER.size + len(structure))
-    message = _decoded(msgspec.msgpack.Decoder(kind, ext_hook=arrays.read, dec_hook=_checked), structure)
+    try:
+        message = msgspec.msgpack.Decoder(kind, ext_hook=arrays.read, dec_hook=_checked).decode(structure)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(" ".join(str(error).split())[:300] or type(error).__name__) from None
     arrays.finish()
     return message
 
 
-def sender(data: bytes) -> str:
-    """Return the sender of a message with a large structure, else an empty text; the rest is skipped.
-
-    Raises WireError for malformed data, and for types of messages that are never so large.
-    """
-    structure = _structure(data)
-    if len(structure) <= LARGE:
-        return ""
-    head: _Head = _decoded(_HEAD, structure)
-    if head.kind not in _LARGE_KINDS:
-        allowed = " and ".join(_LARGE_KINDS)
-        raise WireError(f"a structure of {len(structure)} bytes, only {allowed} have more than {LARGE}")
-    return head.actor
+def takes_long(data: bytes) -> bool:
+    """Return whether ``data`` may take a while to decode. Raises WireError for malformed data."""
+    return len(_structure(data)) > LARGE
 
 
 def aligned(offset: int) -> int:
     """Return the next multiple of :data:`ALIGNMENT` from ``offset`` on."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[Any], structure: memoryview) -> Any:  # noqa: ANN401
-    try:
-        return decoder.decode(structure)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(" ".join(str(error).split())[:300] or type(error).__name__) from None
 
 
 def _structure(data: bytes) -> memoryview:

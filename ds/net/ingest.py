@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ds.protocol import TrajectoryMessage
+from ds.net.protocol import TrajectoryMessage
 
 
 @dataclass(frozen=True)

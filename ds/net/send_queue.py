@@ -8,9 +8,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ds.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog, Sent
-from ds.link import Link
-from ds.protocol import Receipt, TrajectoryChunk, TrajectoryMessage, Unreachable
+from ds.net.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog, Sent
+from ds.net.link import Link
+from ds.net.protocol import Receipt, TrajectoryChunk, TrajectoryMessage, Unreachable
 from ds.trajectory import Key
 
 MAX_INTERRUPTED = 500
@@ -56,7 +56,7 @@ class SendQueue:
     def put(self, message: TrajectoryMessage) -> None:
         """Add a message; wait, or give up older ones, until there is room.
 
-        Returns at once if the actor is to end. Raises what :meth:`~ds.link.Link.check` does.
+        Returns at once if the actor is to end. Raises what :meth:`~ds.net.link.Link.check` does.
         """
         channel = self._channels[message.channel]
         with self._changed:
