@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from algorithm.app.policy import TrainedPolicy as Policy
     from algorithm.config.errors import ConfigError
     from algorithm.core.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
-    from algorithm.env.single import SpaceMismatchError
+    from algorithm.env.outputs import SpaceMismatchError
     from algorithm.train.callbacks import Callback, CallbackError, Training
 
     __version__: str
@@ -36,7 +36,7 @@ _PLACES = {
     "EnvError": "core.errors:EnvError",
     "ModelError": "core.errors:ModelError",
     "NumericalError": "core.errors:NumericalError",
-    "SpaceMismatchError": "env.single:SpaceMismatchError",
+    "SpaceMismatchError": "env.outputs:SpaceMismatchError",
     "StorageError": "core.errors:StorageError",
     "UsageError": "core.errors:UsageError",
     "__version__": "core.program:VERSION",

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from algorithm.app.console.base import LineConsole
 from algorithm.app.console.live import LiveConsole, number
-from algorithm.app.console.output import close_logging, open_console, setup_logging
+from algorithm.app.console.output import RunLog, close_logging, open_console, setup_logging
 from algorithm.core.console import Evaluation
-from algorithm.runs.logs.runlog import RunLog
 from tests.messages.console import progress
 from tests.runs.small_disk import files_no_larger_than
 
