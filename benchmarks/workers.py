@@ -22,7 +22,7 @@ ACTIONS = 512
 """Number of actions drawn beforehand, since drawing is not measured."""
 
 
-@smoke(task="pendulum", copies=[2], workers=[0, 1], rounds=1, steps=60, learned=270)
+@smoke(task="pendulum", copies=[2], workers=[1], rounds=1, steps=60, learned=270)
 def workers(
     bench: Bench,
     _: Any,

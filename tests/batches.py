@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from algorithm.actions.actor import Actor
 from algorithm.actions.parts import make_parts
+from algorithm.agents.config import RewardSignals
 from algorithm.agents.off_policy.acting import new_actor
 from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.off_policy.learner import OffPolicyLearner
@@ -20,10 +22,17 @@ from algorithm.agents.sac.family import SAC
 from algorithm.agents.sac.heads import ActionHeads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.extensions.base import Context, draw_all
+from algorithm.extensions import make_extensions
+from algorithm.extensions.base import Build, Context, Demonstrated, Extension, draw_all
 from algorithm.nn.loader import Networks, load_networks
 
 SMALL = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))
+SPECS = {
+    "continuous": SMALL,
+    "discrete": AgentSpec(SMALL.obs, ActionSpec((4,))),
+    "branches": AgentSpec(SMALL.obs, ActionSpec((3, 2))),
+    "hybrid": AgentSpec(SMALL.obs, ActionSpec((3, 2), 2)),
+}
 CPU = torch.device("cpu")
 
 
@@ -109,6 +118,7 @@ class Sac(OffPolicyLearner):
 
     def __init__(self, spec, networks, config, **more):
         super().__init__(spec, networks, config, ActionHeads(spec.action, config), **more)
+        self.config = config
 
 
 def sac_agent(spec, config, **inputs) -> OffPolicyAgent:
@@ -123,23 +133,36 @@ def sac_actor(spec, model, config, *, exploring, **more) -> Actor:
     return new_actor(spec, model, config, parts, exploring=exploring, **more)
 
 
+SIZES = {"dense_n": 8}
+MEMORIES = {
+    None: SIZES | {"dense_depth": 0},
+    "RNN": {"rnn_n": 8},
+    "ATTN": {"attn_n": 8, "attn_heads": 2},
+}
+"""``seq_encoder`` -> arguments of a small ModelRep."""
+
+
 def small_networks(
     spec: AgentSpec = SMALL,
+    config: SacConfig | None = None,
     *,
-    rep_depth: int = 0,
+    file: Path | None = None,
+    rep: Mapping[str, object] | None = None,
     q: Mapping[str, object] | None = None,
     policy: Mapping[str, object] | None = None,
 ) -> Networks:
-    """Default networks with 8 units, the same at every call; ``q`` and ``policy``: more arguments."""
+    """Default networks with 8 units, or those of a file, the same at every call; the rest: more arguments."""
+    config = config or SacConfig()
     torch.manual_seed(0)
-    sizes = {"dense_n": 8}
     return load_networks(
-        spec,
-        None,
+        with_values(spec, config),
+        file,
         NETWORKS,
-        rep={**sizes, "dense_depth": rep_depth},
-        q={**sizes, **(q or {})},
-        policy={**sizes, **(policy or {})},
+        rep={**MEMORIES[config.seq_encoder], **(rep or {})},
+        q={**SIZES, **(q or {})},
+        policy={**SIZES, **(policy or {})},
+        seq_encoder=config.seq_encoder,
+        context=config.burn_in_step + 1,
     )
 
 
@@ -148,38 +171,91 @@ def small_sac(
     spec: AgentSpec = SMALL,
     seed: int = 0,
     rep_depth: int = 0,
-    extensions: tuple = (),
+    file: Path | None = None,
+    rep: Mapping[str, object] | None = None,
     q: Mapping[str, object] | None = None,
     policy: Mapping[str, object] | None = None,
-    compiled: bool = False,
-    eager_first: int = 0,
-    device: torch.device = CPU,
+    extensions: tuple | None = None,
+    signals: RewardSignals = RewardSignals(),  # noqa: B008 - it cannot be changed
+    demonstrations: Demonstrated | None = None,
     **options: object,
 ) -> Sac:
-    """A learner with those networks; ``options`` are keys of ``sac_config``."""
-    plain = {
+    """A learner with those networks; ``options`` are keys of ``sac_config``, and arguments of the learner.
+
+    With a memory its windows have 2 + 4 steps. The extensions are those that options and signals ask for.
+    """
+    more = {name: options.pop(name) for name in ("device", "compiled", "eager_first") if name in options}
+    plain: dict[str, object] = {
         "n_step": 1,
         "use_normalization": False,
         "alpha_learning_rate": None,
         "discrete_soft_target": True,
     }
+    if options.get("seq_encoder"):
+        plain |= {"burn_in_step": 2, "learn_step": 4}
     config = SacConfig(**{**plain, **options})
-    networks = small_networks(with_values(spec, config), rep_depth=rep_depth, q=q, policy=policy)
+    if rep_depth:
+        rep = {"dense_depth": rep_depth, **(rep or {})}
+    networks = small_networks(spec, config, file=file, rep=rep, q=q, policy=policy)
+    if extensions is None:
+        build = Build(
+            spec=spec,
+            state_size=networks.state_size,
+            options=config,
+            signals=signals,
+            demonstrations=demonstrations,
+            make_network=networks.make,
+        )
+        with torch.random.fork_rng():  # with or without extensions the critics begin alike
+            torch.manual_seed(seed + 1)
+            extensions = make_extensions(build)
     return Sac(
         spec,
         networks,
         config,
-        device=device,
         seed=seed,
         extensions=extensions,
-        compiled=compiled,
-        eager_first=eager_first,
+        **{"device": CPU, **more},
     )
+
+
+def small_windows(sac: Sac, spec: AgentSpec = SMALL, *, seed: int = 0) -> SequenceBatch:
+    """Eight windows of the learner's length, of which some end before their last transition."""
+    keys = sac.config
+    window = keys.burn_in_step + keys.learn_step + keys.n_step - 1
+    exists = torch.tensor([1, 2, 3, 4, 5, 6, 7, 7]).clamp(max=window)
+    batch = random_batch(8, window, spec=spec, seed=seed, exists=exists)
+    return replace(batch, carry=torch.zeros(8, *sac.model.rep.stored_carry_shape))
+
+
+def with_garbage(batch: SequenceBatch) -> SequenceBatch:
+    """The same, with other numbers in everything that does not exist."""
+
+    def other(x: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+        absent = ~there.view(*there.shape, *[1] * (x.dim() - 2))
+        return torch.where(absent, torch.ones_like(x), x)
+
+    changed = {
+        name: other(getattr(batch, name), batch.valid) for name in ("action", "z", "reward", "behaviour_logp")
+    }
+    obs = {name: other(value, batch.obs_valid) for name, value in batch.obs.items()}
+    return replace(batch, obs=obs, prev_action=other(batch.prev_action, batch.obs_valid), **changed)
 
 
 def weights(sac: Sac) -> dict[str, torch.Tensor]:
     """Every saved tensor of the networks, copied."""
     return {name: value.clone() for name, value in sac.tensors()["model"].items()}
+
+
+def saved(sac: OffPolicyLearner) -> dict[str, torch.Tensor]:
+    """Every tensor of a checkpoint, copied."""
+    return {f"{file}.{k}": v.clone() for file, part in sac.tensors().items() for k, v in part.items()}
+
+
+def only_extension(sac: Sac) -> Extension:
+    """The one it has."""
+    (extension,) = sac.extensions
+    return extension
 
 
 def context(sac: Sac, batch: SequenceBatch) -> Context:
@@ -204,23 +280,3 @@ def update_policy(sac: Sac, batch: SequenceBatch) -> None:
     """Take the policy's part of an update alone."""
     ctx = sac.encode(batch)
     sac._update_policy(ctx, ctx.state[:, ctx.learned].detach(), sac._draw_now(batch), sac._by)
-
-
-def assert_resumes(options, batch_of, steps):
-    """Train for twice as many steps; compare with a learner that takes over in the middle, bit for bit.
-
-    batch_of: of the options and a step
-    """
-    straight, saved = small_sac(**options), small_sac(**options)
-    for step in range(steps):
-        straight.update(batch_of(options, step))
-        saved.update(batch_of(options, step))
-    resumed = small_sac(seed=99, **options)
-    tensors = {file: {k: v.clone() for k, v in named.items()} for file, named in saved.tensors().items()}
-    resumed.load_tensors(tensors, saved.updates)
-    for step in range(steps, 2 * steps):
-        straight.update(batch_of(options, step))
-        resumed.update(batch_of(options, step))
-    for name, value in weights(straight).items():
-        assert torch.isfinite(value).all(), name
-        assert torch.equal(value, weights(resumed)[name]), name

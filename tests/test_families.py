@@ -63,42 +63,45 @@ def content(run: Path) -> tuple[str, list[dict]]:
     return found, [{k: v for k, v in row.items() if not k.startswith(("time/", "sys/"))} for row in rows]
 
 
+def wait_for(process: subprocess.Popen[str], found) -> None:
+    """Wait until something is found."""
+    until = time.monotonic() + 90
+    while not found():
+        assert process.poll() is None and time.monotonic() < until, process.communicate()
+        time.sleep(0.02)
+
+
+def test_a_family_trains(folder):
+    finish(begin(folder, "main.py", "./task", "--seed=1", "-n", "straight", "--max_step=400"))
+    run = folder / "models" / "task" / "straight"
+    assert read_metrics(run / "metrics.jsonl")["eval/return_mean"][-1] > 7, "the best arm pays 9"
+    assert not (run / "nn.py").exists()
+
+
 @pytest.mark.slow
-def test_a_family_trains_is_killed_resumes_bit_for_bit_evaluates_and_reports(folder):
+def test_a_family_is_killed_resumes_bit_for_bit_evaluates_reports_and_is_checked(folder):
     finish(begin(folder, "main.py", "./task", "--seed=1", "-n", "straight"))
     killed = begin(folder, "main.py", "./task", "-c", "slow", "--seed=1", "-n", "killed")
     models = folder / "models" / "task"
-    until = time.monotonic() + 90
-    while not list((models / "killed" / "checkpoints").glob("step_000000[23]00")):
-        assert killed.poll() is None and time.monotonic() < until, killed.communicate()
-        time.sleep(0.02)
+    checkpoints = models / "killed" / "checkpoints"
+    wait_for(killed, lambda: list(checkpoints.glob("step_000000[23]00")))
     os.kill(killed.pid, signal.SIGKILL)
     killed.communicate()
     said = finish(begin(folder, "main.py", "./task", "-c", "slow", "-n", "killed", "--resume"))
     assert "resumed exactly" in said
     assert content(models / "killed") == content(models / "straight")
-    assert read_metrics(models / "straight" / "metrics.jsonl")["eval/return_mean"][-1] > 7, (
-        "the best arm pays 9"
-    )
     assert "mean return" in finish(begin(folder, "main.py", "./task", "-n", "killed", "--eval=3"))
     finish(begin(folder, "main.py", "./task", "--report", "killed"))
     assert "BANDIT" in (models / "killed" / "report.html").read_text()
-    assert not (models / "straight" / "nn.py").exists()
-
-
-@pytest.mark.slow
-def test_a_family_is_checked_and_its_training_is_costed(folder):
     assert "no errors" in finish(begin(folder, "main.py", "./task", "--check"))
     assert "finished" in finish(begin(folder, "main.py", "./task", "--dry_run"))
 
 
+@pytest.mark.slow
 def test_a_family_trains_as_learner_with_an_actor(folder):
     learner = begin(folder, "main_ds.py", "./task", "learner", "--seed=1", "-n", "a", "--learner_port=0")
     endpoint = folder / "models" / "task" / "a" / "endpoint.json"
-    until = time.monotonic() + 90
-    while not endpoint.exists():
-        assert learner.poll() is None and time.monotonic() < until, learner.communicate()
-        time.sleep(0.02)
+    wait_for(learner, endpoint.exists)
     port = json.loads(endpoint.read_text())["port"]
     actor = begin(folder, "main_ds.py", "./task", "actor", f"--learner_port={port}")
     assert "the training is complete" in finish(actor)

@@ -33,15 +33,15 @@ from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults
 from algorithm.extensions import make_extensions
-from algorithm.extensions.options import Build
+from algorithm.extensions.base import Build
 from algorithm.nn.loader import load_networks
 from algorithm.runs.listing import listing
 from algorithm.runs.provenance import made_with
 from algorithm.train.assembly import Assembly
 from algorithm.train.user_code import nn_file, plugins_of
 from main import main
+from tests.house.test_docs import blocks_of
 from tests.run.sessions import weights_hash
-from tests.test_docs import blocks_of
 
 PACKAGE = Path(__file__).parent / "plugin_package"
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))

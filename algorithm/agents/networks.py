@@ -10,8 +10,7 @@ from algorithm.agents.roles import Inputs
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
 from algorithm.extensions import make_extensions
-from algorithm.extensions.base import Extension
-from algorithm.extensions.options import Build, Demonstrated
+from algorithm.extensions.base import Build, Demonstrated, Extension
 from algorithm.nn.loader import Network, Networks, load_networks
 
 

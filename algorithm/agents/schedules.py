@@ -1,42 +1,15 @@
-"""Schedules of a run: the updates that are owed, and events every so many steps."""
+"""Schedules of a run: the updates that are owed, in two ways, and events every so many steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Protocol
-
-
-class UpdateSchedule(Protocol):
-    """The number of gradient updates that environment steps call for."""
-
-    def due(self, step: int) -> int:
-        """Return the updates to make after ``step`` environment steps; they count as made."""
-        ...
-
-    def defer(self, step: int) -> None:
-        """Count from ``step``: nothing could be learned before."""
-        ...
-
-    def carry_over(self, updates: int) -> None:
-        """Keep updates due that could not be made now."""
-        ...
-
-    def achieved(self, step: int, updates: int) -> float:
-        """Return updates per environment step since learning began; NaN before."""
-        ...
-
-    def state(self) -> dict[str, float]:
-        """Return what :meth:`load_state` continues from, as JSON."""
-        ...
-
-    def load_state(self, state: Mapping[str, float]) -> None:
-        """Continue from what :meth:`state` returned."""
-        ...
 
 
 class FifoUpdates:
     """One update for every full batch of data that has not been used yet (``use_replay_buffer: false``).
+
+    It has no state: waiting windows are counted anew each time.
 
     ready:      number of windows that wait to be used
     batch_size: windows of an update
@@ -51,21 +24,21 @@ class FifoUpdates:
         return 0 if step < self._from else self._ready() // self._batch_size
 
     def defer(self, step: int) -> None:
-        """Do nothing: waiting windows are counted anew each time."""
+        """Do nothing, since no window was used."""
 
     def carry_over(self, updates: int) -> None:
-        """Do nothing: unused windows stay counted."""
+        """Do nothing, since no window was used."""
 
     def achieved(self, step: int, updates: int) -> float:
         """Return updates per environment step since learning began; NaN before."""
         return updates / (step - self._from) if step > self._from else math.nan
 
     def state(self) -> dict[str, float]:
-        """Return nothing: waiting windows are counted anew each time."""
+        """Return nothing."""
         return {}
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Do nothing: there is no state."""
+        """Do nothing."""
 
 
 class RatioUpdates:
@@ -82,7 +55,7 @@ class RatioUpdates:
         self._step = 0
 
     def due(self, step: int) -> int:
-        """Return the updates due after ``step`` environment steps; they count as made."""
+        """Return the updates to make after ``step`` environment steps; they count as made."""
         self._step = step
         due = math.floor(self.ratio * max(0, step - self._since) + 1e-9)
         owed, self._done = due - self._done, due
@@ -118,6 +91,10 @@ class RatioUpdates:
         if state["ratio"] != self.ratio:
             remain = math.floor(state["ratio"] * max(0, self._step - self._since) + 1e-9) - self._done
             self._since, self._done = max(self._step, self._since), -remain
+
+
+UpdateSchedule = FifoUpdates | RatioUpdates
+"""Number of gradient updates that environment steps call for."""
 
 
 class Every:

@@ -28,9 +28,8 @@ from algorithm.core.errors import UsageError, visible
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.adapter import Adapter
 from algorithm.env.observations import frame_stack
-from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
 from algorithm.evaluation.evaluate import evaluate as play_episodes
-from algorithm.evaluation.evaluator import cut_off_line, episode_limit, eval_policies
 from algorithm.experience.faults import Faults
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.names import MODELS

@@ -28,10 +28,9 @@ from algorithm.core.wording import Rows
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
-from algorithm.evaluation.evaluate import eval_loop, evaluate
-from algorithm.evaluation.evaluator import cut_off_line, episode_limit, eval_policies
+from algorithm.evaluation.evaluate import cut_off_line, episode_limit, eval_loop, eval_policies, evaluate
 from algorithm.evaluation.recording import Recording
-from algorithm.evaluation.video import VideoRecorder, VideoRecorders
+from algorithm.evaluation.video import VideoRecorder, video_recorders
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.runs.files import write_json
@@ -158,7 +157,7 @@ class _Outputs:
 
     @classmethod
     def of(cls, options: TrainOptions, run: RunDir, env: VecEnv, step: int, console: Console) -> _Outputs:
-        video = VideoRecorders(env, run.videos, warn=console.warn)(step) if options.video else None
+        video = video_recorders(env, run.videos, warn=console.warn)(step) if options.video else None
         return cls(run, video, Recording(Path(options.record)) if options.record else None)
 
     @property

@@ -21,8 +21,7 @@ from algorithm.core.errors import StorageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, counted
-from algorithm.evaluation.evaluate import Performance
-from algorithm.evaluation.evaluator import episode_limit
+from algorithm.evaluation.evaluate import Performance, episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir

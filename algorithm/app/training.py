@@ -26,7 +26,6 @@ from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import check_evaluations, set_up
 from algorithm.train.build import build
 from algorithm.train.run import RunInputs, RunParts
-from algorithm.train.run import run as train_parts
 from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start
 
@@ -150,7 +149,7 @@ def run_training(
         try:
             parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=stack)
             _show_start(inputs, parts, console)
-            outcome = train_parts(parts, end_of_hang)
+            outcome = parts.trainer.run(end_of_hang)
         except Exception as error:
             _record_failure(run, console, error)
             raise

@@ -18,7 +18,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.system.files import replace
 from algorithm.core.system.processes import NEW_GROUP
 from algorithm.env.base import Picture, VecEnv
-from algorithm.evaluation.callbacks import NULL_CALLBACK, EvalCallback
+from algorithm.evaluation.callbacks import EvalCallback
 
 DEFAULT_FPS = 30.0
 """Frames per second of environments that state none."""
@@ -178,8 +178,10 @@ class VideoRecorder(EvalCallback):
         self._warn(f"the film cannot be written · {self.path} · {error} · all else goes on without it")
 
 
-class VideoRecorders:
-    """Maker of a video recorder for the first episode of each evaluation on an environment.
+def video_recorders(
+    env: VecEnv, folder: Path, *, warn: Callable[[str], None]
+) -> Callable[[int], VideoRecorder]:
+    """Return the maker of the recorder of the evaluation at a step, for its first episode.
 
     env:    is reset, to see whether it has pictures
     folder: of the videos, ``step_000004000_episode_1.mp4`` and so on
@@ -187,27 +189,16 @@ class VideoRecorders:
 
     Raises EnvError if the environment has no pictures, before anything is played.
     """
-
-    def __init__(self, env: VecEnv, folder: Path, *, warn: Callable[[str], None]) -> None:
-        self._env, self._folder, self._warn = env, folder, warn
-        env.reset(episode=0)
-        if env.render() is None:
-            raise EnvError(
-                "the environment has no pictures to make a film of",
-                where="--video or eval_config.video",
-                why="its render mode rgb_array gives none",
-                fix="leave the film out, or add that render mode to the environment",
-            )
-
-    def __call__(self, step: int) -> VideoRecorder:
-        """Return the recorder of the evaluation at ``step``."""
-        path = video_path(self._folder, step)
-        return VideoRecorder(self._env, path, self._env.fps or DEFAULT_FPS, warn=self._warn)
-
-
-def no_video(step: int) -> EvalCallback:
-    """Return the callback of an evaluation without a video."""
-    return NULL_CALLBACK
+    env.reset(episode=0)
+    if env.render() is None:
+        raise EnvError(
+            "the environment has no pictures to make a film of",
+            where="--video or eval_config.video",
+            why="its render mode rgb_array gives none",
+            fix="leave the film out, or add that render mode to the environment",
+        )
+    fps = env.fps or DEFAULT_FPS
+    return lambda step: VideoRecorder(env, video_path(folder, step), fps, warn=warn)
 
 
 def video_path(folder: Path, step: int, episode: int = 1) -> Path:

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
+from algorithm.agents.config import RewardSignals
+from algorithm.agents.run_config import RunConfig
 from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import AgentSpec
 from algorithm.nn.encoding import States
 from algorithm.nn.learning.gradients import Autograd, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
@@ -160,6 +163,32 @@ class Extension(nn.Module):
     def score_actions(self, state: Tensor, action: Tensor) -> Tensor | float:
         """Return scores [N, M] of M flat actions [N, M, A] in states [N, S]; the largest is taken."""
         return 0.0
+
+
+class Demonstrated(Protocol):
+    """Source of demonstrated windows, whose learned part is ``learned``."""
+
+    learned: slice
+
+    def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
+        """Return n windows on the CPU."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """Inputs of an extension's maker.
+
+    make_network: one of the optional classes of an ``nn.py``, by its name and arguments
+    demonstrations: None where nothing is learned: agents that only play, remote actors
+    """
+
+    spec: AgentSpec
+    state_size: int  # S
+    options: RunConfig
+    signals: RewardSignals
+    demonstrations: Demonstrated | None = None
+    make_network: Callable[..., nn.Module]
 
 
 class OwnSteps:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.extensions.base import Context, Extension
-from algorithm.extensions.options import Build
+from algorithm.extensions.base import Build, Context, Extension
 from algorithm.nn.models.dynamics import check_dynamic
 from algorithm.ops.intrinsic import merge_moments, prediction_error, standard_deviation
 from algorithm.ops.shapes import masked_mean, window_mean

@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Context, Extension
-from algorithm.extensions.options import Build, Demonstrated
+from algorithm.extensions.base import Build, Context, Demonstrated, Extension
 from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.models.discriminator import check_discriminator

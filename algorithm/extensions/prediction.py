@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.spec import ObsSpec
-from algorithm.extensions.base import Context, Extension
-from algorithm.extensions.options import Build
+from algorithm.extensions.base import Build, Context, Extension
 from algorithm.nn.layers.images import ImageLayout, image_layouts
 from algorithm.nn.models.world import check_world
 from algorithm.nn.protocols import Obs

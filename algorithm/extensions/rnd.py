@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.extensions.base import Context, Extension
+from algorithm.extensions.base import Build, Context, Extension
 from algorithm.extensions.curiosity import RunningDeviation, bonus_summary
-from algorithm.extensions.options import Build
 from algorithm.nn.models.dynamics import check_dynamic
 from algorithm.ops.intrinsic import distillation_error
 from algorithm.ops.shapes import window_mean

@@ -11,10 +11,12 @@ from pathlib import Path
 from algorithm.agents.base import Agent
 from algorithm.config.loader import dump_config, overlaid, plain_config
 from algorithm.core.console import Console
+from algorithm.core.plugins import Plugin
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.resume_check import spec_as_json
-from algorithm.evaluation.evaluator import Evaluator
-from algorithm.evaluation.video import VideoRecorders, no_video, video_path
+from algorithm.evaluation.callbacks import NULL_CALLBACK
+from algorithm.evaluation.evaluate import Evaluator
+from algorithm.evaluation.video import video_path, video_recorders
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
 from algorithm.runs.checkpoints.manifest import DamagedError
@@ -51,19 +53,29 @@ def build(
     runtime: source of the transitions
     lock:    of the run's folder; stack: closes what is opened here
     """
-    callbacks = _callbacks(inputs)
+    own = load_callbacks(inputs.loaded.config.base_config.callbacks, inputs.loaded.env_dir)
+    callbacks = Callbacks([*own, *inputs.callbacks])
     seed_globally(inputs.loaded.seed)
-    assembly = _assembly(inputs, start, console, stack)
+    assembly = Assembly(
+        loaded=inputs.loaded,
+        device=inputs.device,
+        faults=Faults(console, go_on=inputs.stop.check_start),
+        stack=stack,
+        files=inputs.run.path,
+        since=start.saved.step if start else 0,
+    )
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
     source, evaluator = _environments(inputs, assembly, runtime, networks)
-    training, start, notices = _training(inputs, assembly, source, networks, start)
+    own_env, plugins = env_file(inputs.loaded), plugins_of(inputs.loaded, source.env.specs, networks)
+    training, start, notices = _training(inputs, assembly, source, networks, start, own_env, plugins)
     render_modes = evaluator.env.render_modes if evaluator else ()
-    _write_down(inputs, source.env.specs, networks, start, render_modes)
+    _write_down(inputs, source.env.specs, networks, start, render_modes, own_env, plugins)
     metrics = _metrics(inputs, start, console, stack)
     saver = _checkpointer(inputs, training, start, metrics, lock)
     trainer = Trainer(
         training,
         inputs.loaded.config,
+        runtime=source,
         evaluator=evaluator,
         saver=saver,
         console=console,
@@ -81,27 +93,9 @@ def build(
         training=training,
         runtime=source,
         saver=saver,
-        stop=inputs.stop,
         render_modes=render_modes,
         resumed=start,
         notices=notices,
-    )
-
-
-def _callbacks(inputs: RunInputs) -> Callbacks:
-    loaded = inputs.loaded
-    own = load_callbacks(loaded.config.base_config.callbacks, loaded.env_dir)
-    return Callbacks([*own, *inputs.callbacks])
-
-
-def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> Assembly:
-    return Assembly(
-        loaded=inputs.loaded,
-        device=inputs.device,
-        faults=Faults(console, go_on=inputs.stop.check_start),
-        stack=stack,
-        files=inputs.run.path,
-        since=start.saved.step if start else 0,
     )
 
 
@@ -120,23 +114,23 @@ def _environments(
         return source, None
     check_eval_spaces(loaded, source.env.specs, eval_env.specs)
     on_non_finite = assembly.on_non_finite(run.argument, "evaluate", most=_DROPPED_IN_EVALUATIONS)
-    films = VideoRecorders(eval_env, run.videos, warn=console.warn) if film else no_video
+    films = video_recorders(eval_env, run.videos, warn=console.warn) if film else lambda _: NULL_CALLBACK
     return source, Evaluator(eval_env, loaded.config, console, film=films, on_non_finite=on_non_finite)
 
 
-def _foreign(inputs: RunInputs) -> ForeignNetworks | None:
-    keep = inputs.loaded.config.base_config.evolver_keep
-    return None if inputs.networks is None else ForeignNetworks(inputs.networks, keep)
-
-
 def _agents(
-    inputs: RunInputs, assembly: Assembly, source: Runtime, networks: Path, start: Start | None
+    inputs: RunInputs,
+    assembly: Assembly,
+    source: Runtime,
+    networks: Path,
+    start: Start | None,
+    foreign: ForeignNetworks | None,
 ) -> tuple[dict[str, Agent], Start | None, list[str]]:
     """Return agents with a checkpoint's replays, that checkpoint, and a line for each missing replay.
 
     Damage of a replay shows only while it is loaded. The checkpoint before then begins with new agents.
     """
-    foreign, replays = _foreign(inputs), inputs.run.replay
+    replays = inputs.run.replay
     while True:
         agents = assembly.agents(
             source.env.specs, networks, greedy=inputs.greedy, make_replay=source.make_replay
@@ -155,15 +149,22 @@ def _agents(
 
 
 def _training(
-    inputs: RunInputs, assembly: Assembly, source: Runtime, networks: Path, start: Start | None
+    inputs: RunInputs,
+    assembly: Assembly,
+    source: Runtime,
+    networks: Path,
+    start: Start | None,
+    own_env: Path | None,
+    plugins: Sequence[Plugin],
 ) -> tuple[TrainState, Start | None, list[str]]:
     """Return the training as it begins, its checkpoint, and a line on each thing of note."""
-    loaded, foreign, own_env = inputs.loaded, _foreign(inputs), env_file(inputs.loaded)
-    agents, start, notices = _agents(inputs, assembly, source, networks, start)
+    loaded, keep = inputs.loaded, inputs.loaded.config.base_config.evolver_keep
+    foreign = None if inputs.networks is None else ForeignNetworks(inputs.networks, keep)
+    agents, start, notices = _agents(inputs, assembly, source, networks, start, foreign)
     # The run's own networks and the environment's own file are looked at by themselves.
     apart = {f"{loaded.for_behaviour(name).run.nn}.py" for name in agents}
     apart |= {own_env.name} if own_env else set()
-    made = made_with(loaded.env_dir, apart, plugins_of(loaded, agents, networks))
+    made = made_with(loaded.env_dir, apart, plugins)
     training = TrainState(source.make_collector, agents, assembly.faults, made)
     saved = start.saved if start else None
     if saved:
@@ -181,10 +182,11 @@ def _write_down(
     networks: Path,
     start: Start | None,
     render_modes: Sequence[str],
+    own_env: Path | None,
+    plugins: Sequence[Plugin],
 ) -> None:
     """Write the inputs of the run; its configuration last, which makes the folder a run."""
     run, loaded = inputs.run, inputs.loaded
-    own_env, plugins = env_file(loaded), plugins_of(loaded, specs, networks)
     for config in map(loaded.for_behaviour, specs):
         file = nn_file(config, networks)
         if isinstance(file, Path) and networks != run.path:  # not those of a plug-in

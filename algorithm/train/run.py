@@ -1,22 +1,21 @@
-"""The inputs of a training, its parts, and the way from the first step to the last."""
+"""The inputs of a training, and the parts that are made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.errors import EnvError, UserError
 from algorithm.runs.rundir import RunDir
-from algorithm.train.callbacks import Callback, CallbackError
+from algorithm.train.callbacks import Callback
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.runtime import Runtime
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import Start, TrainState
-from algorithm.train.trainer import Outcome, Trainer
+from algorithm.train.trainer import Trainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,39 +63,6 @@ class RunParts:
     training: TrainState
     runtime: Runtime
     saver: Checkpointer
-    stop: StopRequest
     render_modes: Sequence[str]
     resumed: Start | None
     notices: Sequence[str]
-
-
-def run(parts: RunParts, before_end: Callable[[EnvError], None]) -> Outcome:
-    """Train to the end. What was learned is saved where an environment or a callback ends the run.
-
-    before_end: called, after that, where an environment hangs in this process, which is about to end
-    """
-
-    def save_before_end(error: EnvError) -> None:
-        _save_cut_off(parts, error)
-        before_end(error)
-
-    parts.training.faults.attach(save_before_end)
-    try:
-        parts.runtime.begin()
-        outcome = parts.trainer.train()
-        stop = parts.stop
-        parts.runtime.end(lambda: bool(stop) or not outcome.complete)
-    except (EnvError, CallbackError) as error:
-        _save_cut_off(parts, error)
-        raise
-    return outcome
-
-
-def _save_cut_off(parts: RunParts, error: EnvError | CallbackError) -> None:
-    console = parts.training.faults.console
-    what = "an environment" if isinstance(error, EnvError) else "a callback"
-    try:
-        if step := parts.trainer.save_cut_off():
-            console.message(f"{what} ended the run; step {step:,} is saved, --resume goes on from it")
-    except UserError as failed:
-        console.warn(failed.line)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
+from algorithm.core.errors import EnvError, UserError
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.evaluation.evaluator import Evaluator
+from algorithm.evaluation.evaluate import Evaluator
 from algorithm.runs.logs.metrics import MetricsLogger
-from algorithm.train.callbacks import Callbacks
+from algorithm.train.callbacks import CallbackError, Callbacks
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.counters import Ends
 from algorithm.train.profile import NoProfile, shares
 from algorithm.train.reporter import Reporter
+from algorithm.train.runtime import Runtime
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
 
@@ -39,6 +42,7 @@ class Trainer:
 
     training:    agents, collector and counts, new or restored
     config:      limits and intervals
+    runtime:     begins and ends with the loop
     evaluator:   None where there is no second environment
     saver:       writes the checkpoints
     stop:        becomes true at the signal to end the run
@@ -52,6 +56,7 @@ class Trainer:
         training: TrainState,
         config: Config,
         *,
+        runtime: Runtime,
         evaluator: Evaluator | None,
         saver: Checkpointer,
         console: Console,
@@ -67,6 +72,7 @@ class Trainer:
         self._counters = training.counters
         self._watch = training.watch
         self._config = config
+        self._runtime = runtime
         self._evaluator = evaluator
         self._saver = saver
         self._reporter = Reporter(training, config, console, metrics)
@@ -77,7 +83,27 @@ class Trainer:
         self._profile = profile or NoProfile()
         self._saved_at = -1
 
-    def train(self) -> Outcome:
+    def run(self, before_end: Callable[[EnvError], None]) -> Outcome:
+        """Train to the end. What was learned is saved where an environment or a callback ends the run.
+
+        before_end: called, after that, where an environment hangs in this process, which is about to end
+        """
+
+        def save_before_end(error: EnvError) -> None:
+            self._save_cut_off(error)
+            before_end(error)
+
+        self._training.faults.attach(save_before_end)
+        try:
+            self._runtime.begin()
+            outcome = self._train()
+            self._runtime.end(lambda: bool(self._stop) or not outcome.complete)
+        except (EnvError, CallbackError) as error:
+            self._save_cut_off(error)
+            raise
+        return outcome
+
+    def _train(self) -> Outcome:
         """Run until a limit, success or a signal; save, and evaluate unless a signal ended it."""
         counters, run = self._counters, self._config.run
         summary = Every(run.write_summary_per_step, counters.step)
@@ -139,15 +165,21 @@ class Trainer:
         if any(found.values()):
             self._evaluate()
 
-    def save_cut_off(self) -> int:
-        """Save where an environment has ended the run, in a step or an evaluation.
+    def _save_cut_off(self, error: EnvError | CallbackError) -> None:
+        """Save where an environment has ended the run, in a step or an evaluation, or a callback.
 
-        Returns the step; nothing is saved at 0. Open episodes end where they are. Raises StorageError and
-        NumericalError as every save.
+        Nothing is saved at step 0. Open episodes end where they are.
         """
-        if self._counters.step:
+        if not self._counters.step:
+            return
+        what = "an environment" if isinstance(error, EnvError) else "a callback"
+        try:
             self._saver.save_finally()
-        return self._counters.step
+        except UserError as failed:
+            self._console.warn(failed.line)
+        else:
+            step = f"step {self._counters.step:,}"
+            self._console.message(f"{what} ended the run; {step} is saved, --resume goes on from it")
 
     def _ends(self) -> Ends:
         return self._counters.ends(self._config.base_config, self._evaluations)

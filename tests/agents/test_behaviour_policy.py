@@ -53,12 +53,6 @@ def test_choices_are_held_apart_from_the_continuous_part(repeat, same):
     assert (after[:, :5].sum(1) == 2).all()
 
 
-def test_the_first_action_of_an_episode_is_drawn():
-    acted = act(player(c=1e9, d=1e9), HYBRID.action.padding(50))
-    assert len(np.unique(acted.z[:, 0])) == 50
-    assert (acted.action[:, :5].sum(1) == 2).all()
-
-
 def test_a_choice_that_is_not_allowed_any_more_is_not_held():
     one = player(c=1e9, d=1e9)
     first = act(one, HYBRID.action.padding(50)).action

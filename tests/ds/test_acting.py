@@ -6,27 +6,25 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.off_policy.acting import make_acting
+from algorithm.agents.registry import family
 from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.family import SAC
 from algorithm.config.schema import BaseConfig, Config
 from ds.acting import actor_seed, with_noise
 from ds.weights import packed, unpack
-from tests.extensions import test_grid as grid
+from tests.grid import agents as grid
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("row", grid.ROWS[::8], ids=str)
+@pytest.mark.parametrize("row", grid.ROWS[::3], ids=lambda row: "-".join(row.values()))
 def test_it_acts_as_the_agent_does(row):
     """Every kind of action, observation, memory and extension: the same actions, densities and carries."""
     agent = grid.make_agent(row, seed=1)
-    for segment in grid.segments(agent, np.random.default_rng(0), range(6)):
-        agent.add(segment)
-    agent.learn(4)
-    acting = make_acting(
-        SAC,
+    begun = agent.policy.state()
+    grid.play(agent, np.random.default_rng(0), 12)
+    agent.policy.load_state(begun)
+    acting = family(agent.config).make_acting(
         ActingInputs(agent.spec, agent.config, nn_file=None, behaviour="x", seed=5, own_seed=1, device=CPU),
     )  # other weights than the agent began with, the same random numbers while acting
     unpack(packed({"x": agent.acting_parts()}), {"x": acting.parts})

@@ -32,8 +32,9 @@ from ds.net.security import actor_security, is_loopback
 from tests.ds import processes
 from tests.ds.processes import Line, Scene, finish, missing, whole
 from tests.ds.samples import trajectory, transitions
-from tests.run import killing
-from tests.train.test_resume import TASK as ONE_PROCESS
+from tests.run.agreement import what_must_agree
+from tests.scenarios.processes import Program
+from tests.scenarios.test_kills import TASK as ONE_PROCESS
 
 LENGTH = 20
 """Steps of an episode."""
@@ -352,7 +353,7 @@ SLOW = {
 
 def what_agrees(run):
     """As far as a learner has it: what the actors are in the middle of is theirs."""
-    found = killing.what_must_agree(run)
+    found = what_must_agree(run)
     weights = {file: sha for file, sha in found["weights"].items() if not file.endswith("run.safetensors")}
     state = found["state"]["run"]
     metrics = {k: v for k, v in json.loads(found["metrics"]).items() if not k.startswith("ds/")}
@@ -368,7 +369,7 @@ def test_it_equals_one_process_bit_for_bit(tmp_path, section, steps):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(ONE_PROCESS)
     flags = ["-c", section, "-o", f"base_config.max_step={steps}"]
-    one = killing.begin(tmp_path, *flags, "--seed=1", "-n", "one")
+    one = Program(tmp_path, *flags, "--seed=1", "-n", "one")
     flags += ["-o", "net_config.synchronous=true", "-o", "sac_config.save_model_per_step=70"]
     learner = processes.begin(
         tmp_path, "learner", "learner", *flags, "--seed=1", "-n", "many", "--learner_port=0"
@@ -376,6 +377,6 @@ def test_it_equals_one_process_bit_for_bit(tmp_path, section, steps):
     port = processes.port_of(tmp_path, "many")
     actor = processes.begin(tmp_path, "actor", "actor", *flags, f"--learner_port={port}")
     assert [processes.finish(each) for each in (actor, learner)] == [0, 0], processes.said(tmp_path)
-    assert killing.finish(one) == 0, killing.said(tmp_path)
+    assert one.end() == 0, one.said
     models = tmp_path / "models" / "task"
     assert what_agrees(models / "many") == what_agrees(models / "one")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -52,9 +50,7 @@ def evaluation() -> float:
     return json.loads(result.read_text())["last_eval"]["mean"]
 
 
-@pytest.mark.parametrize(
-    ("wrappers", "shaped"), [("null", True), ("[]", False), ("[{ClipReward: {min_reward: 2}}]", False)]
-)
+@pytest.mark.parametrize(("wrappers", "shaped"), [("null", True), ("[]", False)])
 def test_rewards_of_the_training_only_are_clipped(task, capsys, wrappers, shaped):
     """A step of the toy pays at least 1."""
     assert task(wrappers) == 0, capsys.readouterr().err
@@ -62,8 +58,6 @@ def test_rewards_of_the_training_only_are_clipped(task, capsys, wrappers, shaped
     rows = [json.loads(line) for line in next(Path("models").rglob("metrics.jsonl")).read_text().splitlines()]
     returns = [row["rollout/return_mean"] for row in rows if "rollout/return_mean" in row]
     assert returns and max(returns) <= 0
-    (log,) = Path("models").rglob("train.log")
-    assert bool(re.search(r"evaluations +no wrappers", log.read_text())) == (wrappers == "[]")
     assert main(["./task", "-n=a", "--eval=1", "--quiet"]) == 0
     (played,) = Path("models").rglob("evaluation.json")
     mean = json.loads(played.read_text())["behaviours"][DEFAULT_BEHAVIOUR]["mean"]
@@ -73,8 +67,7 @@ def test_rewards_of_the_training_only_are_clipped(task, capsys, wrappers, shaped
 @pytest.mark.parametrize("flags", [(), ("--dry_run",)])
 def test_evaluations_that_see_something_else_are_refused(task, capsys, flags):
     assert task("[{FrameStackObservation: {stack_size: 3}}]", *flags) == 2
-    told = capsys.readouterr().err
-    assert "eval_config.wrappers" in told and "shapes=((3, 2),)" in told
+    assert "eval_config.wrappers" in capsys.readouterr().err
     assert not list(Path("models").rglob("config.yaml"))
 
 
@@ -109,11 +102,3 @@ def test_breakout_learns_from_lives_and_is_judged_by_games():
             steps = (env.step({DEFAULT_BEHAVIOUR: serve})[DEFAULT_BEHAVIOUR] for _ in range(400))
             ends[purpose] = next((t for t, now in enumerate(steps) if now.terminated[0]), 400)
     assert 5 < ends["train"] < 100 < ends["evaluate"]
-
-
-@pytest.mark.parametrize("label", ["atari/pong", "atari/breakout"])
-def test_wrappers_of_evaluations_are_those_of_the_training_less_what_shapes_it(label):
-    config = load_config(label, seed=1).config
-    train, judged = ([next(iter(entry)) for entry in config.wrappers_for(p)] for p in ("train", "evaluate"))
-    assert [name for name in train if name != "ClipReward"] == judged
-    assert gym.wrappers.ClipReward.__name__ in train

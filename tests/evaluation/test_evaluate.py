@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,8 +15,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation import evaluate as module
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
-from algorithm.evaluation.evaluate import Performance, evaluate
-from algorithm.evaluation.evaluator import cut_off_line, episode_limit
+from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, evaluate
 from tests.experience.test_changing_agents import transition
 from tests.toys_agents import Attentive, Both, Guests, random_script, tale
 
@@ -75,31 +75,25 @@ def test_a_callback_receives_all_that_each_agent_saw_did_got_and_remembered(rng)
 
 
 def test_callbacks_change_no_episode(rng):
-    script = random_script(rng, 200, 4)
-    told: list[Any] = []
+    script, told = random_script(rng, 200, 4), list[Any]()
     callback = CallbackList(NULL_CALLBACK, Noting(told), Storing())
     alone, seen = (evaluate(Guests(script, {0, 1}), ONE, 12, callback=w) for w in (NULL_CALLBACK, callback))
     assert alone == seen is not None
     assert told[0] == "begin" and told[-1] == "end" and sum(told[1:-1]) >= 12
 
 
-@pytest.mark.parametrize("how", ["stop", "error", "begin"])
-def test_the_end_is_told_however_it_comes(how):
-    told: list[Any] = []
-
-    class Failing(Noting):
-        def begin(self) -> None:
-            super().begin()
-            if how == "begin":
-                raise EnvError("no picture")
-
-    if how == "stop":
-        evaluate(Guests(["."] * 9, {0}), ONE, 1, stop=lambda: len(told) > 3, callback=Failing(told))
-        assert told == ["begin", 0, 0, 0, "end"]
-    else:
-        with pytest.raises((StopIteration, IndexError, EnvError)):  # the script is over
-            evaluate(Guests([".", "."], {0}), ONE, 1, callback=Failing(told))
-        assert told == (["begin", 0, 0, "end"] if how == "error" else ["begin", "end"])
+@pytest.mark.parametrize(
+    ("script", "error", "told"),
+    [
+        ([".", "."], (StopIteration, IndexError), ["begin", 0, 0, "end"]),  # the script is over
+        (["."] * 9, None, ["begin", 0, 0, 0, "end"]),  # it is asked to stop
+    ],
+)
+def test_the_end_is_told_however_it_comes(script, error, told):
+    found: list[Any] = []
+    with pytest.raises(error) if error else nullcontext():
+        evaluate(Guests(script, {0}), ONE, 1, stop=lambda: len(found) > 3, callback=Noting(found))
+    assert found == told
 
 
 def test_callbacks_of_a_list_run_in_order_and_all_end_even_if_one_raises():
@@ -166,10 +160,9 @@ def test_nobody_waits_for_agents_that_never_come(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 4)
     seen: list[Any] = []
     script = ["."] * 9 + ["T"] + ["."] * 9
-    with pytest.raises(EnvError, match=r"do not come: 'b' \(0 of 1\)") as raised:
+    with pytest.raises(EnvError, match=r"do not come: 'b' \(0 of 1\)"):
         evaluate(both(script, ["."] * 20), players(), 1, callback=Noting(seen))
     assert len(seen) == 1 + 10 + 3 + 1, "the step that ended the last episode is the first one of the wait"
-    assert raised.value.exit_code == 4 and "for 4 steps" in raised.value.why
 
 
 @pytest.mark.parametrize("comes", [12, 13])
@@ -186,33 +179,24 @@ def test_who_comes_in_time_is_waited_for(monkeypatch, comes):
             evaluate(both(script, late), players(), 1)
 
 
-def test_episodes_that_count_are_told_and_no_others():
-    told: list[Episode] = []
-    env = Guests(["TT", ".T", "TT"], {0, 1}, shuffled=False)
-    found = evaluate(env, ONE, 4, on_episode=told.append)
-    assert [(e.agent, e.length) for e in told] == [(0, 1), (1, 1), (1, 1), (0, 2)]
-    assert found == {DEFAULT_BEHAVIOUR: Performance((1.0, 1.0, 3.0, 1.0), (1, 1, 2, 1))}
-
-
-def test_the_episodes_that_began_first_count_and_not_those_that_end_first():
-    """Agent 0 has episodes of one step, agent 1 of five: four have ended before the one that began second."""
-    told: list[Episode] = []
-    env = Guests(["T."] * 4 + ["TT"] * 2, {0, 1}, shuffled=False)
-    found = evaluate(env, ONE, 4, on_episode=told.append)
-    assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 5, 1, 1)
-    assert [(e.agent, e.length) for e in told] == [(0, 1), (0, 1), (0, 1), (1, 5)], "not the fourth"
-
-
-def test_an_episode_that_is_lost_gives_its_place_to_the_next_one():
-    """Agent 1 vanishes; the place goes to the episode that began next, which may have ended already."""
-    told: list[Episode] = []
-    env = Guests(["T..", "T..", "Tv.", "T.a", "..T", "T.."], {0, 1}, shuffled=False)
-    found = evaluate(env, ONE, 3, on_episode=told.append)
-    assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 1, 1)
-    assert [(e.agent, e.length) for e in told] == [(0, 1)] * 3
-
-
-def test_an_agent_that_waits_is_waited_for():
-    env = Guests(["Tw", "Tw", "TT"], {0, 1}, shuffled=False)
-    found = evaluate(env, ONE, 2)
-    assert found is not None and found[DEFAULT_BEHAVIOUR].lengths == (1, 1)
+@pytest.mark.parametrize(
+    ("script", "episodes", "told", "lengths"),
+    [
+        pytest.param(
+            ["TT", ".T", "TT"], 4, [(0, 1), (1, 1), (1, 1), (0, 2)], (1, 1, 2, 1), id="all that count"
+        ),
+        # Agent 0 has episodes of one step, agent 1 of five: four have ended before the one that began second.
+        pytest.param(
+            ["T."] * 4 + ["TT"] * 2, 4, [(0, 1), (0, 1), (0, 1), (1, 5)], (1, 5, 1, 1), id="began first"
+        ),
+        # Agent 1 vanishes; the place goes to the episode that began next, which may have ended already.
+        pytest.param(["T..", "T..", "Tv.", "T.a", "..T", "T.."], 3, [(0, 1)] * 3, (1, 1, 1), id="lost"),
+        pytest.param(["Tw", "Tw", "TT"], 2, [(0, 1), (1, 1)], (1, 1), id="an agent that waits"),
+    ],
+)
+def test_the_episodes_that_began_first_count_and_are_told(script, episodes, told, lengths):
+    found: list[Episode] = []
+    env = Guests(script, {0, 1}, shuffled=False)
+    scores = evaluate(env, ONE, episodes, on_episode=found.append)
+    assert [(e.agent, e.length) for e in found] == told
+    assert scores is not None and scores[DEFAULT_BEHAVIOUR].lengths == lengths

@@ -69,17 +69,12 @@ def test_episodes_stand_in_the_order_in_which_they_ended_and_by_behaviour(tmp_pa
         assert file["length"].tolist() == [1, 1, 3]
 
 
-def test_nothing_finished_leaves_no_file(tmp_path):
-    path = tmp_path / "a.npz"
-    record(path, Guests(["."] * 3, {0}), ONE, 1, stop=iter([False, False, True]).__next__)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_file_of_that_name_is_replaced_when_the_new_one_is_whole(tmp_path):
+def test_the_file_is_replaced_only_by_a_whole_one(tmp_path):
     path = tmp_path / "a.npz"
     path.write_text("old")
     with pytest.raises(EnvError):
-        evaluate(_Failing([".", "."], {0}), ONE, 1, callback=Recording(path))
+        record(path, _Failing([".", "."], {0}), ONE, 1)
+    record(path, Guests(["."] * 3, {0}), ONE, 1, stop=iter([False, False, True]).__next__)  # none finished
     assert path.read_text() == "old"
     record(path, Guests(["T"], {0}), ONE, 1)
     with np.load(path) as file:

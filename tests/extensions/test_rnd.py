@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,24 +10,23 @@ import torch
 from torch import nn
 
 from algorithm.agents.sac.config import SacConfig
-from algorithm.config import ConfigError, load_config
-from algorithm.core.errors import ModelError
 from algorithm.extensions.base import Extension
 from algorithm.extensions.rnd import RND
 from algorithm.nn.distributions import TanhNormal
-from algorithm.nn.models.dynamics import ModelRND
-from tests.batches import CPU, SMALL, context, random_batch, small_sac
-from tests.batches import sac_actor as new_actor
-from tests.extensions.exploring import (
-    MEMORIES,
+from tests.batches import (
+    CPU,
+    SMALL,
     SPECS,
-    batch_for,
-    make_agent,
+    context,
     only_extension,
-    same,
+    random_batch,
     saved,
-    with_garbage,
+    small_sac,
+    small_windows,
 )
+from tests.batches import sac_actor as new_actor
+
+make_agent = partial(small_sac, rep_depth=1, n_step=2)
 
 
 class Scaled(nn.Module):
@@ -80,7 +79,7 @@ def test_the_fixed_network_is_random_saved_and_never_moves():
     fixed = [name for name in before if ".fixed." in name]
     assert len(fixed) == 6 and all(name.startswith("model.extensions.0.fixed.") for name in fixed)
     for seed in range(3):
-        sac.update(batch_for(sac, seed=seed))
+        sac.update(small_windows(sac, seed=seed))
     after = saved(sac)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
     trained = [name.replace(".fixed.", ".own.0.") for name in fixed]
@@ -88,15 +87,6 @@ def test_the_fixed_network_is_random_saved_and_never_moves():
     assert not any(torch.equal(before[a], before[b]) for a, b in zip(fixed, trained, strict=True))
     assert not any(parameter.requires_grad for parameter in novelty.fixed.parameters())
     assert sum(p.numel() for p in novelty.own.parameters()) == after["optim.own.exp_avg"].numel()
-
-
-def test_encoder_critics_and_policy_are_what_they_are_without():
-    plain, judged = make_agent(), make_agent(use_rnd=True)
-    for seed in range(3):
-        plain.update(batch_for(plain, seed=seed))
-        judged.update(batch_for(judged, seed=seed))
-    expected, found = saved(plain), saved(judged)
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 class Scorer(Extension):
@@ -152,82 +142,3 @@ def test_nobody_judges_who_does_not_explore(how):
     sac, scorer = small_sac(), Scorer(2)
     act(SMALL, sac, (scorer,), **how)
     assert scorer.asked == []
-
-
-class Recorded(RND):
-    """Keeps what it was asked and what it said."""
-
-    def score_actions(self, state: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        self.seen = action, super().score_actions(state, action)
-        return self.seen[1]
-
-
-@pytest.mark.parametrize("options", [{}, {"discrete_dqn_like": True, "discrete_dqn_epsilon": 0.9}])
-@pytest.mark.parametrize("kind", ["branches", "hybrid"])
-def test_the_most_novel_action_is_taken(kind, options):
-    spec = SPECS[kind]
-    sac = small_sac(spec=spec, **options)
-    novelty = Recorded(ModelRND(spec, 3), ModelRND(spec, 3), 10)
-    _, out = act(spec, sac, (novelty,), **options)
-    action, error = novelty.seen
-    assert error.shape == (40, 10)
-    best = action[torch.arange(40), error.argmax(1)].numpy()
-    np.testing.assert_allclose(out.action, best, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("actions", SPECS)
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_every_kind_of_agent_and_padding_changes_nothing(actions, memory):
-    spec = SPECS[actions]
-    one, other = (make_agent(spec, memory, use_rnd=True) for _ in range(2))
-    batch = batch_for(one, spec, memory)
-    losses = [sac.update(b).metrics["loss/rnd"] for sac, b in ((one, batch), (other, with_garbage(batch)))]
-    assert torch.equal(*losses) and losses[0] > 0
-    mine, theirs = saved(one), saved(other)
-    model = [name for name in mine if "extensions" in name or name.startswith("optim.own")]
-    assert len(model) > 12 and all(torch.equal(mine[name], theirs[name]) for name in model)
-    novelty = only_extension(one)
-    size = next(iter(novelty.fixed.parameters())).shape[1] - spec.action.size
-    scores = novelty.score_actions(torch.zeros(5, size), torch.zeros(5, 10, spec.action.size))
-    assert scores.shape == (5, 10)
-
-
-def test_a_checkpoint_goes_on_bit_for_bit():
-    straight, resumed = make_agent(use_rnd=True), make_agent(use_rnd=True, seed=5)
-    straight.update(batch_for(straight))
-    assert not same(saved(straight), saved(resumed))
-    resumed.load_tensors(copy.deepcopy(straight.tensors()), straight.updates)
-    for sac in (straight, resumed):
-        sac.update(batch_for(sac, seed=7))
-    assert same(saved(straight), saved(resumed))
-
-
-def test_both_together_do_what_each_does_alone():
-    """But for curiosity's bonus, which acts on the critics, neither knows of the other."""
-    alone = make_agent(use_rnd=True)
-    both = make_agent(use_rnd=True, curiosity="INVERSE", curiosity_strength=0)
-    assert [type(x).__name__ for x in both.extensions] == ["Curiosity", "RND"]
-    both.extensions[1].load_state_dict(only_extension(alone).state_dict())
-    for seed in range(2):
-        alone.update(batch_for(alone, seed=seed))
-        both.update(batch_for(both, seed=seed))
-    expected, found = only_extension(alone).state_dict(), both.extensions[1].state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
-
-
-def test_a_network_without_a_width_of_features_is_refused(tmp_path):
-    file = tmp_path / "nn.py"
-    file.write_text(
-        "from torch import nn\n\n\nclass ModelRND(nn.Module):\n"
-        "    def __init__(self, spec, state_size):\n        super().__init__()\n\n"
-        "    def forward(self, state, action):\n        return state.sum()\n"
-    )
-    with pytest.raises(ModelError) as error:
-        make_agent(use_rnd=True, file=file)
-    assert "expected (2, 3, F)" in error.value.why and "ModelRND.forward" in str(error.value)
-
-
-def test_a_choice_of_one_is_a_contradiction(tmp_path):
-    (tmp_path / "config.yaml").write_text("default: {sac_config: {use_rnd: true, rnd_n_sample: 1}}\n")
-    with pytest.raises(ConfigError, match="of one sampled action"):
-        load_config(str(tmp_path))

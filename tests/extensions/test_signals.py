@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from algorithm.agents.config import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
 from algorithm.core.data import SequenceBatch
-from algorithm.core.errors import ModelError
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
 from algorithm.extensions.gail import Gail
 from algorithm.extensions.rnd import RND, RndBonus
 from algorithm.ops.imitation import airl_reward, gail_reward
-from tests.batches import SMALL, Sac, context, random_batch
-from tests.extensions.exploring import MEMORIES, SPECS, batch_for, make_agent, same, saved, with_garbage
+from tests.batches import SMALL, Sac, context, random_batch, saved, small_sac, small_windows
 
-MIXED = AgentSpec(
-    ObsSpec(
-        ("eye", "choice", "number"),
-        ((8, 10, 3), (2,), (3,)),
-        ("uint8", "int64", "float32"),
-        categories=((), (3, 4), ()),
-    ),
-    ActionSpec((3,), 2),
-)
-"""An image, choices and numbers."""
+make_agent = partial(small_sac, rep_depth=1, n_step=2)
 
 
 class Shown:
@@ -42,11 +30,6 @@ class Shown:
     def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
         self.drawn += n
         return self.batch.rows(torch.randint(64, (n,), generator=generator))
-
-
-def str_of(value: object) -> str:
-    kinds = {id(spec): name for name, spec in SPECS.items()} | {id(MIXED): "mixed"}
-    return kinds.get(id(value), str(value))
 
 
 def gail(**keys) -> RewardSignals:
@@ -67,7 +50,7 @@ def test_the_environment_s_reward_is_multiplied_and_nothing_else(strength):
     """Rewards times s with the signal's strength 1 are rewards with strength s, to the last bit for 0."""
     signals = RewardSignals(extrinsic=ExtrinsicSignal(strength=strength))
     weighed, plain = make_agent(signals=signals), make_agent()
-    batch = batch_for(plain)
+    batch = small_windows(plain)
     weighed.update(batch)
     plain.update(replace(batch, reward=batch.reward * strength))
     for name, value in plain.tensors()["model"].items():
@@ -76,14 +59,10 @@ def test_the_environment_s_reward_is_multiplied_and_nothing_else(strength):
     assert strength or not (batch.reward + bonus).any()
 
 
-def test_nothing_is_made_where_nothing_is_asked_for():
-    assert make_agent().extensions == ()
-
-
 @pytest.mark.parametrize("form", ["GAIL", "AIRL"])
 def test_the_reward_is_that_of_the_discriminator_now(form):
     sac = make_agent(signals=gail(form=form, strength=0.5), demonstrations=Shown())
-    one, batch = only_gail(sac), batch_for(sac)
+    one, batch = only_gail(sac), small_windows(sac)
     for _ in range(2):
         sac.update(batch)
         ctx = context(sac, batch)
@@ -94,34 +73,12 @@ def test_the_reward_is_that_of_the_discriminator_now(form):
     assert one.reward_bonus(ctx)[~batch.valid].eq(0.0).all()
 
 
-@pytest.mark.parametrize(
-    ("spec", "memory"), [*itertools.product(SPECS.values(), MEMORIES), (MIXED, None)], ids=str_of
-)
-def test_every_kind_of_observation_action_and_memory_learns(spec, memory):
-    shown = Shown(spec, window=4 if memory else 1)
-    sac = make_agent(spec, memory, signals=gail(), demonstrations=shown)
-    before = copy.deepcopy(only_gail(sac).state_dict())
-    metrics = sac.update(batch_for(sac, spec, memory)).metrics
-    assert {"loss/gail", "gail/expert", "gail/policy", "gail/penalty", "gail/bonus_mean"} <= metrics.keys()
-    changed = {n for n, value in only_gail(sac).state_dict().items() if not torch.equal(value, before[n])}
-    assert changed == before.keys()
-
-
-def test_what_does_not_exist_does_not_matter():
-    one, other = (make_agent(signals=gail(), demonstrations=Shown()) for _ in range(2))
-    batch = batch_for(one)
-    one.update(batch)
-    other.update(with_garbage(batch))
-    found, expected = only_gail(other).state_dict(), only_gail(one).state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
-
-
 def test_it_tells_demonstrated_transitions_from_its_own():
     shown = Shown()
     shown.batch.obs["obs"].add_(2.0)
     sac = make_agent(signals=gail(learning_rate=0.01), demonstrations=shown)
     for seed in range(60):
-        metrics = sac.update(batch_for(sac, seed=seed)).metrics
+        metrics = sac.update(small_windows(sac, seed=seed)).metrics
     assert metrics["gail/expert"] > 0.7 and metrics["gail/policy"] < 0.3
     assert shown.drawn == 60 * 8, "as many windows as the batch has"
 
@@ -135,7 +92,7 @@ def test_actions_are_seen_only_if_they_shall_be():
         shown.batch.action.fill_(0.9)
         shown.batch.terminated.zero_()
         sac = make_agent(signals=gail(learning_rate=0.01, use_actions=use_actions), demonstrations=shown)
-        batch = batch_for(sac)
+        batch = small_windows(sac)
         batch.obs["obs"].zero_()
         batch.terminated.zero_()
         for _ in range(60):
@@ -150,7 +107,7 @@ def test_demonstrations_are_normalised_as_the_agent_s_own_observations():
     sac.model.normaliser.observe({"obs": 5.0 + 3.0 * torch.randn(200, 3).numpy()})
     seen = []
     only_gail(sac).inputs.register_forward_hook(lambda _, args, result: seen.append(args[1]["obs"]))
-    sac.update(batch_for(sac))
+    sac.update(small_windows(sac))
     _, demonstrated, _ = seen  # between the bonus and the agent's own
     rows = sac.model.normaliser(shown.batch.obs)["obs"]
     assert all((row == rows).flatten(1).all(1).any() for row in demonstrated)
@@ -164,7 +121,7 @@ def test_a_signal_with_a_rate_of_its_own_has_an_optimiser_of_its_own():
     rates = {name: step.learning_rate for name, step in sac.critics.own.optimisers.items()}
     assert rates == {"own": 0.004, "rndbonus": 0.01, "gail": 0.02}
     before = {name: value.clone() for name, value in sac.tensors()["model"].items()}
-    sac.update(batch_for(sac))
+    sac.update(small_windows(sac))
     for one in sac.extensions:  # Adam's first step is the learning rate
         rate = one.learning_rate or 0.004
         own = [n for n, _ in sac.modules().named_parameters() if n.startswith(prefix_of(sac, one))]
@@ -176,7 +133,7 @@ def test_the_bonus_of_novelty_is_its_error_over_the_deviation_of_all_errors():
     sac = make_agent(signals=RewardSignals(rnd=RndSignal(strength=2.0)), learning_rate=0.003)
     (bonus,) = sac.extensions
     assert isinstance(bonus, RndBonus) and bonus.num_candidates == 1
-    batch, errors = batch_for(sac), []
+    batch, errors = small_windows(sac), []
     for _ in range(3):
         ctx = context(sac, batch)
         state, action = ctx.state[:, :2].detach(), batch.action
@@ -188,6 +145,20 @@ def test_the_bonus_of_novelty_is_its_error_over_the_deviation_of_all_errors():
         assert metrics["rnd/bonus_mean"] > 0
     torch.testing.assert_close(bonus.deviation(), torch.cat(errors).std(unbiased=False), rtol=1e-4, atol=0)
     assert errors[-1].mean() < errors[0].mean(), "what is seen again is less new"
+
+
+@pytest.mark.parametrize(
+    "options", [{"curiosity": "FORWARD"}, {"curiosity": "INVERSE"}, {"use_rnd": True}], ids=str
+)
+def test_encoder_critics_and_policy_get_nothing_from_a_model_of_its_own(options):
+    """With a bonus of 0 everything else is what it is without."""
+    plain, other = make_agent(), make_agent(curiosity_strength=0, **options)
+    for seed in range(3):
+        batch = small_windows(plain, seed=seed)
+        plain.update(batch)
+        other.update(batch)
+    expected, found = saved(plain), saved(other)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_choice_and_bonus_share_their_networks():
@@ -205,39 +176,9 @@ def test_choice_and_bonus_share_their_networks():
     }
 
 
-def test_a_checkpoint_goes_on_bit_for_bit():
-    signals = RewardSignals(gail=GailSignal(strength=1.0, dense_n=8), rnd=RndSignal(strength=1.0))
-    straight, resumed = (make_agent(signals=signals, demonstrations=Shown(), seed=seed) for seed in (0, 5))
-    straight.update(batch_for(straight))
-    assert not same(saved(straight), saved(resumed))
-    resumed.load_tensors(copy.deepcopy(straight.tensors()), straight.updates)
-    for sac in (straight, resumed):
-        sac.update(batch_for(sac, seed=7))
-    assert same(saved(straight), saved(resumed))
-
-
 def test_an_agent_that_only_plays_needs_no_demonstrations():
     """A checkpoint's networks fit; only learning asks for episodes."""
     learner, player = make_agent(signals=gail(), demonstrations=Shown()), make_agent(signals=gail())
     player.load_model(learner.tensors()["model"])
     with pytest.raises(AssertionError, match="who learns has demonstrations"):
-        player.update(batch_for(player))
-
-
-def test_a_task_s_own_discriminator_is_taken_and_checked(tmp_path):
-    text = (
-        "import torch\nfrom torch import nn\n\n\nclass ModelDiscriminator(nn.Module):\n"
-        "    def __init__(self, spec, vector_size, dense_n, dense_depth):\n        super().__init__()\n"
-        "        self.net = nn.Linear(vector_size, 1)\n\n"
-        "    def forward(self, vector, images):\n        return self.net(vector)"
-    )
-    networks = "\nfrom algorithm.nn import ModelPolicy, ModelQ, ModelRep\n"
-    file = tmp_path / "nn.py"
-    file.write_text(networks + text + ".squeeze(-1)\n")
-    sac = make_agent(signals=gail(), demonstrations=Shown(), file=file)
-    assert [tuple(p.shape) for p in only_gail(sac).own.parameters()] == [(1, 6), (1,)]
-    sac.update(batch_for(sac))
-    file.write_text(networks + text + "\n")
-    with pytest.raises(ModelError) as error:
-        make_agent(signals=gail(), file=file)
-    assert "ModelDiscriminator.forward" in str(error.value) and "expected (3,), got (3, 1)" in error.value.why
+        player.update(small_windows(player))

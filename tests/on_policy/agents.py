@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from algorithm.agents.config import NnConfig
@@ -13,7 +14,7 @@ from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.core.data import Demonstrations
+from algorithm.core.data import Demonstrations, SequenceBatch
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
@@ -67,6 +68,13 @@ def train(agent: OnPolicyAgent, collector: LocalCollector, steps: int) -> None:
     while collector.steps < steps:
         collector.step()
         agent.learn(collector.steps)
+
+
+def fill(agent: OnPolicyAgent, collector: LocalCollector) -> SequenceBatch:
+    """Act until a rollout is full; return it."""
+    while not agent._ring.full:
+        collector.step()
+    return agent.replay.chains(np.sort(np.concatenate(agent._ring._new)))
 
 
 def weights(agent: OnPolicyAgent) -> dict[str, torch.Tensor]:

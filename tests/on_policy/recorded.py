@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -22,7 +15,7 @@ from algorithm.agents.on_policy.agent import OnPolicyAgent
 from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
 from algorithm.agents.roles import Tensors
 from algorithm.core.data import SequenceBatch
-from tests.on_policy.agents import make
+from tests.on_policy.agents import fill, make
 
 Weights = dict[str, torch.Tensor]
 
@@ -100,11 +93,8 @@ def named_weights(agent: OnPolicyAgent) -> Weights:
     return {name: value.clone() for name, value in found.items()}
 
 
-def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 32) -> UpdateRecord:
-    """Act until a rollout is full, in episodes of at most twelve steps.
-
-    truncation: false: an episode that was cut off counts as one that ended
-    """
+def record(env_name: str, *, n: int = 4, steps: int = 32) -> UpdateRecord:
+    """Act until a rollout is full, in episodes of at most twelve steps."""
     limit = [{"TimeLimit": {"max_episode_steps": 12}}]
     agent, collector = make(env_name, n, wrappers=limit, sizes=UNITS, rollout_step=steps)
     ids, add_steps = [], agent.replay.add_steps
@@ -114,9 +104,7 @@ def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 3
         return ids[-1]
 
     agent.replay.add_steps = add
-    while agent._ring._num_new < agent._ring.size:
-        collector.step()
-    batch = agent.replay.chains(np.sort(np.concatenate(ids)))
+    batch = fill(agent, collector)
     rows = {one: row for row, one in enumerate(batch.ids[:, 0].tolist())}
     row_of = np.vectorize(rows.__getitem__)(np.stack(ids))  # [T, N]
     last = np.vectorize(lambda one: one not in rows)(batch.ids[:, 1].numpy())[row_of]
@@ -125,8 +113,6 @@ def record(env_name: str, *, truncation: bool = True, n: int = 4, steps: int = 3
     failed = batch.terminated[:, 0].numpy()[row_of]
     if not failed.any():  # a task that is only ever cut off: every second end shall be a failure
         failed.flat[ends[::2]] = True
-    if not truncation:
-        failed = last.copy()
     place = np.empty(row_of.size, np.int64)
     place[row_of.ravel()] = np.arange(row_of.size)
     batch = replace(batch, terminated=torch.from_numpy(failed.ravel()[place])[:, None])
@@ -230,80 +216,3 @@ def plain_update(update: UpdateRecord, own: PpoConfig, factor: float = 1.0, epsi
             nn.utils.clip_grad_norm_(named.values(), own.max_grad_norm or math.inf)
             adam.step()
     return {name: p.detach() for name, p in named.items()}
-
-
-def cleanrl_update(
-    update: UpdateRecord, file: Path, own: PpoConfig, factor: float, epsilon: float
-) -> Weights:
-    """Weights after CleanRL's update: the lines of its script, executed on what has been recorded.
-
-    file: its ``ppo.py`` or ``ppo_continuous_action.py``
-    factor: of the learning rate, one half or 1; epsilon: Adam's
-    """
-    recorded = update.recorded
-    (steps, n), discrete = recorded.reward.shape, recorded.action.ndim == 2
-    spaces = SimpleNamespace(
-        single_observation_space=SimpleNamespace(shape=recorded.obs.shape[2:]),
-        single_action_space=SimpleNamespace(
-            shape=recorded.action.shape[2:], n=len(update.weights["actor.4.bias"])
-        ),
-    )
-    args = SimpleNamespace(
-        **{"batch_size": steps * n, "minibatch_size": steps * n // own.num_minibatch, "target_kl": None},
-        **{"num_steps": steps, "num_envs": n, "gamma": 0.99, "gae_lambda": own.gae_lambda},
-        **{"update_epochs": own.num_epoch, "norm_adv": own.normalise_advantage == "minibatch"},
-        **{"clip_coef": own.clip, "clip_vloss": own.clip_value is not None, "ent_coef": own.entropy_coef},
-        **{"vf_coef": 2.0 * own.value_coef, "max_grad_norm": own.max_grad_norm or math.inf},
-        **{"learning_rate": own.learning_rate, "anneal_lr": factor != 1.0, "num_iterations": 2},
-    )
-    tree = ast.parse(file.read_text("utf-8"))
-    made = [one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
-    (script,) = (one.body for one in tree.body if isinstance(one, ast.If))
-    optimiser = [one for one in script if ast.unparse(one).startswith("optimizer = ")]
-    (loop,) = (one.body for one in script if ast.unparse(one).startswith("for iteration in "))
-    starts = [ast.unparse(one).partition("\n")[0] for one in loop]
-    learning = loop[
-        starts.index("with torch.no_grad():") : starts.index(
-            "y_pred, y_true = (b_values.cpu().numpy(), b_returns.cpu().numpy())"
-        )
-    ]
-    names = {
-        **{"np": np, "torch": torch, "nn": nn, "optim": torch.optim, "device": "cpu"},
-        **{"Categorical": torch.distributions.Categorical, "Normal": torch.distributions.Normal},
-        **{"args": args, "envs": spaces, "iteration": 2},
-    }
-    run = partial(_execute, names=names)
-    run([one for one in made if one.name in ("layer_init", "Agent")])
-    agent = names["agent"] = names["Agent"](spaces)
-    its = {name: _cleanrl_name(name, discrete=discrete) for name in update.weights}
-    shapes = agent.state_dict()
-    agent.load_state_dict({its[name]: v.view_as(shapes[its[name]]) for name, v in update.weights.items()})
-    run(optimiser)
-    for group in names["optimizer"].param_groups:
-        group["eps"] = epsilon if epsilon != 1e-5 else group["eps"]
-    tensors = {name: torch.from_numpy(value) for name, value in asdict(recorded).items()}
-    over = (tensors["terminated"] | tensors["truncated"]).float()
-    names |= {
-        **{"obs": tensors["obs"], "actions": tensors["action"], "logprobs": tensors["logp"]},
-        **{"rewards": tensors["reward"], "dones": torch.cat([torch.zeros(1, n), over[:-1]])},
-        **{"next_obs": tensors["after"][-1], "next_done": over[-1]},
-    }
-    with torch.no_grad():
-        names["values"] = agent.get_value(tensors["obs"]).squeeze(-1)
-    orders = iter(update.orders(own.num_epoch))
-
-    def shuffle(indices: NDArray[np.int64]) -> None:
-        indices[:] = next(orders)
-
-    with patch.object(np.random, "shuffle", shuffle):
-        run([loop[starts.index("if args.anneal_lr:")], *learning])
-    found = agent.state_dict()
-    return {name: found[its[name]].view_as(value) for name, value in update.weights.items()}
-
-
-def _execute(statements: Sequence[ast.stmt], names: dict[str, Any]) -> None:
-    exec(compile(ast.Module([*statements], []), "cleanrl", "exec"), names)
-
-
-def _cleanrl_name(name: str, *, discrete: bool) -> str:
-    return name if discrete else name.replace("actor.", "actor_mean.").replace("log_std", "actor_logstd")

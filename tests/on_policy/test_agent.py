@@ -14,7 +14,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import Config
 from algorithm.core.data import StepBatch
 from algorithm.core.errors import UsageError
-from tests.on_policy.agents import make, train, weights
+from tests.on_policy.agents import fill, make, train
 
 
 def step_of(agent, n, t):
@@ -90,14 +90,6 @@ def test_a_rollout_that_gives_no_finite_loss_is_counted_and_not_logged(monkeypat
     assert all(map(math.isfinite, found.values())) and found["loss/value"] == before["loss/value"]
 
 
-def test_more_parts_than_sequences_are_as_many_as_these():
-    agent, collector = make("CartPole-v1", n=1, sac={"seq_encoder": "RNN"}, rollout_step=64, num_minibatch=4)
-    agent.learner._own = agent.learner._own.model_copy(update={"num_minibatch": 60})
-    before = weights(agent)
-    train(agent, collector, 64)
-    assert any(not torch.equal(value, before[name]) for name, value in weights(agent).items())
-
-
 def test_one_transition_keeps_its_advantage():
     agent, collector = make("Pendulum-v1", n=1, rollout_step=4)
     while agent._ring._num_new < 1:
@@ -108,24 +100,9 @@ def test_one_transition_keeps_its_advantage():
     assert rollout.advantage.item() == 3.0
 
 
-def test_the_step_size_of_curiosity_falls_with_the_others():
-    agent, collector = make(
-        "Pendulum-v1", n=2, sac={"curiosity": "FORWARD", "learning_rate_schedule": "linear"}
-    )
-    train(agent, collector, 512)
-    factors = {name: optimiser.factor for name, optimiser in agent.learner.optimisers().items()}
-    assert factors == {"all": pytest.approx(1 - 512 / 1000), "own": pytest.approx(1 - 512 / 1000)}
-
-
 def test_values_are_those_of_the_windows_and_each_row_is_encoded_once():
     agent, collector = make("CartPole-v1", n=3, rollout_step=32)
-    while agent._ring._num_new < agent._ring.size:
-        collector.step()
-    batch, learner, encoded = (
-        agent.replay.chains(np.sort(np.concatenate(agent._ring._new))),
-        agent.learner,
-        [],
-    )
+    batch, learner, encoded = fill(agent, collector), agent.learner, []
     windows = learner._values_of(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
     hook = learner.model.rep.register_forward_pre_hook(lambda _, args: encoded.append(args[1].shape[:2]))
     found = learner._values(batch)
@@ -143,15 +120,19 @@ def test_a_sequence_of_a_memory_is_no_longer_than_a_rollout():
     assert agent.updates and dict(agent.rows())["memory"] == "recurrent, sequences of 5 steps"
 
 
-def test_keys_without_an_effect_are_told_and_a_training_that_learns_nothing():
-    agent, _ = make(sequence_step=8)
-    (line,) = agent.notices
-    assert line == "ppo_config.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
-    assert not make(sac={"seq_encoder": "RNN"}, sequence_step=8, rep={"rnn_n": 8})[0].notices
-    agent, _ = make(rollout_step=600, n=2)
-    (line,) = agent.notices
-    assert line.startswith("nothing will be learned: a rollout has 1,200 steps")
-    assert not make(rollout_step=500, n=2)[0].notices
-    agent, _ = make(sac={"use_normalization": True}, rollout_step=500, n=2)
-    (line,) = agent.notices
-    assert "the first update comes after 2,000, and the training ends at 1,000" in line
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sequence_step": 8}, "ppo_config.sequence_step has no effect"),
+        ({"rollout_step": 600}, "the first update comes after 1,200"),
+        ({"rollout_step": 500, "sac": {"use_normalization": True}}, "the first update comes after 2,000"),
+        ({"shared": False}, "ppo_config.shared: false has no effect"),
+        ({"rollout_step": 500}, None),
+        ({"sequence_step": 8, "sac": {"seq_encoder": "RNN"}, "rep": {"rnn_n": 8}}, None),
+        ({"shared": False, "env_name": "algorithm.env.toys:ToyCatch-v0"}, None),
+    ],
+    ids=str,
+)
+def test_keys_without_an_effect_are_told_and_a_training_that_learns_nothing(options, said):
+    notices = make(**options)[0].notices
+    assert len(notices) == (said is not None) and all(said in line for line in notices)

@@ -7,7 +7,6 @@ import math
 import re
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,16 +17,14 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.recurrent import LSTM
 from algorithm.nn.models.defaults import ModelRep
 from algorithm.nn.return_scale import ReturnScale
-from tests.on_policy.agents import make, train, weights
+from tests.on_policy.agents import fill, make, train
 
 IMAGES = "algorithm.env.toys:ToyCatch-v0"
 
 
 def losses(agent, collector):
     """Log ratios and values of a rollout."""
-    while agent._ring._num_new < agent._ring.size:
-        collector.step()
-    batch = agent.replay.chains(np.sort(np.concatenate(agent._ring._new)))
+    batch = fill(agent, collector)
     learner = agent.learner
     part = {}
     learner._step = lambda minibatch, *, first: part.update(one=minibatch) or {}
@@ -51,34 +48,7 @@ def test_errors_of_values_reach_the_policys_encoder_only_where_it_is_shared(shar
     if not shared:
         own = agent.learner._encoders.value_rep
         assert reached(value_loss, own) and not reached(policy_loss, own)
-
-
-def test_a_second_encoder_is_trained_saved_and_does_not_act():
-    agent, collector = make(IMAGES, 2, shared=False)
-    assert set(agent.acting_parts()) == {"normaliser", "rep", "policy"}
-    sizes = agent.learner.num_parameters()
-    assert sizes["value_encoder"] == sizes["encoder"] > 0
-    before = weights(agent)
-    train(agent, collector, 40)
-    own = {name for name in before if name.startswith("value_encoder.")}
-    assert own and own <= agent.trained()
-    after = weights(agent)
-    assert not any(torch.equal(before[name], after[name]) for name in own if name.endswith("weight"))
-    assert any(not torch.equal(after[name], after[f"model.rep.{name.partition('.')[2]}"]) for name in own)
-    other, _ = make(IMAGES, 2, shared=False, learning_rate=0.1)
-    assert other.load_tensors(agent.tensors(), agent.updates)
-    torch.testing.assert_close(weights(other), after, rtol=0, atol=0)
-    one, _ = make(IMAGES, 2)
-    with pytest.raises(ValueError, match="value_encoder"):
-        one.load_tensors(agent.tensors(), agent.updates)
-
-
-def test_an_encoder_without_parameters_is_shared_by_nobody():
-    """The default one of vectors passes them on, so networks of policy and values are separate anyway."""
-    agent, _ = make(shared=False)
-    (line,) = agent.notices
-    assert line.startswith("ppo_config.shared: false has no effect: the encoder learns nothing")
-    assert not make()[0].notices and not make(IMAGES, shared=False)[0].notices
+        assert set(agent.acting_parts()) == {"normaliser", "rep", "policy"}
 
 
 def is_orthogonal(weight, gain):

@@ -12,19 +12,16 @@ from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.command import guarded
 from algorithm.app.console.live import LiveConsole
-from algorithm.config import load_config
 from algorithm.core.errors import EnvError, visible
 from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir
 from main import main
 from tests.console.test_console import Terminal, plain
-from tests.test_presets import LABELS
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.house.test_presets import LABELS
 
 TASK = """\
 default:
-  base_config: {env_type: GYM, env_name: "ENV", max_step: 40, max_step_each_iter: 20}
+  base_config: {env_type: GYM, env_name: CartPole-v1, max_step: 40, max_step_each_iter: 20}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
   replay_config: {capacity: 1000}
   sac_config: {batch_size: 8, start_step: 20, replay_ratio: 0.1}
@@ -33,18 +30,12 @@ default:
 
 
 @pytest.fixture
-def task(tmp_path, monkeypatch):
-    """``task(env_name)`` makes a task of that environment; returns the folder of its runs."""
+def runs(tmp_path, monkeypatch):
+    """A folder with the task, and the flag for its runs in another folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.app.summaries.has_display", lambda: True)
-    monkeypatch.setattr("algorithm.app.play.has_display", lambda: True)
-
-    def make(env_name):
-        (tmp_path / "task").mkdir(exist_ok=True)
-        (tmp_path / "task" / "config.yaml").write_text(TASK.replace("ENV", env_name))
-        return tmp_path / "models" / "task"
-
-    return make
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    return ["--directory", "all runs"]
 
 
 def shown(capsys) -> dict[str, str]:
@@ -55,40 +46,42 @@ def shown(capsys) -> dict[str, str]:
     return dict(re.findall(r"^  (\w[\w ]*?)  +(.+)$", block, re.M))
 
 
-PICTURES, NO_PICTURES = "tests.toys_check:Sound-v0", "algorithm.env.toys:ToyContinuous-v0"
-
-
-@pytest.mark.parametrize(
-    ("env_name", "pictures", "where"),
-    [(PICTURES, True, []), (NO_PICTURES, False, ["--directory", "all runs"])],
-)
 @pytest.mark.pages
-def test_films_and_windows_are_offered_where_the_environment_has_them(
-    task, capsys, env_name, pictures, where
-):
-    task(env_name)
-    folder = Path(where[1] if where else "models", "task")
-    assert main(["./task", *where, "-n", "a", "--seed=1", "--device=cpu"]) == 0
+def test_the_commands_that_a_screen_offers_work(runs, capsys, monkeypatch):
+    for place in ("summaries", "play"):
+        monkeypatch.setattr(f"algorithm.app.{place}.has_display", lambda: True)
+    assert main(["./task", *runs, "-n", "a", "--seed=1", "--device=cpu"]) == 0
     commands = shown(capsys)
+    assert commands.keys() == {"go on", "evaluate", "curves", "report", "watch", "film"}
     for purpose in commands.keys() - {"curves", "report"}:
-        assert (shlex.split(commands[purpose])[3:5] == where) == bool(where)
-    ways = {"watch", "film"} if pictures else set()
-    assert commands.keys() == {"go on", "evaluate", "curves", "report"} | ways
-    page = (folder / "a" / "report.html").read_text()
-    assert ("--video" in page) == ("--watch" in page) == pictures
+        assert shlex.split(commands[purpose])[3:5] == runs
+    page = Path("all runs/task/a/report.html")
+    assert "--video" in page.read_text() and "--watch" in page.read_text()
     assert main(shlex.split(commands["evaluate"])[2:]) == 0
-    assert shown(capsys).keys() == ({"watch"} if pictures else set())
+    assert shown(capsys).keys() == {"watch"}
     assert main([*shlex.split(commands["go on"])[2:], "--quiet"]) == 0
     assert "step 80" in capsys.readouterr().out
-    assert main(["./task", *where, "--report", "a"]) == main(["./task", *where, "--report", "*"]) == 0
-    pages = [folder / "a" / "report.html", folder / "compare_a.html", folder / "compare_a.png"]
+    assert main(["./task", *runs, "--report", "a"]) == main(["./task", *runs, "--report", "*"]) == 0
+    pages = [page, page.parents[1] / "compare_a.html", page.parents[1] / "compare_a.png"]
     assert capsys.readouterr().out.splitlines() == list(map(str, pages))
-    assert Path("models").exists() != bool(where)
+    assert not Path("models").exists()
+    monkeypatch.setattr("algorithm.app.play.has_display", lambda: False)
+    assert main(["./task", *runs, "--watch", "--max_iter=1", "--quiet"]) == 0
+    assert "no display" in "".join(capsys.readouterr())
+
+
+def test_films_and_windows_are_offered_where_they_can_be_seen():
+    run = RunDir("task", "a", Path("models/task/a"), "task")
+    for modes, display, offered in (
+        (("human", "rgb_array"), True, {"watch", "film"}),
+        (("human", "rgb_array"), False, {"film"}),
+        ((), True, set()),
+    ):
+        assert playing_commands(run, modes, display=display).keys() - {"evaluate"} == offered
 
 
 @pytest.mark.parametrize("arguments", [["--dry_run"], ["--resume"], ["--check"], ["--report", "a"]])
-def test_a_file_is_no_folder_of_runs(task, tmp_path, capsys, arguments):
-    task(NO_PICTURES)
+def test_a_file_is_no_folder_of_runs(runs, capsys, arguments):
     assert main(["./task", "--directory=task/config.yaml", *arguments]) == 2
     assert "task/config.yaml is a file" in capsys.readouterr().err
     for words, main_of in ((["./task"], parse_args), (["./task", "actor"], parse_distributed)):
@@ -118,33 +111,18 @@ def test_a_command_is_one_line_whatever_the_width(width):
         assert lines[lines.index(COMMANDS[0][1]) - 1] == "# go on"
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_the_commands_of_shipped_tasks_fit_into_80_columns(label, tmp_path, monkeypatch):
+def test_the_commands_of_shipped_tasks_fit_into_80_columns(tmp_path, monkeypatch):
     """With the name that a run has by itself; with a longer label than 18 letters some are wider."""
     monkeypatch.chdir(tmp_path)
-    run = RunDir.create(label, "20260101000000")
-    run.checkpoints.mkdir()
-    (run.checkpoints / "best.json").write_text("{}")
-    steps = load_config(label, seed=1).config.base_config.max_step
-    commands = [*playing_commands(run, ("human", "rgb_array"), display=True).values()]
-    commands.append(run.command("-n", run.name, "--resume", f"--max_step={2 * steps}"))
-    for command in commands:
-        parse_args(shlex.split(command)[2:])
-        assert len(command) <= 80 or len(label) > 18, command
-
-
-def test_a_window_that_nobody_can_see_is_told_and_not_offered(task, capsys, monkeypatch):
-    monkeypatch.setattr("algorithm.app.summaries.has_display", lambda: False)
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    task("CartPole-v1")
-    assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
-    commands = shown(capsys)
-    assert "film" in commands and "watch" not in commands
-    for there in (True, False):
-        monkeypatch.setattr("algorithm.app.play.has_display", lambda there=there: there)
-        assert main(["./task", "--watch", "--max_iter=1", "--quiet"]) == 0
-        said = "".join(capsys.readouterr())
-        assert ("no display: no window can be seen, --video films" in said) is not there
+    for label in LABELS:
+        run = RunDir.create(label, "20260101000000")
+        run.checkpoints.mkdir()
+        (run.checkpoints / "best.json").write_text("{}")
+        commands = [*playing_commands(run, ("human", "rgb_array"), display=True).values()]
+        commands.append(run.command("-n", run.name, "--resume", "--max_step=2000000"))
+        for command in commands:
+            parse_args(shlex.split(command)[2:])
+            assert len(command) <= 80 or len(label) > 18, command
 
 
 class MuteError(Exception):
@@ -170,8 +148,3 @@ def test_what_a_command_raises_is_told_without_codes_of_a_terminal(capsys, error
     assert guarded(command, debug=False) == code
     said = capsys.readouterr().err
     assert told in said and visible(said) == said
-
-
-def test_watch_is_three_flags():
-    options = parse_args(["gym/pendulum", "--watch"])
-    assert options == parse_args(["gym/pendulum", "--run", "--render", "--disable_sample"])

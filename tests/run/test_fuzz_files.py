@@ -86,7 +86,7 @@ def readers(folder: Path):
 
 
 @pytest.mark.fault("F42")
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rng=st.randoms(use_true_random=False))
 def test_whatever_a_file_is_its_readers_say_so(made, rng):
     folder = made / "models/task/a"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ import pytest
 from algorithm.app.console.output import open_console
 from algorithm.core.streams import Lasting
 from algorithm.train.signals import StopRequest
-from tests.run.sessions import result
 
 ROOT = Path(__file__).resolve().parents[2]
 SAYS = """
@@ -96,53 +93,6 @@ def test_who_closes_the_output_or_leaves_no_descriptor_ends_nobody_else(tmp_path
         print("lost", file=Lasting(full), flush=True)
         patch.undo()
         print("lost too", file=Lasting(full), flush=True)
-
-
-@pytest.mark.fault("F38")
-def test_a_disk_that_becomes_full_under_the_output_ends_no_run(task):
-    """For a while nothing can be written, the log neither; afterwards it says what was missed."""
-    flags = ("-n=a", "-o", "base_config.max_step=-1", "-o", "eval_config.per_step=20")
-    with Path("out.txt").open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "main.py"), "./task", "--device=cpu", *flags],
-            stdout=file,
-            stderr=file,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-    try:
-        _until(lambda: "eval step=20 " in Path("out.txt").read_text(), process)
-        output = Path(f"/proc/{process.pid}/fd/1")
-        for limit in (64, resource.RLIM_INFINITY):
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-            _until(lambda: str(output.readlink()) == os.devnull, process)
-        missed = "lines that could not be written here"
-        _until(lambda: missed in (task / "a/train.log").read_text(), process)
-        process.terminate()
-        assert process.wait(60) == 143
-    finally:
-        process.kill()
-    assert result(task / "a")["steps"] > 20 and list((task / "a/checkpoints").glob("step_*"))
-
-
-def _until(condition: Callable[[], bool], process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline, Path("out.txt").read_text()
-        time.sleep(0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.fault("F38")
-def test_a_whole_run_needs_no_output(task):
-    command = [sys.executable, str(ROOT / "main.py"), "./task", "--device=cpu", "-n=a"]
-    process = subprocess.run(
-        ["sh", "-c", '"$@" >&- 2>&-', "sh", *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
-        timeout=60,
-        check=False,
-    )
-    assert process.returncode == 0
-    assert result(task / "a")["steps"] == 260
 
 
 @pytest.mark.fault("F35")

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from algorithm.agents.config import NnConfig
-from algorithm.agents.off_policy.description import on_device_notices
+from algorithm.agents.off_policy.description import notices, on_device_notices
 from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.heads import ActionHeads
 from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
-from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
@@ -21,6 +21,8 @@ from tests.oracles_replay import digest
 
 SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
 CART = "CartPole-v1"
+VECTORS = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))
+CHOICE = ObsSpec(("obs",), ((),), ("int64",), ((16,),))
 
 
 def agent_and_rollout(env_name=CART, n=2, *, capacity=500, max_step=200, memory=None, replay=(), **options):
@@ -160,12 +162,6 @@ def test_fresh_windows_are_used_once_in_full_batches():
     assert agent.metrics(200)["time/replay_ratio"] == pytest.approx(agent.learner.updates / 180)
 
 
-def test_nothing_fresh_is_used_before_learning_may_begin():
-    pace = FifoUpdates(lambda: 100, batch_size=16, start_step=50)
-    assert pace.due(49) == 0 and pace.due(50) == 6
-    assert np.isnan(pace.achieved(50, 0))
-
-
 def test_the_learning_rate_falls_linearly_to_zero():
     agent, _ = agent_and_rollout(learning_rate_schedule="linear", learning_rate=0.01)
     rates = []
@@ -182,37 +178,6 @@ def test_the_learning_rate_falls_linearly_to_zero():
         0.0007,
         0.007,
     }
-
-
-def betas(agent, steps=(0, 50, 150, 200, 250)):
-    found = []
-    for step in steps:
-        agent.learn(step)
-        found.append(agent.replay._sampler.beta)
-    return found
-
-
-def test_beta_grows_linearly_to_one_at_the_end_of_the_run():
-    agent, _ = agent_and_rollout()
-    np.testing.assert_allclose(betas(agent), [0.4, 0.55, 0.85, 1.0, 1.0])
-    agent.learn(10, run_step=100)
-    assert agent.replay._sampler.beta == pytest.approx(0.7)
-    later, _ = agent_and_rollout(max_step=400)  # a run resumed with twice as many steps
-    np.testing.assert_allclose(betas(later), [0.4, 0.475, 0.625, 0.7, 0.775])
-
-
-def test_without_an_end_beta_stays():
-    agent, rollout = agent_and_rollout(max_step=-1)
-    train(agent, rollout, 60)
-    assert agent.learner.updates > 20 and betas(agent) == [0.4] * 5
-
-
-def test_beta_may_grow_with_every_batch():
-    agent, rollout = agent_and_rollout(replay={"beta_increment_per_sampling": 0.01})
-    train(agent, rollout, 60)
-    assert agent.replay._sampler.beta == pytest.approx(0.4 + 0.01 * agent.learner.updates)
-    uniform, _ = agent_and_rollout(use_priority=False)
-    uniform.learn(150)  # there is no beta
 
 
 def test_statistics_count_every_stored_observation_once():
@@ -250,46 +215,55 @@ def test_the_return_of_an_agent_that_is_gone_is_forgotten():
     assert not len(agent.learner.return_scale.tensors()["stream"])
 
 
-def test_a_replay_that_does_not_fit_is_refused_before_it_is_made():
-    with pytest.raises(UsageError, match=r"set replay_config\.capacity to"):
-        agent_and_rollout(memory=MemoryBudget(free=10_000))
+def test_beta_grows_linearly_to_one_at_the_end_of_the_run_or_with_every_batch():
+    def betas(agent, steps=(0, 50, 150, 200, 250)):
+        return [agent.learn(step) or agent.replay._sampler.beta for step in steps]
+
+    agent, _ = agent_and_rollout()
+    np.testing.assert_allclose(betas(agent), [0.4, 0.55, 0.85, 1.0, 1.0])
+    agent.learn(10, run_step=100)
+    assert agent.replay._sampler.beta == pytest.approx(0.7)
+    assert betas(agent_and_rollout(max_step=-1)[0]) == [0.4] * 5, "without an end"
+    agent, rollout = agent_and_rollout(replay={"beta_increment_per_sampling": 0.01})
+    train(agent, rollout, 40)
+    assert agent.replay._sampler.beta == pytest.approx(0.4 + 0.01 * agent.learner.updates)
+    agent_and_rollout(use_priority=False)[0].learn(150)  # there is no beta
 
 
-def test_keys_without_effect_are_named():
-    agent, _ = agent_and_rollout("Pendulum-v1", discrete_dqn_like=True)
-    assert agent.notices == ["sac_config.discrete_dqn_like has no effect: there is no discrete action"]
+MEMORY = {"burn_in_step": 2, "learn_step": 4}
 
 
-def test_images_on_the_device_are_told_where_there_are_none():
-    agent, _ = agent_and_rollout(replay={"on_device": True}.items())
-    assert agent.notices == [
-        "replay_config.on_device has no effect: the learner computes on the CPU, where the replay is"
-    ]
-    vectors = on_device_notices(agent.spec, ReplayConfig(on_device=True), torch.device("cuda"))
-    assert vectors == ["replay_config.on_device has no effect: no observation is an image"]
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"env_name": "Pendulum-v1", "discrete_dqn_like": True}, "discrete_dqn_like has no effect"),
+        ({"discrete_dqn_like": True, "policy_update_per_step": 2}, "policy_update_per_step has no effect"),
+        ({"seq_encoder": "RNN"}, "learn_step is 1: no gradient goes through time"),
+        ({"seq_encoder": "RNN", **MEMORY}, None),
+        ({"seq_encoder": "ATTN", **MEMORY}, "burn_in_step is 2: attention sees the last 3 observations"),
+        ({"seq_encoder": "ATTN", **MEMORY, "burn_in_step": 3}, None),
+        ({"replay": {"on_device": True}}, "on_device has no effect: the learner computes on the CPU"),
+        ({"compile": "on"}, "compile has no effect: there is no C++ compiler"),
+    ],
+    ids=str,
+)
+def test_keys_without_effect_are_told(monkeypatch, options, said):
+    monkeypatch.setattr("algorithm.agents.off_policy.compiled_update.shutil.which", lambda _: None)
+    notices = agent_and_rollout(**options)[0].notices
+    assert len(notices) == (said is not None) and all(said in line for line in notices)
+
+
+def test_a_replay_on_the_device_without_images_is_told():
+    cuda, on = torch.device("cuda"), ReplayConfig(on_device=True)
+    assert len(on_device_notices(VECTORS, on, cuda)) == 1
     images = AgentSpec(ObsSpec(("camera",), ((8, 8, 3),), ("uint8",)), ActionSpec(continuous=1))
-    assert not on_device_notices(images, ReplayConfig(on_device=True), torch.device("cuda"))
+    assert not on_device_notices(images, on, cuda)
 
 
-@pytest.mark.parametrize("siamese, said", [("BYOL", True), ("ATC", False)])
-def test_looks_that_are_the_same_are_named(siamese, said):
-    def told():
-        return any("two looks that are the same" in notice for notice in agent.notices)
-
-    agent, _ = agent_and_rollout(siamese=siamese)
-    assert not told()  # CartPole's vector gets noise
-    agent.spec = AgentSpec(ObsSpec(("obs",), ((),), ("int64",), ((16,),)), ActionSpec((2,)))
-    assert told() == said
-
-
-@pytest.mark.parametrize(("burn_in", "said"), [(1, True), (2, True), (3, False), (4, False)])
-def test_how_far_attention_sees_is_burn_in_step_and_told_where_it_is_short(burn_in, said):
-    agent, _ = agent_and_rollout(seq_encoder="ATTN", burn_in_step=burn_in, learn_step=4)
-    assert agent.learner.model.rep.memory.context == burn_in + 1
-    assert agent.policy.initial_carry(1).shape[1] == burn_in, "a cache of as many, and the token itself"
-    notice = (
-        f"sac_config.burn_in_step is {burn_in}: attention sees the last {burn_in + 1} observations only "
-        "(burn_in_step + 1), fewer than the 4 steps of learn_step; raise burn_in_step where what matters "
-        "lies further back"
-    )
-    assert agent.notices == ([notice] if said else [])
+@pytest.mark.parametrize(
+    ("siamese", "obs", "said"), [("BYOL", CHOICE, 1), ("ATC", CHOICE, 0), ("BYOL", VECTORS.obs, 0)]
+)
+def test_looks_that_are_the_same_are_told(siamese, obs, said):
+    keys, spec = SacConfig(siamese=siamese), AgentSpec(obs, ActionSpec((2,)))
+    heads = ActionHeads(spec.action, keys)
+    assert len(notices(spec, keys, heads, has_encoder=True, max_step=-1)) == said

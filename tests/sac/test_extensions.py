@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
+from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.extensions.base import Context, Extension
 from tests.batches import Sac, random_batch, small_sac
 
@@ -15,27 +14,6 @@ def gradients(sac: Sac) -> tuple[torch.Tensor, torch.Tensor]:
     """Views of the encoder's and the critics' part."""
     gradient = sac.critics.step.gradient
     return gradient[sac.critics.encoder], gradient[sac.critics.encoder.stop :]
-
-
-@pytest.mark.parametrize(
-    "angle, kept",
-    [(1.0, True), (0.01, True), (0.0, False), (-0.01, False), (-1.0, False)],
-)
-def test_the_encoder_keeps_what_does_not_work_against_the_critics(angle, kept):
-    """What is there: 2 along the first parameter; what comes: ``angle`` along it and 3 along the second."""
-    sac = small_sac(rep_depth=1)
-    encoder, critics = gradients(sac)
-    sac.critics.step.gradient.zero_()
-    encoder[0], critics[:] = 2.0, 5.0
-    parameters = list(sac.model.rep.parameters())
-    first, second = parameters[0].flatten()[:2]
-    q = next(sac.model.q.parameters())
-    loss = angle * first + 3.0 * second + 7.0 * q.flatten()[0]
-    sac._by._add_where_it_agrees(sac.critics.step, loss, retain_graph=False)
-    expected = torch.zeros_like(encoder)
-    expected[0], expected[1] = 2.0 + angle * kept, 3.0 * kept
-    torch.testing.assert_close(encoder, expected)
-    assert critics[0] == 12.0 and (critics[1:] == 5.0).all()  # theirs is never gated
 
 
 class Pull(Extension):
@@ -51,6 +29,13 @@ class Pull(Extension):
         return {"pull": self.sign * q + self.joint[0].weight.sum()}
 
 
+class MeanQ(ScalarValues):
+    """Values whose loss is their mean."""
+
+    def loss(self, taken, target):
+        return taken.mean(), {}
+
+
 def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of encoder and critics that one update's step is taken with; the critics' loss is mean Q."""
     sac = small_sac(rep_depth=1, extensions=extensions)
@@ -63,7 +48,7 @@ def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tenso
         return move(adam)
 
     monkeypatch.setattr(type(sac.critics.step), "move", watched)
-    sac.critics._values = replace(sac.critics._values, critic_loss=lambda q, *_: (q.mean(), {}))
+    sac.critics._values = MeanQ(smallest)
     sac.update(random_batch())
     if extensions:
         assert sac.critics.joint.gradient.any()  # the joint parts are trained whatever the gate says

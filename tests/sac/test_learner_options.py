@@ -10,10 +10,9 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.mlp import mlp
-from algorithm.nn.learning.flat import weight_matrices
 from algorithm.nn.learning.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 from algorithm.nn.loader import load_networks
-from tests.batches import SMALL, Sac, random_batch, small_sac, target_of, update_policy, weights
+from tests.batches import SMALL, Sac, random_batch, small_sac, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
 
@@ -38,32 +37,6 @@ def test_the_policy_takes_every_third_step():
     assert named == [(step + 1) % 3 == 0 for step in range(10)]
 
 
-def test_a_turn_that_is_left_out_draws_nothing():
-    one, three = small_sac(), small_sac(policy_update_per_step=3)
-    batch = random_batch()
-    drawn = []
-    for sac in (one, three):
-        sac.update(batch)
-        drawn.append(sac._generator.get_state())
-    one._generator.set_state(drawn[1])
-    update_policy(one, batch)
-    assert torch.equal(one._generator.get_state(), drawn[0])
-
-
-def test_a_run_that_is_resumed_between_two_turns_goes_on_as_it_would_have():
-    straight, saved = (small_sac(policy_update_per_step=3) for _ in range(2))
-    for step in range(4):
-        straight.update(random_batch(seed=step))
-        saved.update(random_batch(seed=step))
-    resumed = small_sac(seed=9, policy_update_per_step=3)
-    resumed.load_tensors(saved.tensors(), saved.updates)
-    for step in range(4, 8):
-        straight.update(random_batch(seed=step))
-        resumed.update(random_batch(seed=step))
-    for name, value in weights(straight).items():
-        assert torch.equal(value, weights(resumed)[name]), name
-
-
 # ---- what is taken of several critics
 
 
@@ -76,16 +49,6 @@ def test_targets_and_policy_take_the_minimum_or_the_mean(reduce, drawn):
     assert sac.critics._values.reduce(q).tolist() == least
     # REDQ: the policy climbs the mean of all where targets have a subset
     assert sac._climbed(q).tolist() == (least if drawn == 3 else [3.0, 4.0])
-
-
-def test_the_mean_of_two_critics_is_above_their_minimum():
-    batch, targets = random_batch(), []
-    for reduce in ("min", "mean"):
-        sac = small_sac(ensemble_q_reduce=reduce)
-        targets.append(target_of(sac, batch))
-    ends = batch.terminated | ~batch.valid
-    assert (targets[1] >= targets[0]).all()
-    assert (targets[1] > targets[0])[~ends].all()
 
 
 # ---- weight decay and the encoder's learning rate
@@ -102,17 +65,6 @@ def test_matrices_decay_and_nothing_else():
         if name.startswith(("model.rep", "model.q.", "model.policy")) and name.endswith("weight"):
             value = value * (1 - 0.1 * 0.5)
         torch.testing.assert_close(weights(sac)[name], value, msg=name)
-
-
-def test_a_skipped_step_decays_nothing():
-    sac = small_sac(weight_decay=0.5)
-    before = weights(sac)
-    batch = random_batch()
-    batch.reward[0] = torch.nan
-    sac.update(batch)
-    assert sac.skipped
-    name = "model.q.net/0/weight"
-    assert torch.equal(weights(sac)[name], before[name])
 
 
 @pytest.mark.parametrize("beta", [BETA_1, 0.5])
@@ -137,18 +89,6 @@ def test_decays_are_those_of_adamw(beta):
     torch.testing.assert_close(own.bias, other.bias)
 
 
-def test_the_members_of_an_ensemble_have_matrices_of_their_own():
-    sac = small_sac(spec=HYBRID)
-    matrices = weight_matrices([sac.model.q])
-    parts = dict(sac.model.q.named_parameters())
-    shown = {}
-    for name, part in parts.items():
-        mask, matrices = matrices[: part.numel()], matrices[part.numel() :]
-        assert mask.min() == mask.max()
-        shown[name] = bool(mask.any())
-    assert shown == {name: name.endswith("weight") for name in parts}
-
-
 def test_the_encoder_has_its_own_rate_and_one_count_is_kept():
     slow, plain = (
         small_sac(rep_depth=1, learning_rate=0.01, encoder_learning_rate=own) for own in (0.001, None)
@@ -164,15 +104,6 @@ def test_the_encoder_has_its_own_rate_and_one_count_is_kept():
         elif name.startswith("model.q."):
             assert torch.equal(step, usual), name
     assert counts(slow)[0] == counts(plain)[0] == 1
-
-
-def test_the_same_rate_of_its_own_changes_nothing():
-    own, plain = (small_sac(rep_depth=1, learning_rate=0.01, encoder_learning_rate=x) for x in (0.01, None))
-    for step in range(3):
-        own.update(random_batch(seed=step))
-        plain.update(random_batch(seed=step))
-    for name, value in weights(own).items():
-        torch.testing.assert_close(value, weights(plain)[name], msg=name)
 
 
 @pytest.mark.parametrize(

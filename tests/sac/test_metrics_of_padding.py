@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from algorithm.agents.metrics_window import MetricsWindow
-from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from tests.batches import CPU, Sac, random_batch, small_networks
+from tests.batches import Sac, random_batch, small_sac
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2, 3), 2))
 LEARN, N = 10, 3
@@ -19,8 +18,7 @@ LEARN, N = 10, 3
 
 def make_sac() -> Sac:
     """Windows without a memory, so that each position can be looked at by itself."""
-    config = SacConfig(clip_epsilon=-1.0, n_step=N, v_rho=1.5).model_copy(update={"learn_step": LEARN})
-    return Sac(SPEC, small_networks(SPEC), config, device=CPU, seed=0)
+    return small_sac(spec=SPEC, n_step=N, v_rho=1.5, learn_step=LEARN)
 
 
 def padded_batch(seed: int = 0) -> SequenceBatch:
@@ -91,15 +89,3 @@ def test_values_entropies_and_ratios_by_a_loop_over_states_and_actions():
     found = torch.cat(ratio)
     assert values["vtrace/rho_mean"] == pytest.approx(found.clamp(max=1.5).mean().item(), rel=1e-4)
     assert values["vtrace/clip_frac"] == pytest.approx((found > 1.5).float().mean().item(), rel=1e-4)
-
-
-def test_the_content_of_padding_is_not_logged():
-    batch, found = padded_batch(), []
-    obs = torch.where(batch.obs_valid[..., None], batch.obs["obs"], -50.0)
-    for one in (batch, replace(batch, obs={"obs": obs})):
-        sac = make_sac()
-        recent, result = MetricsWindow(), sac.update(one)
-        recent.add(one, result)
-        found.append(recent.metrics(0))
-    names = ("value/q_mean", "value/target", "policy/entropy_c", "policy/entropy_d", "policy/saturation")
-    assert {name: found[0][name] for name in names} == {name: found[1][name] for name in names}

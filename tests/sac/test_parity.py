@@ -36,6 +36,7 @@ def of_actor(policy: nn.Module, tensors: list[torch.Tensor]) -> list[torch.Tenso
     return [*body, means[0], deviations[0], means[1], deviations[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_update_is_that_of_sb3_contrib(kind, root, tmp_path):
     if not PEER_PYTHON.exists():

@@ -13,7 +13,7 @@ from algorithm.agents.off_policy.upkeep import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.layers.norm import EPSILON, MOMENTUM
-from tests.batches import SMALL, Sac, assert_resumes, random_batch, small_sac, weights
+from tests.batches import SMALL, Sac, random_batch, small_sac, weights
 
 BATCH = {"norm": "batch"}
 CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False}
@@ -44,8 +44,7 @@ class PlainNet(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("critics", [1, 2, 5])
-@pytest.mark.parametrize("kind", ["batch", "batch_first"])
+@pytest.mark.parametrize(("critics", "kind"), [(1, "batch"), (2, "batch_first"), (5, "batch")])
 @pytest.mark.parametrize("own_target", [False, True], ids=["none", "target"])
 def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
     norm = {"norm": kind}
@@ -106,15 +105,16 @@ def test_without_a_norm_both_passes_say_the_same():
 
 
 OPTIONS = [
-    {**CROSS},
-    {**CROSS, "n_step": 3},
-    {**CROSS, "n_step": 3, "use_n_step_is": False},
-    {**CROSS, "ensemble_q_num": 5, "ensemble_q_sample": 2, "spec": HYBRID},
+    {
+        **CROSS,
+        "ensemble_q_num": 5,
+        "ensemble_q_sample": 2,
+        "n_step": 3,
+        "use_n_step_is": False,
+        "spec": HYBRID,
+    },
     {"q": {"norm": "batch_first"}, "policy": {"norm": "batch_first"}, "unit_weights": True, "n_step": 2},
-    {"policy": BATCH},
-    {**CROSS, "value_head": "quantile", "n_step": 3, "spec": HYBRID, "policy_update_per_step": 3},
-    {"value_head": "quantile", "quantile_num": 5, "n_step": 3, "use_n_step_is": False},
-    {"value_head": "categorical", "categorical_num": 11, "spec": HYBRID},
+    {"value_head": "quantile", "policy": BATCH, "weight_decay": 0.5},
 ]
 
 
@@ -122,11 +122,6 @@ def batch_of(options: dict, seed: int = 0, size: int = 16):
     window = options.get("n_step", 1)
     exists = torch.randint(1, window + 1, (size,), generator=torch.Generator().manual_seed(seed))
     return random_batch(size, window, seed=seed, exists=exists, spec=options.get("spec", SMALL))
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_saved_in_the_middle_it_goes_on_as_it_would_have(options):
-    assert_resumes(options, batch_of, steps=4)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -143,21 +138,6 @@ def test_a_bad_batch_changes_nothing_but_the_counters(options):
         for name, value in named.items():
             if not name.startswith(("model.target", "random.")):  # targets follow what stayed as it was
                 assert torch.equal(value, saved[file][name]), name
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_what_does_not_exist_changes_nothing(options):
-    found = []
-    for filling in (0.0, 50.0):
-        sac, batch = small_sac(**options), batch_of(options, 3)
-        batch.reward[~batch.valid] = filling
-        batch.obs["obs"][~batch.obs_valid] = filling
-        for value in (batch.action, batch.z, batch.behaviour_logp):
-            value[~batch.valid] = filling
-        sac.update(batch)
-        found.append(weights(sac))
-    for name, value in found[0].items():
-        torch.testing.assert_close(value, found[1][name], atol=1e-6, rtol=1e-5, msg=name)
 
 
 def statistics(sac: Sac) -> dict[str, torch.Tensor]:
@@ -198,23 +178,6 @@ def test_without_target_networks_a_checkpoint_holds_none_and_the_online_ones_sta
     assert not [name for name in names if "target" in name]
     assert [name for name in small_sac(q=BATCH).tensors()["model"] if "target" in name]
     sac.update(random_batch(16))
-
-
-def test_an_uncorrected_target_evaluates_its_bootstrap_row_alone(monkeypatch):
-    for corrected, rows in ((True, 5 * 16), (False, 16)):
-        sac = small_sac(n_step=5, use_n_step_is=corrected)
-        seen = []
-        frozen = type(sac.model.q).frozen
-
-        def counted(q, *inputs, members=None, seen=seen, sac=sac, frozen=frozen):
-            if q is sac.model.target_q:
-                seen.append(len(inputs[0]))
-            return frozen(q, *inputs, members=members)
-
-        monkeypatch.setattr(type(sac.model.q), "frozen", counted)
-        sac.update(random_batch(16, 5, exists=torch.randint(1, 6, (16,))))
-        assert seen == [rows]
-        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(

@@ -7,39 +7,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from algorithm.agents.off_policy.model import NETWORKS
-from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.augment import RandomShift
-from algorithm.nn.loader import load_networks
-from tests.batches import CPU, Sac, random_batch
+from tests.batches import random_batch, small_sac
 
 SPEC = AgentSpec(ObsSpec(("image",), ((15, 15, 1),), ("uint8",)), ActionSpec(continuous=1))
 RAMP = (15 * torch.arange(15)[:, None] + torch.arange(15)).to(torch.uint8)[..., None]
 """An image whose middle pixel tells by how much it has moved."""
 
 SIZE = 12
-MEMORIES = {
-    "RNN": ("RNN", {"rnn_n": 4}),
-    "ATTN": ("ATTN", {"attn_n": 8, "attn_heads": 2}),
-    "none": (None, {}),
-}
 
 
 class Seen:
     """A learner whose random shift is watched: how its images have moved, [SIZE, T] for each pass."""
 
-    def __init__(self, memory: str) -> None:
-        kind, rep = MEMORIES[memory]
-        lengths = {"burn_in_step": 2, "learn_step": 3} if kind else {}
-        self.config = SacConfig(clip_epsilon=-1.0, seq_encoder=kind, n_step=3, **lengths)
-        torch.manual_seed(0)
-        sizes = {"dense_n": 8}
-        networks = load_networks(
-            SPEC, None, NETWORKS, rep={**sizes, "random_shift": 2, **rep}, q=sizes, policy=sizes,
-            seq_encoder=kind, context=3,
-        )  # fmt: skip
-        self.sac = Sac(SPEC, networks, self.config, device=CPU, seed=0)
+    def __init__(self, memory: str | None) -> None:
+        self.sac = small_sac(spec=SPEC, seq_encoder=memory, n_step=2, rep={"random_shift": 2})
+        self.config = self.sac.config
         self.passes: list[torch.Tensor] = []
         for module in self.sac.model.rep.modules():
             if isinstance(module, RandomShift):
@@ -51,7 +35,7 @@ class Seen:
     def encode(self) -> torch.Tensor:
         """Where the middle of each token's image came from [SIZE, W+1], of one look at a batch."""
         self.passes.clear()
-        window = self.config.burn_in_step + self.config.learn_step + 2
+        window = self.config.burn_in_step + self.config.learn_step + 1
         batch = random_batch(SIZE, window, spec=SPEC)
         obs = {"image": RAMP.expand(SIZE, window + 1, 15, 15, 1)}
         carry = torch.zeros(SIZE, *self.sac.model.rep.stored_carry_shape)
@@ -71,8 +55,8 @@ def test_all_images_of_a_window_move_alike_and_windows_on_their_own(memory, pass
 
 
 def test_without_memory_each_image_moves_on_its_own():
-    moved = Seen("none").encode()
-    assert moved.shape == (SIZE, 4) and not (moved == moved[:, :1]).all(1).any()
+    moved = Seen(None).encode()
+    assert moved.shape == (SIZE, 3) and not (moved == moved[:, :1]).all(1).any()
 
 
 def test_after_a_window_images_move_on_their_own_again():

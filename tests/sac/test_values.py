@@ -17,11 +17,10 @@ from algorithm.agents.off_policy.values import (
 )
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
-from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import load_networks
 from algorithm.nn.protocols import q_size
-from tests.batches import CPU, SMALL, Sac, learning_target, random_batch, small_sac, target_of, weights
+from tests.batches import CPU, SMALL, Sac, learning_target, random_batch, small_sac
 
 HEADS = {
     "scalar": {},
@@ -38,24 +37,6 @@ ACTIONS = {
 
 def spec_of(action: str) -> AgentSpec:
     return AgentSpec(SMALL.obs, ACTIONS[action])
-
-
-@pytest.mark.parametrize("greedy", [False, True])
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("head", HEADS)
-def test_every_head_learns_with_every_kind_of_action(head, action, n_step, greedy):
-    spec = spec_of(action)
-    sac = small_sac(spec=spec, n_step=n_step, discrete_dqn_like=greedy, **HEADS[head])
-    before = weights(sac)
-    for step in range(3):
-        result = sac.update(random_batch(8, n_step, spec=spec, seed=step))
-    assert torch.isfinite(result.priority).all() and result.priority.shape == (8,)
-    for name, value in weights(sac).items():
-        assert torch.isfinite(value).all(), name
-        if name.startswith("model.q."):
-            assert not torch.equal(value, before[name]), name
-    assert result.metrics["value/q_mean"].shape == (2, 8, 1)
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -151,21 +132,6 @@ def test_a_row_weighs_as_it_is_drawn():
     torch.testing.assert_close(loss([1.0, 1.0], [True, False]), loss([1.0, 0.0], [True, True]))
 
 
-@pytest.mark.parametrize("head", ["quantile", "categorical"])
-def test_a_critic_that_ignores_the_width_is_refused(head, tmp_path):
-    file = tmp_path / "nn.py"
-    file.write_text(
-        "import torch\nfrom torch import nn\n\n\nclass ModelQ(nn.Module):\n"
-        "    def __init__(self, spec, state_size):\n        super().__init__()\n"
-        "        self.net = nn.Linear(state_size + 2, 1)\n\n"
-        "    def forward(self, state, c_action):\n        return self.net(torch.cat([state, c_action], -1))\n"
-    )
-    spec = with_values(SMALL, SacConfig(**HEADS[head]))
-    with pytest.raises(ModelError, match="wrong shape") as error:
-        load_networks(spec, file, NETWORKS)
-    assert "m.q_size(spec.action)" in str(error.value.fix)
-
-
 # ---- a task whose values are known
 
 REWARD = torch.tensor([[0.0, 0.5], [1.0, -0.5]])  # of choice a in state s; the next state is a
@@ -196,7 +162,7 @@ def walks(size: int, n: int, generator: torch.Generator) -> SequenceBatch:
     return batch
 
 
-def learned(n: int, *, own_target: bool, updates: int = 1200, **head: object) -> torch.Tensor:
+def learned(n: int, *, own_target: bool, updates: int = 500, **head: object) -> torch.Tensor:
     """The values [s, a] after so many updates."""
     spec = AgentSpec(ObsSpec(("obs",), ((2,),), ("float32",)), ActionSpec(branches=(2,)))
     config = SacConfig(
@@ -241,14 +207,3 @@ def test_the_soft_values_of_two_states_are_found(head, n, own_target):
         options |= {"categorical_num": 101}
     found = learned(n, own_target=own_target, **options)
     torch.testing.assert_close(found, soft_q(), atol=0.02 * float(soft_q().abs().max()), rtol=0)
-
-
-def test_dropping_quantiles_lowers_a_target():
-    batch = random_batch(16)
-    targets = [
-        target_of(small_sac(value_head="quantile", quantile_num=5, quantile_drop=drop), batch)
-        for drop in (0, 1, 3)
-    ]
-    ends = batch.terminated
-    for more, fewer in zip(targets[1:], targets, strict=False):
-        assert (more < fewer)[~ends].all() and torch.equal(more[ends], fewer[ends])

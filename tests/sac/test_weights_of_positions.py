@@ -8,24 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.off_policy.model import NETWORKS
-from algorithm.agents.sac.config import SacConfig
-from algorithm.nn.loader import load_networks
-from algorithm.ops.sac import critic_loss
+from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.replay.buffer import FifoSampler, ReplayBuffer, Sampler, UniformSampler
-from tests.batches import CPU, Sac
+from tests.batches import Sac, small_sac
 from tests.oracles_replay import VECTOR, make_segment
 
 BATCH = 256
 
 
 def make_sac(learn: int) -> Sac:
-    torch.manual_seed(0)
-    sizes = {"dense_n": 8}
-    networks = load_networks(
-        VECTOR, None, NETWORKS, rep={**sizes, "rnn_n": 4}, q=sizes, policy=sizes, seq_encoder="RNN"
-    )
-    return Sac(VECTOR, networks, SacConfig(seq_encoder="RNN", learn_step=learn, n_step=1), device=CPU, seed=0)
+    return small_sac(spec=VECTOR, seq_encoder="RNN", rep={"rnn_n": 4}, burn_in_step=0, learn_step=learn)
 
 
 def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
@@ -33,17 +25,19 @@ def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
     found: list[tuple[str, torch.Tensor]] = []
     losses = sac.heads.losses
 
-    def critic(q, y, q_target, weight, valid):
-        error = torch.zeros_like(y).requires_grad_()  # Q − y = 1: a half of the derivative is the weight
-        (grad,) = torch.autograd.grad(critic_loss(1 + error.unsqueeze(0), 0 * y, weight, valid), error)
-        found.append(("critic", grad))
-        return critic_loss(q, y, weight, valid), {}
+    class Watched(ScalarValues):
+        def loss(self, taken, target):
+            error = torch.zeros_like(target.y).requires_grad_()  # Q − y = 1
+            one = replace(target, y=0 * target.y)
+            (grad,) = torch.autograd.grad(super().loss(1 + error.unsqueeze(0), one)[0], error)
+            found.append(("critic", grad))
+            return super().loss(taken, target)
 
     def policy(choice, logp, q, weight):
         found.append(("policy", (weight / weight.sum()).view(BATCH, -1)))
         return losses(choice, logp, q, weight)
 
-    sac.critics._values = replace(sac.critics._values, critic_loss=critic)
+    sac.critics._values = Watched(smallest)
     sac.heads.losses = policy
     return found
 
@@ -82,19 +76,16 @@ def weights_by_step(replay: ReplayBuffer, learn: int, length: int, updates: int)
     return {name: (sums / sums.mean()).numpy() for name, sums in total.items()}
 
 
-@pytest.mark.parametrize("learn", [10, 20])
-def test_every_step_of_an_episode_weighs_the_same(learn):
-    replay = filled(UniformSampler(), learn, [2 * learn] * 30)
-    for name, weights in weights_by_step(replay, learn, 2 * learn, 60).items():
-        np.testing.assert_allclose(weights, 1.0, atol=0.13, err_msg=name)
-
-
-def test_steps_of_an_episode_shorter_than_a_window_weigh_the_same():
-    for name, weights in weights_by_step(filled(UniformSampler(), 10, [4] * 100), 10, 4, 20).items():
-        np.testing.assert_allclose(weights, 1.0, atol=0.13, err_msg=name)
-
-
-def test_every_step_weighs_the_same_where_each_window_is_used_once():
-    replay = filled(FifoSampler(), 10, [20] * 600)
-    for name, weights in weights_by_step(replay, 10, 20, 45).items():
+@pytest.mark.parametrize(
+    ("sampler", "learn", "lengths", "updates"),
+    [
+        (UniformSampler(), 10, [20] * 30, 60),
+        (UniformSampler(), 10, [4] * 100, 20),
+        (FifoSampler(), 10, [20] * 600, 45),
+    ],
+    ids=["long episodes", "shorter than a window", "each window once"],
+)
+def test_every_step_of_an_episode_weighs_the_same(sampler, learn, lengths, updates):
+    replay = filled(sampler, learn, lengths)
+    for name, weights in weights_by_step(replay, learn, lengths[0], updates).items():
         np.testing.assert_allclose(weights, 1.0, atol=0.13, err_msg=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.import_rules import Module, within
+from tests.house.import_rules import Module, within
 from tests.system.as_windows.absent_names import (
     ABSENT_MODULES,
     FAULTHANDLER_ABSENT,

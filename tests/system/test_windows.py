@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_rules import Module
+from tests.house.import_rules import Module
+from tests.house.test_architecture import MODULES, exists
 from tests.system.portable import HOMES, special
-from tests.test_architecture import MODULES, exists
 
 AS_WINDOWS = Path(__file__).parent / "as_windows"
 PROGRAM = """

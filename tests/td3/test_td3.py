@@ -12,7 +12,6 @@ import torch
 from algorithm.actions.noise import NoNoise, SpreadNoise
 from algorithm.agents.health import History, Summary
 from algorithm.agents.off_policy.learner import OffPolicyLearner
-from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.acting import Deterministic
 from algorithm.agents.td3.config import Td3Config, misplaced, shared_keys
@@ -36,7 +35,7 @@ def small_td3(*, own: Td3Config | None = None, **options: object) -> OffPolicyLe
     own = own or Td3Config()
     plain = {"n_step": 1, "use_normalization": False, "reward_scaling": False, **options}
     keys = shared_keys(SimpleNamespace(sac_config=SacConfig(**plain), td3_config=own))
-    networks = small_networks(with_values(SMALL, keys))
+    networks = small_networks(SMALL, keys)
     heads = DeterministicHeads(SMALL.action, own)
     return OffPolicyLearner(SMALL, networks, keys, heads, device=CPU, seed=0)
 
@@ -149,6 +148,7 @@ def test_trouble_is_reported():
     assert "stuck at their bounds" in rules["saturated"](history)
 
 
+@pytest.mark.slow
 def test_the_best_action_is_found(tmp_path, monkeypatch):
     """The reward is −|a − ½|: always ½ gives 0, uniformly random actions −12.5 in 20 steps."""
     monkeypatch.chdir(tmp_path)

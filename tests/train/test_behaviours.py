@@ -22,7 +22,7 @@ from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train.assembly import Assembly, set_up
-from tests.run.killing import what_must_agree
+from tests.run.agreement import what_must_agree
 
 CPU = torch.device("cpu")
 CONFIG = """\

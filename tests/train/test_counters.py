@@ -56,15 +56,6 @@ def test_the_best_of_several_behaviours_is_that_of_their_mean():
     assert counters.best_eval.overall == Performance((5.5, 6.5), (2.5, 1.5))
 
 
-def test_evaluated_means_every_behaviour_at_this_step():
-    counters = Counters(["a"])
-    assert not counters.is_evaluated
-    counters.evaluated({"a": Performance((1.0,), (1,))})
-    assert counters.is_evaluated
-    counters.step = 1
-    assert not counters.is_evaluated
-
-
 def test_success_is_that_of_every_behaviour_at_this_step():
     counters = some()
     counters.evaluated({"a": Performance((0.5,), (9,)), "b": Performance((3.0,), (1,))})

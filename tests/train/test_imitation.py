@@ -20,6 +20,9 @@ imitation:
 """
 
 
+SHORT = ("-o", "eval_config={per_step: -1, episodes: 1}")
+
+
 @pytest.fixture
 def folder(task, tmp_path):
     """The folder of the task, with a section that imitates."""
@@ -33,23 +36,21 @@ def folder(task, tmp_path):
 def test_a_run_is_pretrained_evaluated_killed_by_no_other_episodes_and_played_without_any(
     folder, task, capsys
 ):
-    assert run("-c", "imitation", "--dry_run") == 0
-    assert "3 episodes, 60 steps, return" in capsys.readouterr().out
-    assert run("-c", "imitation", "--seed=1", "-n", "a", "--quiet", "-o", "base_config.max_step=200") == 0
+    assert (
+        run("-c", "imitation", "--seed=1", "-n", "a", "--quiet", "-o", "base_config.max_step=100", *SHORT)
+        == 0
+    )
     metrics = read_metrics(task / "a" / "metrics.jsonl")
     by_step = dict(zip(metrics["step"], metrics["eval/return_mean"], strict=True))
     assert by_step[0] == by_step[0], "an evaluation of what was cloned"
     assert metrics["loss/cloning"][0] > 0
     shutil.copy(folder / "shown.npz", folder / "right.npz")
     record(folder / "shown.npz", "Pendulum-v1", 2)
-    assert run("--resume", "--quiet", "-o", "base_config.max_step=260") == 6
-    said = capsys.readouterr().err
-    assert "the demonstrations are not those that the run has learned from" in said
-    assert "changed: shown.npz" in said
+    assert run("--resume", "--quiet", "-o", "base_config.max_step=150") == 6
+    assert "changed: shown.npz" in capsys.readouterr().err
     other_name = "demonstrations.path=right.npz"
-    assert run("--resume", "--quiet", "-o", "base_config.max_step=260", "-o", other_name) == 0
+    assert run("--resume", "--quiet", "-o", "base_config.max_step=150", "-o", other_name) == 0
     for name in ("shown", "right"):
         (folder / f"{name}.npz").unlink()
     assert run("--eval", "1", "--quiet") == 0
-    assert run("--resume", "--quiet", "-o", "base_config.max_step=300") == 2
-    assert "demonstrations were not found" in capsys.readouterr().err
+    assert run("--resume", "--quiet", "-o", "base_config.max_step=160") == 2

@@ -42,16 +42,11 @@ def loop(profile, clock, updates_of):
 def test_operators_then_functions_are_measured_once_updates_are_made(tmp_path):
     clock, console = Seconds(), Heard()
     profile = TrainingProfile(tmp_path / "profile.txt", console, seconds=3.0, clock=clock)
-    left = []
-    for updates in (0, 0, 0, 5, 10, 15, *range(16, 30)):
-        loop(profile, clock, [updates])
-        left.append((len(profile._ahead), profile._stop is None))
-    running = [(1, False)] * 3 + [(0, False)] * 3
-    assert left == [(2, True)] * 6 + running + [(0, True)] * 8, "three steps with updates are passed over"
+    loop(profile, clock, (0, 0, 0, 5, 10, 15, *range(16, 30)))
     profile.finish("update 60% · act 40%")
-    text = (tmp_path / "profile.txt").read_text()
-    assert "update 60% · act 40%" in text and "aten::mm" in text.split("Functions of Python")[0]
-    assert "linalg" in text.split("Functions of Python")[1]
+    operators, functions = (tmp_path / "profile.txt").read_text().split("Functions of Python, over 3.0 s")
+    assert "update 60% · act 40%" in operators and "Operators of torch, over 3.0 s" in operators
+    assert "aten::mm" in operators and "linalg" in functions
     assert console.said == [f"where the time went: {tmp_path / 'profile.txt'}"] and not console.warned
 
 
@@ -60,14 +55,12 @@ def test_an_evaluation_is_in_no_table(tmp_path):
     profile = TrainingProfile(tmp_path / "profile.txt", Heard(), seconds=3.0, clock=clock)
     loop(profile, clock, range(6))
     profile.interrupt()
-    assert profile._stop is None
     torch.ones(4).sort()
     clock.now += 50.0
     loop(profile, clock, range(8, 20))
     profile.finish("")
     text = (tmp_path / "profile.txt").read_text()
-    assert "aten::sort" not in text
-    assert "Operators of torch, over 1.0 s" in text and "Functions of Python, over 3.0 s" in text
+    assert "aten::sort" not in text and "Operators of torch, over 1.0 s" in text
 
 
 def test_a_full_disk_is_a_warning(tmp_path, monkeypatch):
@@ -89,9 +82,9 @@ def test_a_trainer_interrupts_its_profile_for_each_evaluation(tmp_path, monkeypa
     interrupted = []
     monkeypatch.setattr(TrainingProfile, "interrupt", lambda profile: interrupted.append(profile))
     monkeypatch.chdir(tmp_path)
-    keys = ("sac_config.start_step=20", "sac_config.batch_size=8", "eval_config.per_step=40")
+    keys = ("sac_config.start_step=20", "sac_config.batch_size=8", "eval_config.per_step=20")
     flags = [word for key in (*keys, "eval_config.episodes=1") for word in ("-o", key)]
-    assert main(["Pendulum-v1", "--max_step=120", "--profile", "--device=cpu", *flags]) == 0, (
+    assert main(["Pendulum-v1", "--max_step=60", "--profile", "--device=cpu", *flags]) == 0, (
         capsys.readouterr()
     )
     assert len(interrupted) >= 3

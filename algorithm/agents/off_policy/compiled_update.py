@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import environ
-from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.model import Model
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError
 from algorithm.nn.learning.gradients import Functional, Gradients
+from algorithm.nn.learning.optimiser import FlatAdam
+from algorithm.nn.learning.target import NoTarget
 
 Say = Callable[[str], None]
 
@@ -49,49 +51,11 @@ class UpdateOutput(TypedDict):
     metrics: dict[str, Tensor]
 
 
-class Take(Protocol):
-    """Update from a batch on the learner's device."""
+Take = Callable[[SequenceBatch, UpdateNoise, Turn], UpdateOutput]
+"""Update from a batch on the learner's device."""
 
-    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
-        """Take the steps."""
-        ...
-
-
-class TakeBy(Protocol):
-    """Update whose gradients come in a way that is an argument."""
-
-    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
-        """Take the steps."""
-        ...
-
-
-class Updates(Take, Protocol):
-    """Updates in one of the ways to compute them.
-
-    compiled: the last call compiled something before, so that it took long
-    """
-
-    compiled: bool
-
-    def tell(self, say: Say) -> None:
-        """Have compiling announced by ``say``, and what goes wrong there."""
-        ...
-
-
-class EagerUpdates:
-    """Updates as they are written."""
-
-    compiled = False
-
-    def __init__(self, take: Take) -> None:
-        self._take = take
-
-    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
-        """Take the steps."""
-        return self._take(batch, noise, turn)
-
-    def tell(self, say: Say) -> None:
-        """Do nothing: there is nothing to say."""
+TakeBy = Callable[[SequenceBatch, UpdateNoise, Turn, Gradients], UpdateOutput]
+"""Update whose gradients come in a way that is an argument."""
 
 
 class CompiledUpdates:
@@ -148,6 +112,24 @@ class CompiledUpdates:
             self._fails = True
             self._say(f"the update is not compiled, the training goes on without that: {error}")
             return self._eager(batch, noise, turn)
+
+
+def functional_of(
+    model: Model, others: Sequence[nn.Module], steps: Sequence[FlatAdam], *, gate: slice
+) -> Functional:
+    """Return the networks as pure functions of the storages that an update writes.
+
+    others: modules besides the model's · steps: all optimisers · gate: the encoder's part of the first one's
+    """
+    networks = [model.rep, model.policy, model.q, *model.q.copies, *others]
+    if isinstance(model.target, NoTarget):
+        return Functional(networks, steps, gate=gate)
+    networks += [model.target_rep, model.target_q, *model.target_q.copies]
+    targets = [model.target.flat.data]
+    if model.policy_target is not None:
+        networks.append(model.target_policy)
+        targets.append(model.policy_target.flat.data)
+    return Functional(networks, steps, targets, gate=gate)
 
 
 def reason_against(

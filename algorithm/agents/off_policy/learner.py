@@ -14,11 +14,12 @@ from typing_extensions import override
 from algorithm.agents.learner import Learner
 from algorithm.agents.off_policy.compiled_update import (
     CompiledUpdates,
-    EagerUpdates,
+    Say,
+    Take,
     Turn,
     UpdateNoise,
     UpdateOutput,
-    Updates,
+    functional_of,
 )
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.critic_update import CriticUpdate
@@ -30,9 +31,8 @@ from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, draw_all
 from algorithm.nn.layers.noisy import LayerNoise
 from algorithm.nn.layers.norm import BatchStatistics
-from algorithm.nn.learning.gradients import Autograd, Functional, Gradients, Loss
+from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
-from algorithm.nn.learning.target import NoTarget
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.process import graphs_round
@@ -69,6 +69,8 @@ class OffPolicyLearner(Learner):
         eager_first: int = 0,
     ) -> None:
         super().__init__(device, seed)
+        self._keys, self._eager_first = config, eager_first
+        self._learned = slice(config.burn_in_step, config.burn_in_step + config.learn_step)
         self.extensions = tuple(extension.to(device) for extension in extensions)
         self.model = Model(
             networks,
@@ -80,45 +82,49 @@ class OffPolicyLearner(Learner):
         check_norms(self.model, config)
         self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
         self.heads = heads.to(device)
-        rate = config.learning_rate
-        max_norm = config.max_grad_norm or math.inf
-        adam = partial(FlatAdam, skipped=self._skipped, beta_1=config.adam_beta_1)
-        make_step = partial(adam, learning_rate=rate, max_norm=max_norm)
-        self._action_size = spec.action.continuous
         self._values = make_values(config, spec.action, device)
+        _, self._climbed = choose_reduce(config)
+        self._action_size = spec.action.continuous
+        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
+        self._make_optimisers(spec, seed)
+        self._by = Autograd(gate=self.critics.encoder)
+        self._compiled = self._make_compiled() if compiled else None
+
+    def _make_optimisers(self, spec: AgentSpec, seed: int) -> None:
+        """Lay the networks into the storages of their optimisers, and the slow copies beside them."""
+        keys, model, heads = self._keys, self.model, self.heads
+        rate, limit = keys.learning_rate, keys.max_grad_norm or math.inf
+        adam = partial(FlatAdam, skipped=self._skipped, beta_1=keys.adam_beta_1)
+        make_step = partial(adam, learning_rate=rate, max_norm=limit)
         self.critics = CriticUpdate(
-            self.model,
-            self.heads,
+            model,
+            heads,
             spec.action,
-            config,
+            keys,
             make_step=make_step,
             return_scale=self.return_scale,
             extensions=self.extensions,
             values=self._values,
             seed=seed,
         )
-        self._policy_step = make_step([self.model.policy], weight_decay=config.weight_decay)
-        if heads.slow_policy and config.use_target_network:
-            self.model.follow_policy(self._policy_step.flat)
-        self._policy_norms = BatchStatistics([self.model.policy])
-        self._unify = config.unit_weights
-        make_alpha_step = partial(make_step, learning_rate=heads.learning_rate or rate, max_norm=math.inf)
-        self._alpha_step = if_any(make_alpha_step, [self.heads])
-        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
-        self._burn_in, self._learn = config.burn_in_step, config.learn_step
-        self._learned = slice(self._burn_in, self._burn_in + self._learn)
-        self._tau, self._target_interval = config.tau, config.update_target_per_step
-        _, self._climbed = choose_reduce(config)
-        self._policy_interval = config.policy_update_per_step
-        self._by = Autograd(gate=self.critics.encoder)
-        self._take: Updates = EagerUpdates(self._eager)
-        if compiled:
-            rounded = config.matmul_precision == "medium" and graphs_round(device)
-            self._take = CompiledUpdates(
-                self._eager, self._functional(), self._update, self.model.training_mode, rounded=rounded
-            )
-        self._eager_first = eager_first
-        self.tell = self._take.tell
+        self._policy_step = make_step([model.policy], weight_decay=keys.weight_decay)
+        if heads.slow_policy and keys.use_target_network:
+            model.follow_policy(self._policy_step.flat)
+        self._policy_norms = BatchStatistics([model.policy])
+        self._alpha_step = if_any(partial(adam, learning_rate=heads.learning_rate or rate), [heads])
+
+    def _make_compiled(self) -> CompiledUpdates:
+        others, steps = [self.heads, *self.extensions], list(self.optimisers().values())
+        functional = functional_of(self.model, others, steps, gate=self.critics.encoder)
+        rounded = self._keys.matmul_precision == "medium" and graphs_round(self.device)
+        return CompiledUpdates(
+            self._eager, functional, self._update, self.model.training_mode, rounded=rounded
+        )
+
+    def tell(self, say: Say) -> None:
+        """Have compiling announced by ``say``, and what goes wrong there."""
+        if self._compiled:
+            self._compiled.tell(say)
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
         """Take one gradient step of critics, policy, temperature and extensions; the target follows.
@@ -130,8 +136,8 @@ class OffPolicyLearner(Learner):
         """
         self.updates += 1
         turn = Turn(
-            policy=self.updates % self._policy_interval == 0,
-            target=self.updates % self._target_interval == 0,
+            policy=self.updates % self._keys.policy_update_per_step == 0,
+            target=self.updates % self._keys.update_target_per_step == 0,
             corrects=(self.critics.look(), self._policy_norms.look()),
         )
         batch = batch.to(self.device)
@@ -142,7 +148,9 @@ class OffPolicyLearner(Learner):
             critics=self.critics.draw_subset(),
             extensions=draw_all(self.extensions, batch, self._learned, self._generator),
         )
-        take = self._take if self.updates > self._eager_first else self._eager
+        take: Take = self._eager
+        if self._compiled and self.updates > self._eager_first:
+            take = self._compiled
         found = take(batch, noise, turn)
         valid = batch.valid[:, self._learned]
         return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
@@ -150,15 +158,15 @@ class OffPolicyLearner(Learner):
     @property
     def compiled(self) -> bool:
         """Whether the last update was compiled before it was taken."""
-        return self._take.compiled
+        return self._compiled is not None and self._compiled.compiled
 
     def _draw_ahead(self, batch: SequenceBatch) -> Tensor:
         """Draw the noise of the actions at all tokens behind the burn-in, [P, A_c]."""
-        return self._draw(len(batch.reward) * (batch.reward.shape[1] - self._burn_in))
+        return self._draw(len(batch.reward) * (batch.reward.shape[1] - self._keys.burn_in_step))
 
     def _draw_now(self, batch: SequenceBatch) -> Tensor:
         """Draw the noise of the actions at the learned tokens, [P, A_c]."""
-        return self._draw(len(batch.reward) * self._learn)
+        return self._draw(len(batch.reward) * self._keys.learn_step)
 
     def _draw(self, rows: int) -> Tensor:
         return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
@@ -175,7 +183,7 @@ class OffPolicyLearner(Learner):
         if noise.now is not None:
             metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
         if turn.target:
-            self._move_targets(self._tau)
+            self._move_targets(self._keys.tau)
         return {
             "priority": sequence_priority(critique["td_error"], batch.valid[:, ctx.learned]),
             "carry": critique.get("carry"),
@@ -186,19 +194,6 @@ class OffPolicyLearner(Learner):
         self.model.move_targets(tau)
         for extension in self.extensions:
             extension.updated(tau)
-
-    def _functional(self) -> Functional:
-        """Return the networks as pure functions of the storages that an update writes."""
-        model, steps = self.model, list(self.optimisers().values())
-        networks = [model.rep, model.policy, model.q, *model.q.copies, self.heads, *self.extensions]
-        if isinstance(model.target, NoTarget):
-            return Functional(networks, steps, gate=self.critics.encoder)
-        networks += [model.target_rep, model.target_q, *model.target_q.copies]
-        targets = [model.target.flat.data]
-        if model.policy_target is not None:
-            networks.append(model.target_policy)
-            targets.append(model.policy_target.flat.data)
-        return Functional(networks, steps, targets, gate=self.critics.encoder)
 
     @override
     def observe(self, new: Segment | StepBatch) -> None:
@@ -221,13 +216,14 @@ class OffPolicyLearner(Learner):
         """Encode a batch; its observations and rewards are on one scale, the same for all losses."""
         batch = replace(batch, reward=batch.reward * self.return_scale.scale)
         obs = self.model.normaliser(batch.obs)
-        recode = partial(self.model.encode, batch=batch, burn_in=self._burn_in, learn=self._learn)
+        burn_in, learn = self._keys.burn_in_step, self._keys.learn_step
+        recode = partial(self.model.encode, batch=batch, burn_in=burn_in, learn=learn)
         return Context(
             batch=batch,
             obs=obs,
             states=recode(obs),
-            burn_in=self._burn_in,
-            learn=self._learn,
+            burn_in=burn_in,
+            learn=learn,
             normalise=self.model.normaliser,
             recode=recode,
             q=partial(self.critics.taken_q, batch, self.model.q),
@@ -244,14 +240,16 @@ class OffPolicyLearner(Learner):
             metrics = evaluate()[1]
         if self.heads.learns and self._policy_norms:
             metrics["norm/shift_policy"] = self._policy_norms.settle(
-                self._policy_step.usable, unify=self._unify
+                self._policy_step.usable, unify=self._keys.unit_weights
             )
         return {name: x.unflatten(-1, (-1, ctx.learn)) if x.dim() else x for name, x in metrics.items()}
 
     def _policy_losses(self, ctx: Context, state: Tensor, noise: Tensor) -> tuple[Loss, dict[str, Tensor]]:
         learned = ctx.learned
         share = flatten_time(valid_share(ctx.batch.valid[:, learned], ctx.batch.weight.dtype))
-        with self._policy_norms.of_batch(None if self._learn == 1 else share / share.sum().clamp(min=1.0)):
+        with self._policy_norms.of_batch(
+            None if self._keys.learn_step == 1 else share / share.sum().clamp(min=1.0)
+        ):
             policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
         u, logp = self.heads.sample(policy, noise)
         every_q = self._values.point(self.model.q.frozen(state, u, members=self.heads.climbed))

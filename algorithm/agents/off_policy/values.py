@@ -49,51 +49,6 @@ def choose_reduce(config: OffPolicyConfig) -> tuple[Reduce, Reduce]:
     return target, target if config.ensemble_q_sample == config.ensemble_q_num else average
 
 
-class CriticLoss(Protocol):
-    """Scalar loss of q [E, B, T] against y [B, T], with values to log as the second result.
-
-    Only some losses call ``q_target``.
-    """
-
-    def __call__(
-        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return loss and values; weight [B], valid [B, T]; ``q_target()``: the target critics' [E, B, T]."""
-        ...
-
-
-class PlainCriticLoss:
-    """Squared error (``clip_epsilon`` ≤ 0)."""
-
-    def __call__(
-        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the weighted mean of squared errors (:func:`algorithm.ops.sac.critic_loss`)."""
-        return critic_loss(q, y, weight, valid), {}
-
-
-@dataclass(frozen=True)
-class ClippedCriticLoss:
-    """Squared error with the prediction clipped to ±epsilon around the target network's."""
-
-    epsilon: float
-
-    def __call__(
-        self, q: Tensor, y: Tensor, q_target: Callable[[], Tensor], weight: Tensor, valid: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return :func:`algorithm.ops.sac.clipped_critic_loss` and the clipped share."""
-        target = q_target()
-        binds = clip_binds(q, y, target, epsilon=self.epsilon)
-        share = masked_mean(binds.float().mean(0).flatten(), valid.flatten())
-        loss = clipped_critic_loss(q, y, target, weight, valid, epsilon=self.epsilon)
-        return loss, {"value/clipped": share}
-
-
-def make_critic_loss(clip_epsilon: float) -> CriticLoss:
-    """Return the clipped loss for a positive epsilon, else the plain one."""
-    return ClippedCriticLoss(clip_epsilon) if clip_epsilon > 0 else PlainCriticLoss()
-
-
 @dataclass(frozen=True)
 class Bootstrap:
     """Value of the states behind, by the target critics.
@@ -153,11 +108,12 @@ class Values(Protocol):
 class ScalarValues:
     """A number for each value (arXiv 1812.05905).
 
-    reduce: of several target critics
+    reduce:       of several target critics
+    clip_epsilon: how far the loss lets a prediction move from the target network's; 0 or less: any distance
     """
 
     reduce: Reduce
-    critic_loss: CriticLoss
+    clip_epsilon: float = 0.0
     per_value = 1
 
     def point(self, out: Tensor) -> Tensor:
@@ -177,8 +133,15 @@ class ScalarValues:
         return Bootstrap(choose(self.reduce(out)))
 
     def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the squared error, clipped or not."""
-        return self.critic_loss(taken, target.y, target.q_target, target.weight, target.valid)
+        """Return the squared error; clipped, with the share of the values that the clip holds back."""
+        y, weight, valid = target.y, target.weight, target.valid
+        if self.clip_epsilon <= 0:
+            return critic_loss(taken, y, weight, valid), {}
+        slow = target.q_target()
+        binds = clip_binds(taken, y, slow, epsilon=self.clip_epsilon)
+        share = masked_mean(binds.float().mean(0).flatten(), valid.flatten())
+        loss = clipped_critic_loss(taken, y, slow, weight, valid, epsilon=self.clip_epsilon)
+        return loss, {"value/clipped": share}
 
 
 class QuantileValues:
@@ -292,7 +255,7 @@ def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.devic
         num, limit = config.categorical_num, config.categorical_range
         mixes = len(action.branches) > 1
         return CategoricalValues(num, limit, config.categorical_sigma, reduce, device, mixes=mixes)
-    return ScalarValues(reduce, make_critic_loss(config.clip_epsilon))
+    return ScalarValues(reduce, config.clip_epsilon)
 
 
 def with_values(spec: AgentSpec, config: OffPolicyConfig) -> AgentSpec:

@@ -156,6 +156,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         what = f"{' and '.join(chosen[:2])} cannot go together"
         problems.insert(0, cannot(what, "each is another command", "leave one out"))
     of_training = [f"--{name}" for name in ("evaluations", "networks", "profile") if getattr(options, name)]
+    of_training += ["--repeat"] * (options.repeat > 1)
     if of_training and chosen not in ([], ["--resume"]):
         problems.append(
             cannot(f"{of_training[0]} is for a training", "nothing is learned here", "leave it out")

@@ -77,6 +77,7 @@ def test_pictures_of_screens_fetch_nothing(root):
     assert not [one.name for one in pictures if "url(http" in one.read_text()]
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(root))
     notebook = nbformat.read(root / "docs" / "notebook.ipynb", 4)

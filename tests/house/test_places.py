@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TASK = """\
 default:
   base_config: {env_type: TYPE, env_name: CartPole-v1, max_step: 80}

@@ -24,21 +24,21 @@ from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.config import load_config
 from main import main
 from tests.ds.processes import finish, run_command, said
-from tests.test_docs import PAGES, ROOT, blocks_of, commands_of
-from tests.test_presets import STEPS, build_flags, shrunk
+from tests.house.test_docs import PAGES, ROOT, blocks_of, commands_of
+from tests.house.test_presets import STEPS, build_flags, shrunk
 
 Words = tuple[str, ...]
 
 NOT_RUN = {
     r"python -m algorithm.config.reference --write": "tests/config/test_files.py compares what it writes",
-    r"python scripts/pages.py --write": "tests/test_docs.py compares what it writes",
-    r"python -m benchmarks.tables --write": "tests/test_benchmarks.py compares what it writes",
-    r"make ": "tests/test_docs.py looks for the target; some would install, or run these tests",
+    r"python scripts/pages.py --write": "tests/house/test_docs.py compares what it writes",
+    r"python -m benchmarks.tables --write": "tests/house/test_benchmarks.py compares what it writes",
+    r"make ": "tests/house/test_docs.py looks for the target; some would install, or run these tests",
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
-    r"python main.py path/to/folder ": "the reader's own; tests/test_docs.py loads such a config.yaml",
+    r"python main.py path/to/folder ": "the reader's own; tests/house/test_docs.py loads such a config.yaml",
     r"python main.py walk.py:Walk --watch": "it has no picture",
-    r"pip install ": "tests/test_make.py compares what is installed with what is resolved",
+    r"pip install ": "tests/house/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
     r"ray start ": "leaves a cluster behind; tests/ds/test_on_ray.py starts its own",
     r"ray (up|exec) ": "needs the machines of cluster.yaml",
@@ -47,11 +47,11 @@ NOT_RUN = {
     r"python main.py .*(--push|hf://)": "needs an account; tests/sharing/test_hub.py has a hub of its own",
     r"python -m zipfile ": "is Python's own",
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
-    r"python scripts/screenshots.py": "writes the pictures of the docs; tests/test_site.py looks at them",
-    r"python -m benchmarks ": "measures for minutes; tests/test_benchmarks.py asks every question shortly",
+    r"python scripts/screenshots.py": "writes the pictures of the docs; tests/house/test_site.py looks at them",
+    r"python -m benchmarks ": "measures for minutes; tests/house/test_benchmarks.py asks every question shortly",
     r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
     r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",
-    r"python main.py own/thermostat": "tests/test_presets.py trains and plays the worked example",
+    r"python main.py own/thermostat": "tests/house/test_presets.py trains and plays the worked example",
 }
 """How commands begin that are not executed, and why."""
 
@@ -163,8 +163,8 @@ def shortened(words: Words, desk: Path) -> list[str]:
         return [*given, "--max_iter=1"]
     if options.plays:
         return given
-    if options.repeat > 2:
-        given[given.index("--repeat") + 1] = "2"
+    if options.repeat > 1:
+        given[given.index("--repeat") + 1] = "1"
     return [
         *given,
         *shrunk(options.env, options.config, options.overrides),

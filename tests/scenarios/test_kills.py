@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import signal
+import time
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.demos.episodes import record
-from tests.run.killing import begin, finish, killed, said, what_must_agree
+from tests.run.agreement import what_must_agree
+from tests.scenarios.processes import Program
 
 TASK = """\
 default: # prioritised, three steps, two environments; the ring is overwritten twice
@@ -102,11 +106,23 @@ sac_imitation:
 
 
 @pytest.fixture
-def folder(tmp_path):
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the runs of the task."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(TASK)
     record(tmp_path / "task" / "shown.npz", "Pendulum-v1")
-    return tmp_path
+    return tmp_path / "models" / "task"
+
+
+def killed(checkpoints: Path, *flags: str, rng: random.Random) -> None:
+    """Begin, wait for a checkpoint that was not there, kill -9 a moment later."""
+    before = set(checkpoints.glob("step_*"))
+    program = Program(Path.cwd(), *flags, "-n", "killed")
+    program.until(lambda: set(checkpoints.glob("step_*")) - before)
+    time.sleep(rng.uniform(0.0, 0.15))
+    program.send(signal.SIGKILL)
+    assert program.end() == -signal.SIGKILL, program.said
 
 
 QUICK = ("hybrid", "ppo_memory", "td3")
@@ -122,14 +138,13 @@ QUICK = ("hybrid", "ppo_memory", "td3")
         for section in yaml.safe_load(TASK)
     ],
 )
-def test_killed_several_times_it_ends_as_the_one_that_never_stopped(folder, section):
-    rng, models = random.Random(section), folder / "models" / "task"
-    assert finish(begin(folder, "-c", section, "--seed=1", "-n", "straight")) == 0, said(folder)
-    kills = killed(folder, "killed", "-c", section, "--seed=1", rng=rng)
-    again = 1 if section in QUICK else 2
-    for _ in range(again):
-        kills += killed(folder, "killed", "--resume", rng=rng)
-    assert kills == 1 + again, said(folder)
-    assert finish(begin(folder, "--resume", "-n", "killed")) == 0, said(folder)
-    assert "not bit-exact" not in said(folder)
+def test_killed_several_times_it_ends_as_the_one_that_never_stopped(models: Path, section: str) -> None:
+    rng, flags = random.Random(section), ("-c", section, "--seed=1")
+    straight = Program(Path.cwd(), *flags, "-n", "straight", output="straight.txt")
+    killed(models / "killed" / "checkpoints", *flags, rng=rng)
+    for _ in range(1 if section in QUICK else 2):
+        killed(models / "killed" / "checkpoints", "--resume", rng=rng)
+    assert straight.end() == 0, straight.said
+    last = Program(Path.cwd(), "--resume", "-n", "killed")
+    assert last.end() == 0 and "not bit-exact" not in last.said, last.said
     assert what_must_agree(models / "killed") == what_must_agree(models / "straight")

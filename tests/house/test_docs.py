@@ -21,7 +21,7 @@ from algorithm.config import Config, ConfigError, load_config, load_config_file
 from scripts.pages import PAGES as GENERATED
 from scripts.pages import WIDTH, filled
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
 
 UNCHECKED_LANGUAGES = {"text", "json", "csv", "mermaid"}
@@ -241,3 +241,13 @@ def test_blocks_and_links_are_found() -> None:
     assert dead_links(page, text) == ["#d", "nowhere.md"]
     assert blocks_of(page, text) == [Block(page, 4, "sh", "[q](gone)\n")]
     assert commands_of("A=1 b c # d\n\n$ e \\\n  f") == [["b", "c"], ["e", "f"]]
+
+
+def test_a_row_about_environments_is_a_suite_with_a_section_and_an_extra_that_exists() -> None:
+    page = (ROOT / "docs" / "environments.md").read_text("utf-8")
+    extras = (ROOT / "pyproject.toml").read_text("utf-8")
+    rows = dict(re.findall(r"^\| \[([\w ]+)\]\(#[^|]+\|[^|]+\|[^|]+\| (\S+) \|", page, re.M))
+    assert re.findall(r"^## (.+)$", page, re.M) == [*rows, "Security"]
+    assert [suite for suite, extra in rows.items() if extra == "none"] == ["Gymnasium"]
+    for extra in set(rows.values()) - {"none"}:
+        assert re.search(rf"^{extra.strip('`')} = \[", extras, re.M)

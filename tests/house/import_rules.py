@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from algorithm.agents import registry
 
@@ -103,6 +104,11 @@ class Module:
     source: str
     is_package: bool = False
 
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The source, parsed."""
+        return ast.parse(self.source)
+
     @property
     def package(self) -> str:
         """What relative imports in this file start from."""
@@ -121,7 +127,7 @@ def imports(module: Module, known: Collection[str]) -> set[str]:
     A star import is reported as ``a.*``.
     """
     found: set[str] = set()
-    for node in ast.walk(ast.parse(module.source)):
+    for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -150,7 +156,7 @@ def defined_types(module: Module) -> list[str]:
     They are spelt like ``TypeName``; constants (``ALL_CAPS``, which includes a variable ``T``) are left out.
     """
     found = []
-    for node in ast.parse(module.source).body:
+    for node in module.tree.body:
         if isinstance(node, ast.ClassDef):
             found.append(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -250,10 +256,9 @@ def _reached(name: str, graph: Mapping[str, Collection[str]]) -> set[str]:
 
 def unsafe(module: Module) -> list[str]:
     """Calls and imports that could execute what a file holds; one line each, with its line number."""
-    tree = ast.parse(module.source)
-    aliases = _aliases(tree)
+    aliases = _aliases(module.tree)
     found = []
-    for node in ast.walk(tree):
+    for node in ast.walk(module.tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

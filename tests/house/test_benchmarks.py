@@ -6,9 +6,6 @@ import importlib
 import json
 import os
 import re
-import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -22,13 +19,10 @@ import yaml
 
 from algorithm.config import load_config
 from benchmarks import __main__ as command
-from benchmarks import bare, harness, learning, peer, runs, speed, tables
-from benchmarks.harness import QUESTIONS, RESULTS, ROOT, Bench
+from benchmarks import bare, harness, learning, peer, speed, tables
+from benchmarks.harness import QUESTIONS, RESULTS, Bench
 from benchmarks.inbox_actor import AGREED, DIGEST
 from benchmarks.worker import WorkerError, make_env, read_answer
-
-LINES = 3200
-"""The benchmarks are a tool: they may not outgrow what they measure."""
 
 
 def written() -> dict[str, float]:
@@ -39,7 +33,13 @@ def written() -> dict[str, float]:
 # ---- every question can be asked
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+LONG = ("pixels", "workers", "gains", "inbox")
+"""Questions that take seconds even so; others go the same ways."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in QUESTIONS]
+)
 def test_every_question_can_be_asked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Asked with little, in this process: it answers, its tables can be drawn, and nothing is kept."""
     before = written()
@@ -61,16 +61,6 @@ def test_the_makefile_knows_the_same_questions(root: Path) -> None:
     assert set(peers[1].split()) == asking - {"memory"}
 
 
-def test_an_unknown_question_is_refused_before_anything_is_installed(root: Path, tmp_path: Path) -> None:
-    shutil.copy(root / "Makefile", tmp_path)  # without the scripts that would install
-    done = subprocess.run(
-        ["make", "bench", "ONLY=updates nope"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "there is no question nope; ONLY knows: updates steps" in done.stderr
-    assert "venv.sh" not in done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("words", [["nope"], ["updates", "nope"], [], ["updates", "--pears=3"]])
 def test_a_wrong_command_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -86,11 +76,6 @@ def test_every_question_that_the_pages_name_exists(root: Path) -> None:
         name for found in re.findall(r'ONLY=(?:"([^"]+)"|(\w+))', text) for name in " ".join(found).split()
     }
     assert named and named <= set(QUESTIONS)
-
-
-def test_the_benchmarks_stay_small(root: Path) -> None:
-    files = [file for pattern in ("*.py", "*/*.py") for file in (root / "benchmarks").glob(pattern)]
-    assert sum(len(file.read_text().splitlines()) for file in files) <= LINES
 
 
 # ---- processes and answers
@@ -114,19 +99,12 @@ def test_what_was_measured_is_written_at_once(tmp_path: Path) -> None:
     assert {"date", "version", "machine", "load"} <= found.keys()
 
 
-def test_results_keep_short_things_on_a_line() -> None:
-    value = {"rates": [{"ours": 1.25, "peer": 2}] * 9, "name": "x" * 240, "curve": [[1, 2.0], [3, 4.0]]}
-    text = harness.as_text(value)
-    assert json.loads(text) == value
-    assert '\n  {"ours": 1.25, "peer": 2},\n' in text
-
-
 @pytest.mark.parametrize(
     "output",
     [
         '{"a": 1}',
-        'pybullet build time\n{"a": 1}\nargv[0]=\nnumActiveThreads = 0',
-        'argv[0]={"a": 1}stopping threads',
+        'build time\n{"a": 1}\nargv[0]=\n',
+        'argv[0]={"a": 1}stopping',
         '{"a": 0}\n{"a": 1}\n{"half',
     ],
 )
@@ -140,23 +118,15 @@ def test_no_answer_is_an_error(output: str) -> None:
         read_answer(output, of="it")
 
 
-def test_a_worker_has_a_process_of_its_own() -> None:
-    answer = Bench().ours("harness:machine")
-    assert answer["python"] == ".".join(map(str, sys.version_info[:3]))
-
-
-def test_what_runs_has_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_a_process_with_one_thread_that_says_why_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     Bench().run([sys.executable, "-c", "import os; print(os.environ['OMP_NUM_THREADS'])"], tmp_path / "log")
     assert (tmp_path / "log").read_text() == "1\n"
-
-
-def test_a_failed_worker_says_why() -> None:
+    assert Bench().ours("harness:machine")["python"] == ".".join(map(str, sys.version_info[:3]))
     with pytest.raises(WorkerError, match=r"(?s)exit code 1.*no attribute 'nothing'"):
         Bench().ours("worker:nothing")
-
-
-def test_a_missing_peer_is_named() -> None:
     with pytest.raises(WorkerError, match="make bench-peers"):
         Bench(Path("/nowhere/python")).theirs("sb3:train")
 
@@ -171,35 +141,6 @@ def test_what_ends_a_question_ends_its_processes(tmp_path: Path) -> None:
         for _ in bench.each([0, 600], job, at_a_time=2):
             raise KeyboardInterrupt
     assert time.monotonic() - begin < 60
-
-
-def test_a_question_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
-    """SIGTERM to `python -m benchmarks` ends what it waits for."""
-    code = (
-        "import signal, sys; from pathlib import Path; from benchmarks.harness import Bench;"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143));"
-        f"Bench().run(['sleep', '613'], Path('{tmp_path}/log'))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until = time.monotonic() + 60
-    while not children.read_text() and time.monotonic() < until:
-        time.sleep(0.05)
-    (child,) = map(int, children.read_text().split())
-    while Path(f"/proc/{child}/comm").read_text() != "sleep\n" and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(0.5)  # a signal that comes inside Popen finds no process to end
-    process.terminate()
-    assert process.wait(60) == 143
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            os.kill(child, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    pytest.fail("the child goes on")
 
 
 # ---- pairs
@@ -244,32 +185,9 @@ def test_which_step_learns_first_may_differ() -> None:
 
 def test_the_peer_gets_our_versions() -> None:
     wanted = dict(line.split("==") for line in peer.requirements()["sb3"])
-    assert {
-        "stable-baselines3",
-        "torch",
-        "gymnasium",
-        "box2d",
-        "minigrid",
-        "pybullet",
-        "ale-py",
-    } <= wanted.keys()
+    assert {"stable-baselines3", "torch", "gymnasium", "pybullet", "ale-py"} <= wanted.keys()
     assert wanted["numpy"] == np.__version__
     assert "+" not in wanted["torch"]  # a build is not asked for: another index may have none
-
-
-def test_the_peer_is_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[str]] = []
-    monkeypatch.setattr(peer, "PEERS", tmp_path)
-    monkeypatch.setattr(peer.shutil, "rmtree", lambda *_, **__: None)
-    wanted = peer.requirements()
-    for name in wanted:
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr(peer.subprocess, "run", lambda command, check: calls.append(command))
-    peer.set_up()
-    peer.set_up()
-    assert len(calls) == 2 * len(wanted)  # one environment and one installation for each
-    for call, packages in zip(calls[1::2], wanted.values(), strict=True):
-        assert call[-len(packages) :] == packages
 
 
 @pytest.mark.parametrize("task", learning.SEEDS)
@@ -331,14 +249,6 @@ def test_the_mean_height_is_that_of_the_curve() -> None:
     assert learning.mean_height(np.array([[10, 0.0], [20, 10.0], [40, 10.0]])) == pytest.approx(25 / 3)
 
 
-def test_the_interval_of_many_values_is_the_normal_one() -> None:
-    """Standard error of a mean of 400 draws from {0, 1}: 0.5/√400 = 0.025; of a difference √2 as much."""
-    values = [0.0, 1.0] * 200
-    found = learning.difference([x + 3 for x in values], values)
-    half = 1.96 * 0.025 * np.sqrt(2)
-    assert found["ci95"] == pytest.approx(half, abs=4e-4)
-
-
 def test_an_interval_over_tasks_by_hand() -> None:
     """Variances of the means 1, 1, 0 and 4: ν = 6² / (1 + 1 + 0 + 16) = 2, so t = 4.303, over two tasks."""
     pairs = [([0.0, 2.0], [5.0, 7.0]), ([4.0, 4.0], [0.0, 4.0])]
@@ -377,18 +287,6 @@ def finished_run(
     return run
 
 
-def test_a_run_is_read(tmp_path: Path) -> None:
-    found = runs.read(finished_run(tmp_path, "pendulum", 3))
-    assert (found["seed"], found["version"], found["date"], found["seconds"]) == (
-        3,
-        "abcdef123",
-        "2026-01-02",
-        30.5,
-    )
-    assert found["curve"] == [[3000, 0.5], [6000, 1.0]]  # the row without an evaluation is not a point
-    assert found["parameters"] == 6
-
-
 def test_finished_runs_are_adopted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both sides, with the commits and days they say, whoever reads them when; nothing of another task."""
     for seed in (1, 2):
@@ -424,14 +322,11 @@ def test_finished_runs_are_adopted(tmp_path: Path, capsys: pytest.CaptureFixture
     assert lines[-1] == "Measured 2026-01-02 with `abcdef1`."
     again = ask(bare.bare, file, **options)  # what the file says stays, when and where it is read
     assert {**again, "setting": 0} == {**found, "setting": 0}
-
-
-def test_a_run_that_another_commit_made_replaces_the_row(tmp_path: Path) -> None:
-    file, options = tmp_path / "bare.json", {"tasks": ["pendulum"], "seeds": [1], "finished_only": True}
-    for commit in ("old", "new"):
-        finished_run(tmp_path / commit, "pendulum", 1, commit=commit)
-        found = ask(bare.bare, file, **options, adopt=[f"after={tmp_path}/{commit}"])
-    assert [row["version"] for row in found["runs"]] == ["new"]
+    finished_run(tmp_path / "new", "pendulum", 1, commit="new")
+    found = ask(bare.bare, file, **options, adopt=[f"before={tmp_path}/new"])
+    assert [row["version"] for row in found["runs"][:2]] == ["new", "abcdef123"], (
+        "another commit, the same seed"
+    )
 
 
 @pytest.mark.parametrize("name", bare.TASKS)
@@ -478,10 +373,6 @@ def test_a_table_replaces_what_stands_between_its_comments(tmp_path: Path) -> No
     assert tables.fill(filled, tmp_path) == filled
 
 
-def test_a_table_without_figures_says_how_to_get_them(tmp_path: Path) -> None:
-    assert "Not measured yet: `make bench ONLY=updates`." in tables.fill(PAGE, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("page", "message"),
     [
@@ -501,21 +392,13 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path) -> None:
     options = [f"--results={tmp_path}", f"--pages={page}"]
     with pytest.raises(SystemExit, match="not up to date"):
         tables.main(["--check", *options])
-    assert page.read_text() == PAGE
     tables.main(["--write", *options])
+    assert "Not measured yet: `make bench ONLY=updates`." in page.read_text()
     tables.main(["--check", *options])
 
 
 def test_the_documentation_is_up_to_date() -> None:
     tables.main(["--check"])
-
-
-def test_filling_the_pages_changes_no_result(tmp_path: Path) -> None:
-    """Figures keep the day, the commit and the machine they say, whoever writes tables from them."""
-    before = {file.name: file.read_bytes() for file in RESULTS.iterdir()}
-    pages = [shutil.copy(page, tmp_path) for page in tables.PAGES]
-    tables.main(["--write", "--pages", *map(str, pages)])
-    assert {file.name: file.read_bytes() for file in RESULTS.iterdir()} == before
 
 
 def test_every_table_stands_on_a_page_and_says_its_commit() -> None:

@@ -1,0 +1,223 @@
+"""ATC and BYOL: the representation is trained on two augmented views of the same windows."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.core.data import SequenceBatch
+from algorithm.extensions.base import Build, Context, Extension
+from algorithm.nn.encoding import States
+from algorithm.nn.layers.augment import Augmentation
+from algorithm.nn.models.projections import check_prediction, check_projection
+from algorithm.ops.contrastive import cosine_loss, info_nce_accuracy, info_nce_loss, q_consistency_loss
+from algorithm.ops.shapes import valid_share, window_mean
+
+MAX_PAIRS = 1024
+"""Largest number of pairs in an update, which compares all with all; see :class:`Atc`."""
+
+
+ViewLoss = Callable[[Context, States], Mapping[str, Tensor]]
+"""Further losses on the states of an augmented view, by name."""
+
+
+class TwoViews(Extension, ABC):
+    """Base of losses on two encodings of a batch, each augmented anew.
+
+    The losses are plain means over what exists in the batch: importance-sampling weights correct values,
+    of which there are none here.
+
+    augment: see :class:`~algorithm.nn.layers.augment.Augmentation`
+    view_loss: :func:`q_consistency`, or :func:`no_additional_loss`
+    gated:   see :class:`~algorithm.extensions.base.Extension`
+    """
+
+    def __init__(self, augment: Augmentation, *shown: str, view_loss: ViewLoss, gated: bool) -> None:
+        super().__init__(*shown)
+        self._augment = augment
+        self._view_loss = view_loss
+        self.gated = gated
+
+    @override
+    def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> dict[str, Any]:
+        """Return the noise of both views."""
+        return {"views": [self._augment.draw(batch.obs, generator) for _ in range(2)]}
+
+    @abstractmethod
+    def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
+        """Return the loss of two views of the same windows, a scalar."""
+        ...
+
+    @override
+    def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """Return the loss of two views, and ``view_loss`` of the first."""
+        first, second = (self._view(ctx, noise) for noise in ctx.drawn[type(self).__name__]["views"])
+        return {"siamese": self.contrast(ctx, first, second), **self._view_loss(ctx, first)}
+
+    def _view(self, ctx: Context, noise: Mapping[str, Tensor]) -> States:
+        return ctx.recode(self._augment(ctx.obs, ctx.batch.obs_valid, noise))
+
+
+def no_additional_loss(ctx: Context, view: States) -> Mapping[str, Tensor]:
+    """Return no losses."""
+    return {}
+
+
+def q_consistency(ctx: Context, view: States) -> Mapping[str, Tensor]:
+    """Return the loss between values of the stored actions with augmentation and their targets' without it.
+
+    DrQ regularises Q by augmented observations too (arXiv 2004.13649); this is at the taken action. The
+    gradient goes to encoder and critics.
+    """
+    q = ctx.q(view.learned)
+    target = ctx.target_q(ctx.target_learned)
+    return {"siamese_q": q_consistency_loss(q, target, ctx.batch.valid[:, ctx.learned])}
+
+
+class Atc(TwoViews):
+    """ATC (Stooke et al. 2021, arXiv 2009.08319).
+
+    The anchor is the online state z of an augmented learned token t, as z + f(z). Its positive is the
+    target's state of token t + n of the same window, augmented on its own. ``anchorᵀ W positive`` scores the
+    fit of two of them. Each anchor is classified among the positives of all pairs of the batch, of other
+    windows and of other times. A learned token without a token n steps later has no pair.
+
+    Of more than ``MAX_PAIRS`` pairs that many are drawn anew for each update, those that exist first.
+
+    prediction: f, [B, S] -> [B, S]
+    state_size: S
+    others:     see :class:`TwoViews`
+    """
+
+    def __init__(
+        self,
+        prediction: nn.Module,
+        state_size: int,
+        augment: Augmentation,
+        *,
+        view_loss: ViewLoss,
+        gated: bool,
+    ) -> None:
+        super().__init__(augment, "siamese/accuracy", view_loss=view_loss, gated=gated)
+        self.joint.extend([prediction, nn.Linear(state_size, state_size, bias=False)])
+
+    @override
+    def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> dict[str, Any]:
+        """Return the noise of both views, and lots [B·T] of the pairs where not all are taken."""
+        drawn = super().draw(batch, learned, generator)
+        num_pairs = len(batch.reward) * (learned.stop - learned.start)
+        if num_pairs > MAX_PAIRS:
+            drawn["lots"] = torch.rand(num_pairs, generator=generator, device=batch.reward.device)
+        return drawn
+
+    @override
+    def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
+        """Return InfoNCE over the pairs of the batch."""
+        anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
+        chosen = _some(valid, ctx.drawn[type(self).__name__].get("lots"))
+        share = valid_share(valid.view(-1, ctx.learn), anchor.dtype).flatten()
+        logits, share = self._fit(anchor[chosen], positive[chosen]), share[chosen]
+        self.shown.show({"siamese/accuracy": info_nce_accuracy(logits.detach(), valid[chosen])})
+        return info_nce_loss(logits, share)
+
+    def _fit(self, anchor: Tensor, positive: Tensor) -> Tensor:
+        """Return logits [P, P] of states [P, S]."""
+        prediction, bilinear = self.joint
+        key: Tensor = bilinear(anchor + prediction(anchor))
+        return key @ positive.t()
+
+
+def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return anchors [B·T, S], positives [B·T, S], and the mask of those that exist [B·T].
+
+    The windows have W = K + T + n − 1 transitions, so that the last learned token has one n steps later.
+
+    learned:          [B, T, S]
+    target_following: [B, W−K, S] of tokens K+1 … W
+    """
+    n = ctx.batch.window - ctx.burn_in - ctx.learn + 1
+    exists = ctx.batch.obs_valid[:, ctx.burn_in :]
+    valid = exists[:, : ctx.learn] & exists[:, n:]
+    return learned.flatten(0, 1), target_following[:, n - 1 :].flatten(0, 1), valid.flatten()
+
+
+def _some(valid: Tensor, lots: Tensor | None) -> Tensor | slice:
+    """Return indices of ``MAX_PAIRS`` pairs by lot, existing ones before missing ones; all without lots."""
+    return slice(None) if lots is None else (lots + valid).topk(MAX_PAIRS).indices
+
+
+class Byol(TwoViews):
+    """BYOL (Grill et al. 2020, arXiv 2006.07733), section 3.1.
+
+    A prediction from one view's projected online state is compared with the other view's projected target
+    state, in both directions. The loss is ½ (ℓ(1, 2) + ℓ(2, 1)), ℓ = 2 − 2 cos, over the learned tokens
+    that exist. The paper sums the two; half of that is on the scale of one.
+
+    The target's projection follows as the target networks do, without gradient.
+
+    projection: [B, S] -> [B, P]
+    prediction: [B, P] -> [B, P]
+    others:     see :class:`TwoViews`
+    """
+
+    def __init__(
+        self,
+        projection: nn.Module,
+        prediction: nn.Module,
+        augment: Augmentation,
+        *,
+        view_loss: ViewLoss,
+        gated: bool,
+    ) -> None:
+        super().__init__(augment, view_loss=view_loss, gated=gated)
+        self.joint.extend([projection, prediction])
+        self.target_projection = copy.deepcopy(projection).eval().requires_grad_(False)
+
+    @override
+    def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
+        """Return the mean of both directions."""
+        exists = ctx.batch.obs_valid[:, ctx.learned]
+        loss = self._distance(first, second) + self._distance(second, first)
+        return window_mean(0.5 * loss.view(exists.shape), exists)
+
+    @torch.no_grad()
+    @override
+    def updated(self, tau: float) -> None:
+        """Update the target by ``θ' ← θ' + τ (θ − θ')``; buffers are copied as they are."""
+        projection, _ = self.joint
+        for own, online in zip(self.target_projection.parameters(), projection.parameters(), strict=True):
+            own.lerp_(online, tau)
+        for copied, source in zip(self.target_projection.buffers(), projection.buffers(), strict=True):
+            copied.copy_(source)
+
+    def _distance(self, by: States, of: States) -> Tensor:
+        """Return ℓ [B·T] of one view's prediction of the other."""
+        projection, prediction = self.joint
+        with torch.no_grad():
+            target = self.target_projection(of.target_learned.flatten(0, 1))
+        return cosine_loss(prediction(projection(by.learned.flatten(0, 1))), target)
+
+
+def make_siamese(build: Build) -> TwoViews | None:
+    """Return ATC, BYOL or None. Raises ModelError for networks that return a wrong shape."""
+    spec, options = build.spec, build.options
+    augment = Augmentation(spec.obs, normalised=options.use_normalization)
+    view_loss = q_consistency if options.siamese_use_q else no_additional_loss
+    gated = options.siamese_use_adaptive
+    if options.siamese == "ATC":
+        prediction = build.make_network("ModelRepPrediction", spec, build.state_size)
+        check_prediction(prediction, build.state_size)
+        return Atc(prediction, build.state_size, augment, view_loss=view_loss, gated=gated)
+    if options.siamese == "BYOL":
+        projection = build.make_network("ModelRepProjection", spec, build.state_size)
+        size = check_projection(projection, build.state_size)
+        prediction = build.make_network("ModelRepPrediction", spec, size)
+        check_prediction(prediction, size)
+        return Byol(projection, prediction, augment, view_loss=view_loss, gated=gated)
+    return None
