@@ -48,6 +48,7 @@ def test_the_page_of_a_finished_run():
     ):
         assert text in page.shown, text
     assert "rich" not in page.shown  # not installed there
+    assert "sac_config.gamma" not in page.shown  # at its default
     labels = [str(svg.get("aria-label")) for svg in page.all("svg")]
     assert sum("evaluation, Student's 95 % interval from -8 to -2.5" in label for label in labels) == 2
     assert "Critic loss: loss from 0.5 to 0.125, lowest 0.125, highest 0.5" in labels

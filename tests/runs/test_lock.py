@@ -95,16 +95,16 @@ def test_a_lock_that_could_not_be_removed_hinders_no_run_of_the_same_process(pat
 
 @pytest.mark.fault("F39")
 def test_a_folder_is_the_same_as_long_as_the_lock_in_it_is(path):
-    folder, other = path.parent / "run", path.parent / "other"
+    folder = path.parent / "run"
     folder.mkdir()
     with RunLock(folder / "run.lock", notice=pytest.fail) as lock:
+        text = (folder / "run.lock").read_text()
         lock._folder += 1  # as some network file systems do when they are mounted anew
         lock.check()
         lock._folder -= 1
-        text = (folder / "run.lock").read_text()
         (folder / "run.lock").unlink()
         lock.check()
-        folder.rename(other)
+        folder.rename(path.parent / "other")
         folder.mkdir()
         with pytest.raises(StorageError, match="another folder stands in its place"):
             lock.check()

@@ -1,19 +1,22 @@
-"""Console and log of a process: choice, set-up and end."""
+"""Console and log of a process: choice, set-up and end; the log on a disk that may become full."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TextIO, cast
 
+from typing_extensions import override
+
 from algorithm.app.console.base import LineConsole, Tee
 from algorithm.core.console import Console
-from algorithm.core.errors import StorageError
+from algorithm.core.errors import StorageError, visible
 from algorithm.core.streams import Lasting
-from algorithm.runs.logs.runlog import RunLog
+from algorithm.runs.files import GrowingFile
 
 
 def open_console(
@@ -74,3 +77,41 @@ def close_logging() -> None:
 def _run_logs() -> list[RunLog]:
     """Return our own handlers: libraries may have added others."""
     return [handler for handler in logging.getLogger().handlers if isinstance(handler, RunLog)]
+
+
+class RunLog(logging.Handler):
+    """A handler that appends whole lines to a file, and counts the lines that could not be written.
+
+    warn: called once, when the first line is left out
+    Raises OSError if the file cannot be written to begin with.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = GrowingFile(path)
+        self._file.append(b"\n" if path.exists() else b"")  # a kill may have torn the last line
+        self._left_out = 0
+        self.warn: Callable[[str], None] = _to_stderr
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record. A record that cannot be formatted is treated as logging does."""
+        try:
+            text = self.format(record)
+        except Exception:  # whatever a library's own arguments may do; its traceback goes to the screen
+            self.handleError(record)
+            return
+        gap = f"(lines that could not be written here: {self._left_out})\n" if self._left_out else ""
+        try:
+            self._file.append(f"{gap}{visible(text)}\n".encode())
+        except OSError as error:
+            self._left_out += 1
+            if self._left_out == 1:  # counted before: a warning may be logged as well
+                why = StorageError.of(error, what="the log cannot be written", where=self._file.path)
+                self.warn(f"{why.line} · training goes on")
+        else:
+            self._left_out = 0
+
+
+def _to_stderr(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)

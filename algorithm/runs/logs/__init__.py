@@ -1,1 +1,1 @@
-"""Metrics and the log, on a disk that may be full for a while."""
+"""Metrics, on a disk that may be full for a while."""
