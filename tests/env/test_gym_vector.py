@@ -195,7 +195,6 @@ def made(vector: type, fails: str) -> GymVectorEnv:
         ),
         (lambda: made(AsyncVectorEnv, "step"), r"failed in step(?s:.)*AsyncVectorEnv(?s:.)*the pen is dry"),
     ],
-    ids=str,
 )
 def test_a_class_that_breaks_its_contract_is_refused(make, message):
     with ExitStack() as stack, pytest.raises(EnvError, match=message):
