@@ -52,8 +52,8 @@ def _of_main(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process end without picture and page, which take long; ``pages`` asks for them."""
     if request.node.get_closest_marker("pages") is None:
-        for what in ("plot_curve", "write_report"):
-            monkeypatch.setattr(f"algorithm.app.summaries.{what}", lambda *_, **__: None)
+        for what in ("summaries.plot_curve", "summaries.write_report"):
+            monkeypatch.setattr(f"algorithm.app.{what}", lambda *_, **__: None)
 
 
 @pytest.fixture

@@ -254,15 +254,23 @@ def _evaluation(step: int, performance: Performance) -> dict[str, object]:
     }
 
 
-def write_outcome(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: Console) -> dict[str, object]:
-    """Write results and page and return the result; a full disk now costs nothing that was learned."""
-    result = result_json(run, outcome, loaded.seed)
+def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: Console) -> None:
+    """Plot the evaluations of a run, if there were any; a full disk is told."""
+    if not outcome.training.counters.last_eval:
+        return
+    label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
+    try:
+        series = read_series(run.metrics_jsonl, label)
+        plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
+    except StorageError as error:
+        console.warn(error.line)
+
+
+def write_outcome(run: RunDir, outcome: Outcome, seed: int, console: Console) -> dict[str, object]:
+    """Write result and page and return the result; a full disk now costs nothing that was learned."""
+    result = result_json(run, outcome, seed)
     try:
         run.write_result(result)
-        if outcome.training.counters.last_eval:
-            label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
-            series = read_series(run.metrics_jsonl, label)
-            plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
     except StorageError as error:
         console.warn(error.line)
     write_page(run, console)

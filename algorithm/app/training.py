@@ -14,7 +14,7 @@ from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.experiments import repeat_rows, repeat_summary
-from algorithm.app.summaries import show_finish, start_screen, write_outcome, write_page
+from algorithm.app.summaries import plot_returns, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
@@ -146,14 +146,17 @@ def run_training(
             _record_failure(run, console, error)
             lock.release()
 
-        try:
-            parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=stack)
-            _show_start(inputs, parts, console)
-            outcome = parts.trainer.run(end_of_hang)
-        except Exception as error:
-            _record_failure(run, console, error)
-            raise
-        result = write_outcome(loaded, run, outcome, console)
+        with ExitStack() as opened:
+            try:
+                parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=opened)
+                _show_start(inputs, parts, console)
+                outcome = parts.trainer.run(end_of_hang)
+            except Exception as error:
+                _record_failure(run, console, error)
+                raise
+            plot_returns(loaded, run, outcome, console)
+        # The result marks a run as finished: its metrics are closed before.
+        result = write_outcome(run, outcome, loaded.seed, console)
         show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
     return Trained(run, result, inputs.stop.exit_code)
 

@@ -14,6 +14,7 @@ from algorithm.core.timing import Stopwatch
 from algorithm.evaluation import evaluate as evaluating
 from algorithm.experience.collector import LocalCollector
 from algorithm.runs.logs.metrics import read_metrics
+from algorithm.runs.rundir import RunDir
 from algorithm.train import state as training
 from tests.run.sessions import result, run
 
@@ -68,6 +69,22 @@ def test_a_run_leaves_what_it_promises(task, capsys):
 
 TIGHT = ("-o", "replay_config.capacity=40", "-o", "sac_config.batch_size=38")
 """Episodes of 3 to 7 steps: 40 rows hold at most 35 transitions."""
+
+
+@pytest.mark.pages
+def test_everything_but_the_page_is_complete_before_the_result(task, monkeypatch):
+    """The result marks a run as finished: of one that is killed behind it nothing is missing."""
+    then = {}
+    write_result = RunDir.write_result
+
+    def kept(folder: RunDir, found: dict) -> None:
+        for name in ("metrics.csv", "metrics.jsonl", "plots/return.png"):
+            then[name] = (folder.path / name).read_bytes()
+        write_result(folder, found)
+
+    monkeypatch.setattr(RunDir, "write_result", kept)
+    assert run("--seed=1", "-n", "a") == 0
+    assert then == {name: (task / "a" / name).read_bytes() for name in then}
 
 
 @pytest.mark.parametrize(("flags", "code", "said", "begins"), [
