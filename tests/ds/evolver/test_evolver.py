@@ -270,7 +270,7 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
     )
     commands: Any = SimpleNamespace(part=part)
     member = members.MemberRun(1, sys, plan, commands, say=print, rule=RestartRule())
-    assert member.end is None and not group.paused
+    assert not group.paused
     checkpoint = tmp_path / "pop_1" / "checkpoints" / "step_000000120"
     checkpoint.mkdir(parents=True)
     metrics = {"step": 120, "pending": [["a", "eval/return_mean", -2.0]]}
