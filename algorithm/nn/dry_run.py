@@ -216,7 +216,8 @@ def _halves(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
 def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
     """Raise :class:`ModelError` if a critic does not return [B, N]."""
     q.eval()
-    fix = "take m.q_size(spec.action) for the width of the last layer" if spec.action.values > 1 else ""
+    outputs = f"{RUN_BLOCK}.value_head has {spec.action.values} outputs for each value"
+    fix = f"take m.q_size(spec.action) for the width of the last layer: {outputs}" * (spec.action.values > 1)
     for batch, _ in _LEADS:
         inputs = torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous)
         shape_of(q, inputs, (batch, q_size(spec.action)), name="ModelQ", where=where, fix=fix)

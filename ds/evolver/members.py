@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from algorithm.core.errors import UsageError
 from algorithm.core.reading import parse_json, read_json, read_text
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
 from algorithm.runs.checkpoints.manifest import STATE
@@ -97,10 +98,8 @@ class MemberRun:
         self.end: End | None = None
         self.why = ""  # it was given up
         self._unwritten: list[float] = []
-        saved = newest_state(self.run)
-        if saved and saved["run"]["counters"]["evaluations"] >= commands.part.evaluations:
+        if self._is_saved():
             self.end, self.group.paused = "complete", True  # before the command was started again
-            self._unwritten = unwritten_evaluations(self.run, saved["metrics"])
 
     @property
     def all_evaluations(self) -> list[float]:
@@ -124,6 +123,8 @@ class MemberRun:
             self.end = "complete"
         elif ended.state == "ended":
             self.end = "stopped"
+        elif ended.code == UsageError.exit_code and ended is self.group.learner and self._is_saved():
+            self.end = "complete"  # killed behind its last checkpoint: nothing was left to do
         else:
             self.end, self.why = "given up", self.group.explain_end(ended)
             self.stop()
@@ -137,6 +138,14 @@ class MemberRun:
         self.commands.part, self.end, self.why = part, None, ""
         self._unwritten = []  # it is written by whoever resumes the run
         self.group.start_anew(actors=actors)
+
+    def _is_saved(self) -> bool:
+        """Return whether its newest checkpoint has all evaluations of the generation."""
+        saved = newest_state(self.run)
+        if not saved or saved["run"]["counters"]["evaluations"] < self.commands.part.evaluations:
+            return False
+        self._unwritten = unwritten_evaluations(self.run, saved["metrics"])
+        return True
 
 
 def read_evaluations(run: Path) -> list[float]:
@@ -170,12 +179,12 @@ def newest_state(run: Path) -> dict[str, Any]:
 
 
 def unwritten_evaluations(run: Path, metrics: Mapping[str, Any]) -> list[float]:
-    """Return what the open row of a checkpoint has, unless ``metrics.jsonl`` has that row by now.
+    """Return what the open row of a checkpoint has, unless ``metrics.jsonl`` has that row by now, and whole.
 
     A kill between the last checkpoint of a generation and that row leaves it in the checkpoint alone.
     """
     lines = read_text(run / "metrics.jsonl").splitlines() if (run / "metrics.jsonl").exists() else []
-    if any(line.startswith(f'{{"step": {metrics["step"]},') for line in lines):
+    if any(line.startswith(f'{{"step": {metrics["step"]},') and line.endswith("}") for line in lines):
         return []
     values = [value for _, name, value in metrics["pending"] if name == "eval/return_mean"]
     return [_mean(values)] if values else []

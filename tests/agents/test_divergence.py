@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from algorithm.agents import divergence as divergence
 from algorithm.agents.config import NnConfig
-from algorithm.agents.divergence import PATIENCE, RECOVERY, ROLL_BACKS, DivergenceMonitor
+from algorithm.agents.divergence import EXTREME_PATIENCE, PATIENCE, RECOVERY, ROLL_BACKS, DivergenceMonitor
 from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config import load_config_file
@@ -134,6 +134,16 @@ def test_skipped_updates_in_a_row_roll_back_also_after_a_resume(before, after, r
     assert verdicts == [skipped == 0 for skipped in before + after]
     assert told.rollbacks + more.rollbacks == rollbacks == len(learner.loaded + fresh.loaded)
     assert resumed.skipped == sum(map(abs, before + after))
+
+
+def test_a_reward_that_is_in_most_batches_needs_more_in_a_row():
+    guard, learner, told = guard_and_all()
+    extreme = replace(BATCH, reward=torch.full_like(BATCH.reward, 1e30))
+    for step in range(EXTREME_PATIENCE):
+        assert told.rollbacks == 0
+        learner.skipped += 1
+        guard.passes(extreme, step, finite=True)
+    assert told.rollbacks == 1
 
 
 @pytest.mark.parametrize(

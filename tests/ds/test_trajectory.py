@@ -232,3 +232,11 @@ def test_who_is_gone_is_named_once_behind_its_own_transitions():
         add(writer, start, stream=agent, terminated=end)
     found = flush(writer, frozenset({("a", 2), ("a", 3)}))
     assert [(one.channel, one.gone) for one in found] == [(1, ()), (1, ()), (1, (("a", 1),)), (0, ())]
+
+
+def test_an_id_that_is_another_agent_s_by_now_is_not_gone():
+    writer, again = TrajectoryWriter(max_length=3, channels=1), frozenset({("a", 1)})
+    add(writer, 0, terminated=True)
+    assert flush(writer, again)[0].gone == () and flush(writer) == []
+    add(writer, 0, terminated=True)
+    assert flush(writer, again)[0].gone == ()

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -182,3 +182,14 @@ def test_a_copy_whose_reset_is_pending_may_still_show_that_nothing_is_allowed():
         seen = env.step({DEFAULT_BEHAVIOUR: flat})[DEFAULT_BEHAVIOUR]
     assert seen.terminated.tolist() == [True, False]
     assert env.reset([1])[DEFAULT_BEHAVIOUR].obs["step"].tolist() == [0]
+
+
+def test_the_others_keep_their_masks_where_one_is_reset():
+    """The infos of a reset do not contain them; the episode of environment 0 ends with its second step."""
+    first, second, third = [1, 0, 0, 1, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]
+    one, other = partial(Grants, [first, second, second]), partial(Grants, [first, second, third, first])
+    made = SyncVectorEnv([one, other], autoreset_mode=AutoresetMode.DISABLED)
+    env = GymVectorEnv(lambda: made, seed_of=lambda index, episode: 0, name="Grants-v0")
+    env.reset()
+    act(env)
+    assert act(env).action_mask.astype(int).tolist() == [first, third]

@@ -17,6 +17,7 @@ from algorithm.agents.off_policy.values import (
 )
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import load_networks
 from algorithm.nn.protocols import q_size
@@ -130,6 +131,16 @@ def test_a_row_weighs_as_it_is_drawn():
     whole = loss([1.0, 1.0], [True, True])
     torch.testing.assert_close(loss([1.0, 0.0], [True, True]) + loss([0.0, 1.0], [True, True]), whole)
     torch.testing.assert_close(loss([1.0, 1.0], [True, False]), loss([1.0, 0.0], [True, True]))
+
+
+def test_a_critic_that_ignores_the_width_is_told_what_needs_it(tmp_path):
+    file = tmp_path / "nn.py"
+    file.write_text(
+        "import algorithm.nn as m\nclass ModelQ(m.ModelQ):\n    forward = lambda self, s, a: s[:, :1]\n"
+    )
+    spec = with_values(SMALL, SacConfig(value_head="quantile", quantile_num=7))
+    with pytest.raises(ModelError, match=r"(?s)wrong shape.*value_head has 7 outputs for each value"):
+        load_networks(spec, file, NETWORKS)
 
 
 # ---- a task whose values are known

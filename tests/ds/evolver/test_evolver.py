@@ -10,13 +10,18 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import main_ds
+from algorithm.runs.checkpoints.manifest import STATE
+from ds.cluster.restarts import RestartRule
 from ds.evolver import command, evolver, generations, members
+from ds.evolver.generations import MemberStart
 from ds.evolver.plan import PopulationPlan
 from tests.ds.fake_ray import FakeRay
 
@@ -237,6 +242,42 @@ def test_an_evaluation_that_only_the_checkpoint_has_counts(tmp_path: Path, writt
     pending = [["a", "eval/return_mean", -2.0], ["b", "eval/return_mean", -4.0], ["a", "loss/q", 0.5]]
     found = members.unwritten_evaluations(tmp_path, {"step": 120, "pending": pending})
     assert [*members.read_evaluations(tmp_path), *found] == [-1.0, -3.0]
+
+
+def test_the_row_of_an_evaluation_that_was_torn_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 60, "eval/return_mean": -1.0}\n{"step": 120, "eval/retu'
+    )
+    found = members.unwritten_evaluations(
+        tmp_path, {"step": 120, "pending": [["a", "eval/return_mean", -2.0]]}
+    )
+    assert [*members.read_evaluations(tmp_path), *found] == [-1.0, -2.0]
+
+
+@pytest.mark.parametrize(("saved", "end"), [(2, "complete"), (1, "given up")])
+def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, end: str
+) -> None:
+    """What goes on from there refuses, since nothing is left to do."""
+    learner = SimpleNamespace(state="given up", code=2, leave=lambda _: None)
+    group = SimpleNamespace(
+        learner=learner, error=None, paused=False, step=lambda _: None, over=lambda: learner, explain_end=str
+    )
+    monkeypatch.setattr(members, "LearnerGroup", lambda *_, **__: group)
+    plan: Any = SimpleNamespace(name="pop_1", folder=tmp_path, run="pop_1", actors=0)
+    part = members.GenerationPart(
+        flags=(), networks=None, start=MemberStart(step=-1, evaluations=0), evaluations=2
+    )
+    commands: Any = SimpleNamespace(part=part)
+    member = members.MemberRun(1, sys, plan, commands, say=print, rule=RestartRule())
+    assert not group.paused
+    checkpoint = tmp_path / "pop_1" / "checkpoints" / "step_000000120"
+    checkpoint.mkdir(parents=True)
+    metrics = {"step": 120, "pending": [["a", "eval/return_mean", -2.0]]}
+    state = {"run": {"counters": {"evaluations": saved}}, "metrics": metrics}
+    (checkpoint / STATE).write_text(json.dumps(state))
+    member.step()
+    assert (member.end, member.evaluations) == (end, [-2.0] if end == "complete" else [])
 
 
 @pytest.mark.parametrize(
