@@ -146,16 +146,15 @@ def run_training(
             _record_failure(run, console, error)
             lock.release()
 
-        with ExitStack() as opened:
-            try:
-                parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=opened)
-                _show_start(inputs, parts, console)
-                outcome = parts.trainer.run(end_of_hang)
-            except Exception as error:
-                _record_failure(run, console, error)
-                raise
-            plot_returns(loaded, run, outcome, console)
-        # The result marks a run as finished: its metrics are closed before.
+        try:
+            parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=stack)
+            _show_start(inputs, parts, console)
+            outcome = parts.trainer.run(end_of_hang)
+        except Exception as error:
+            _record_failure(run, console, error)
+            raise
+        plot_returns(loaded, run, outcome, console)
+        parts.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
         show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
     return Trained(run, result, inputs.stop.exit_code)

@@ -86,6 +86,7 @@ def build(
         training=training,
         runtime=source,
         saver=saver,
+        metrics=metrics,
         render_modes=render_modes,
         resumed=start,
         notices=notices,

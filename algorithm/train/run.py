@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from algorithm.config.loader import LoadedConfig
+from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.rundir import RunDir
 from algorithm.train.callbacks import Callback
 from algorithm.train.checkpointer import Checkpointer
@@ -63,6 +64,7 @@ class RunParts:
     training: TrainState
     runtime: Runtime
     saver: Checkpointer
+    metrics: MetricsLogger
     render_modes: Sequence[str]
     resumed: Start | None
     notices: Sequence[str]
