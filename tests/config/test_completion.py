@@ -129,7 +129,7 @@ TYPED = {
     "asac gym/pendulum -o sac_config.seq": "seq_encoder=",
     "python main_ds.py gym/pendulum lea": "learner ",
 }
-"""What is typed, and what the TAB makes of it."""
+"""Typed words, and their completion."""
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -155,7 +155,7 @@ class Scene:
 
 
 def whole(made: list[Made], length: int) -> bool:
-    """Whether it is complete episodes and the beginning of a last one, each observation once."""
+    """Return whether it is complete episodes and the beginning of a last one, each observation once."""
     last = max(episode for episode, _ in made)
     count = sum(episode == last for episode, _ in made)
     before = {episode for episode, _ in made if episode < last}

@@ -60,7 +60,7 @@ TRAJECTORIES = [
     for name in SPECS
     for length in (1, 5)
 ]
-"""Of every kind of observation and action."""
+"""Trajectories with every kind of observation and action."""
 
 INTS = [-(2**63), -1, 0, 1, 2, 3, 63, 2**16, 2**31 - 1, 2**31, 2**53, AHEAD, AHEAD + 9, 2**64 - 1]
 REALS = [0.0, -0.0, 1e-300, 3.5e38, 1.7e308, float("inf"), float("-inf"), float("nan")]
@@ -100,7 +100,7 @@ def forged(message: object, place: int, which: int, how: int) -> bytes:
 
 
 async def meets(side: LearnerSide, kind: type, body: bytes) -> object:
-    """What the learner answers, as its server does it."""
+    """Return the answer of the learner, as its server does it."""
     service = side.service
     try:
         message = decode(kind, body)

@@ -106,7 +106,7 @@ Row = dict[str, str]
 
 
 def excluded(one: Setting, other: Setting) -> bool:
-    """Whether two settings cannot be together."""
+    """Return whether two settings cannot be together."""
     row = dict([one, other])
     if row.get("family") in ("PPO", "A2C"):
         plain = all(name not in row or row[name] == next(iter(FACTORS[name])) for name in OF_CRITICS)

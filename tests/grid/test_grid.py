@@ -49,7 +49,7 @@ def assert_trained_is_what_an_optimiser_has(agent: Agent) -> None:
 
 
 def assert_padding_means_nothing(one: Agent, other: Agent) -> None:
-    """What stands where no transition is changes no update, and an update changes no batch."""
+    """Padding changes no update, and an update changes no batch."""
     batch = one.replay.windows(one.replay.spread(16))
     kept = copy.deepcopy(batch)
     for _ in range(2):  # a turn of the policy is among them

@@ -36,7 +36,7 @@ def marked_tests(files: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def objections(page: str, marked: Mapping[str, set[str]]) -> list[str]:
-    """What is wrong with the page; one readable line each."""
+    """Return the faults of the page, a readable line each."""
     rows = ROW.findall(page)
     found = [f"{fault} is marked and not in the table" for fault in marked if fault not in dict(rows)]
     for fault, row in rows:

@@ -26,7 +26,7 @@ def what_must_agree(run: Path) -> dict[str, object]:
 
 
 def timeless(name: str) -> bool:
-    """Whether a metric has nothing to do with clock and machine."""
+    """Return whether a metric has nothing to do with clock and machine."""
     return not any(part in name for part in ("time/", "sys/"))
 
 

@@ -134,7 +134,7 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "leave one out",
     ),
 )
-"""Whether a command line is refused; what, why and what to write instead."""
+"""Command lines that are refused: what, why and what to write instead."""
 
 
 def refuse_mixed(options: TrainOptions) -> None:

@@ -175,7 +175,7 @@ def test_workers_that_cannot_make_their_environments_say_why(tmp_path, monkeypat
 
 
 def no_worker_is_left() -> bool:
-    """Whether all children are those that stay as long as this process does."""
+    """Return whether all children are those that stay as long as this process does."""
     commands = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
     stay = ("resource_tracker", "forkserver", "monitor_process.py")
     return all(any(name in command for name in stay) for command in commands)
@@ -224,7 +224,7 @@ def faulty(tmp_path: Path, fault: str, where: str) -> dict[str, Any]:
 
 
 def gone(pids: list[int], seconds: float = 5.0) -> bool:
-    """Whether these processes end within so many seconds."""
+    """Return whether these processes end within so many seconds."""
     deadline = time.monotonic() + seconds
     while (left := [*running(pids)]) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -272,7 +272,7 @@ def test_a_main_process_that_forgets_to_close_ends_all_the_same(tmp_path):
     ],
 )
 def test_a_hang_in_the_main_process_ends_it_with_the_stack(tmp_path, fault, where, code, said):
-    """Where no thread can run, the monitor process ends it."""
+    """The monitor process ends it where no thread can run."""
     args, end = faulty(tmp_path, fault, where), "w.CLOSE_TIMEOUT = 1.5; env.close()"
     main = script(tmp_path, args=args, workers=0, timeout=1.0, end=end)
     _, errors = main.communicate(timeout=60)
