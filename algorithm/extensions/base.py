@@ -213,25 +213,27 @@ class OwnSteps:
         self.optimisers = {name: step for name, (step, _) in made.items() if step is not None}
 
     def losses(self, ctx: Context) -> tuple[list[Tensor], list[FlatAdam], dict[str, Tensor]]:
-        """Return the losses, and the optimisers without any; losses and metrics by name, on the device."""
+        """Return the losses that train, and the optimisers without any; all losses and metrics by name."""
         ctx = ctx.detached()
         losses = {one: one.own_losses(ctx) for one in self._extensions}
-        found = {
-            f"{one.prefix}loss/{name}": loss.detach()
-            for one, own in losses.items()
-            for name, loss in own.items()
-        }
+        found = shown_losses(losses)
         found |= {f"{x.prefix}{name}": v for x in self._extensions for name, v in x.metrics().items()}
         idle = [step for step, group in self._trained if not any(losses[one] for one in group)]
-        return [loss for own in losses.values() for loss in own.values()], idle, found
+        trained = [loss for own in losses.values() for loss in own.values()] if self.optimisers else []
+        return trained, idle, found
 
     def update(self, ctx: Context) -> dict[str, Tensor]:
         """Take a step of each optimiser; return losses and metrics of the extensions, on the device."""
         losses, idle, found = self.losses(ctx)
-        if losses and self.optimisers:
+        if losses:
             loss = Loss(torch.stack(losses).sum(), idle=idle)
             Autograd().descend(list(self.optimisers.values()), lambda: (loss, found))
         return found
+
+
+def shown_losses(losses: Mapping[Extension, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the losses of extensions by the names of their metrics, on the device."""
+    return {f"{one.prefix}loss/{k}": loss.detach() for one, own in losses.items() for k, loss in own.items()}
 
 
 def draw_all(

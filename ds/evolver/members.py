@@ -190,7 +190,6 @@ def unwritten_evaluations(run: Path, metrics: Mapping[str, Any]) -> list[float]:
     return [_mean(values)] if values else []
 
 
-def _mean(values: Sequence[float | None]) -> float:
+def _mean(values: Sequence[Any]) -> float:
     """Return the mean over behaviours; NaN if one of them has none."""
-    present = [value for value in values if value is not None]
-    return math.fsum(present) / len(values) if len(present) == len(values) else math.nan
+    return math.nan if None in values else math.fsum(values) / len(values)

@@ -18,7 +18,7 @@ from algorithm.agents.off_policy.values import LearningTarget, Values
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec
-from algorithm.extensions.base import Context, Extension, OwnSteps
+from algorithm.extensions.base import Context, Extension, OwnSteps, shown_losses
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.norm import BatchNorm
 from algorithm.nn.learning.gradients import Gradients, Loss
@@ -123,9 +123,6 @@ class CriticUpdate:
         loss, metrics = self._values.loss(taken, target)
         auxiliary = {x: x.auxiliary_losses(ctx) for x in self._extensions}
         q = self._values.mean(taken.detach())
-        shown = {
-            f"{x.prefix}loss/{k}": v.detach() for x, found in auxiliary.items() for k, v in found.items()
-        }
         own, idle, own_metrics = self.own.losses(ctx)
         found: Critique = {
             "td_error": q - target.y,
@@ -135,7 +132,7 @@ class CriticUpdate:
                 **metrics,
                 "loss/q": loss.detach(),
                 "value/q_mean": q / self._return_scale.scale,
-                **shown,
+                **shown_losses(auxiliary),
                 **own_metrics,
             },
         }
@@ -143,7 +140,7 @@ class CriticUpdate:
             found["carry"] = ctx.carry_before()
         gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
         free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
-        free += own if self.own.optimisers else ()
+        free += own
         return Loss(loss, _sum(gated), _sum(free), idle), found
 
     def _weight_norm(self) -> dict[str, Tensor]:

@@ -75,7 +75,8 @@ class Bonuses:
         return self._own.update(replace(self._context(batch, reward_scale), drawn=drawn))
 
     def _context(self, batch: SequenceBatch, reward_scale: float) -> Context:
-        batch = replace(batch.to(self._device), reward=batch.reward.to(self._device) * reward_scale)
+        batch = batch.to(self._device)
+        batch = replace(batch, reward=batch.reward * reward_scale)
         obs = self._model.normaliser(batch.obs)
         return Context(
             batch=batch,
