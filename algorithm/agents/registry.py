@@ -25,6 +25,7 @@ FAMILIES: dict[str, str] = {
     "SAC": "algorithm.agents.sac",
     "PPO": "algorithm.agents.on_policy",
     "A2C": "algorithm.agents.on_policy",
+    "A3C": "algorithm.agents.on_policy",
     "TD3": "algorithm.agents.td3",
 }
 """``algorithm`` of a configuration -> package."""

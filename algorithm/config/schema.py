@@ -14,9 +14,10 @@ from pydantic import Strict
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
+from algorithm.agents.acer.config import AcerConfig
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
-from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import FAMILIES, contradictions
 from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
@@ -287,6 +288,9 @@ class Config(Block):
     )
     ppo_config: PpoConfig = block(PpoConfig, "PPO alone.", by_behaviour=True, random=True)
     a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", by_behaviour=True, random=True)
+    a3c_config: A3cConfig = block(A3cConfig, "A3C alone.", by_behaviour=True, random=True)
+    acktr_config: AcktrConfig = block(AcktrConfig, "ACKTR alone.", by_behaviour=True, random=True)
+    acer_config: AcerConfig = block(AcerConfig, "ACER alone.", by_behaviour=True, random=True)
     td3_config: Td3Config = block(Td3Config, "TD3 alone.", by_behaviour=True, random=True)
     reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", by_behaviour=True)
     demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", by_behaviour=True)

@@ -21,7 +21,9 @@ sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_c
 sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization
 sac_config.reward_scaling sac_config.use_prediction sac_config.curiosity sac_config.use_rnd
 nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rms ppo_config.shared
-a2c_config.shared reward_signals.gail.form reward_signals.gail.use_actions reward_signals.gail.dense_n
+a2c_config.shared a3c_config.rollout_step a3c_config.use_tf_rms a3c_config.shared acktr_config.rollout_step
+acktr_config.shared acer_config.rollout_step reward_signals.gail.form reward_signals.gail.use_actions
+reward_signals.gail.dense_n
 reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes"""
 
 OTHER_NETWORKS = "the networks would be others than those that were trained"

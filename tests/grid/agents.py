@@ -10,7 +10,7 @@ import numpy as np
 
 from algorithm.agents.base import Agent
 from algorithm.agents.config import GailSignal, NnConfig, RewardSignals, RndSignal
-from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs, Policy
 from algorithm.agents.sac.config import SacConfig

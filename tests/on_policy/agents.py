@@ -10,7 +10,7 @@ import torch
 
 from algorithm.agents.config import NnConfig
 from algorithm.agents.on_policy.agent import OnPolicyAgent
-from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from algorithm.agents.on_policy.agent import OnPolicyAgent
-from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
 from algorithm.agents.roles import Tensors
 from algorithm.core.data import SequenceBatch
 from tests.on_policy.agents import fill, make

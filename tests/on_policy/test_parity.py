@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
 from algorithm.agents.on_policy.rollout import Rollout
 from benchmarks.harness import PEER_PYTHON
 from tests.on_policy.recorded import (

@@ -12,7 +12,7 @@ from algorithm.actions.parts import make_parts
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.networks import make_networks
-from algorithm.agents.on_policy.config import own_block
+from algorithm.agents.on_policy.family_config import own_block
 from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.roles import Acting, ActingInputs, RemoteLimits
 from algorithm.core.seeding import stream, stream_seed

@@ -17,7 +17,8 @@ from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.on_policy.acting import acting_parts, clipping, new_actor
 from algorithm.agents.on_policy.cloning import Cloning
-from algorithm.agents.on_policy.config import BLOCKS, idle, own_block
+from algorithm.agents.on_policy.config import idle
+from algorithm.agents.on_policy.family_config import BLOCKS, own_block
 from algorithm.agents.on_policy.learner import OnPolicyLearner
 from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.on_policy.ring import Ring
@@ -87,7 +88,7 @@ class OnPolicyAgent(Agent):
         cloning, own = self.config.behavioral_cloning, self._own
         if cloning.strength:
             sequences = max(1, self._ring.size // (own.num_minibatch * self._ring.sequence))
-            size, rate = cloning.batch_size or sequences, cloning.strength * own.learning_rate
+            size, rate = cloning.batch_size or sequences, cloning.strength * own.adam_rate
             make = partial(Cloning, store=demonstrations, batch_size=size, learning_rate=rate)
             self.learner.begin_cloning(make)
 

@@ -1,23 +1,11 @@
-"""The keys of ``ppo_config`` and ``a2c_config``. Imports no torch."""
+"""The rules of on-policy keys: which say nothing, contradict others or have no effect. Imports no torch."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import Literal
 
-from algorithm.core.fields import (
-    AnyConfig,
-    Block,
-    Contradiction,
-    Finite,
-    Positive,
-    Whole,
-    contradicting,
-    option,
-)
-
-_OTHER_ROLLOUT = "fixed: a rollout of that length has been begun, and is in the checkpoint"
+from algorithm.agents.on_policy.family_config import BLOCKS, CLASSES
+from algorithm.core.fields import AnyConfig, Contradiction, contradicting
 
 _MEANINGLESS = {
     "siamese": "its losses are made for windows of a replay",
@@ -30,139 +18,8 @@ _MEANINGLESS = {
 """Keys of a run that must be off, and why."""
 
 
-class OnPolicyConfig(Block):
-    """Keys that both families have."""
-
-    rollout_step: Whole = option(
-        2048,
-        "Steps of each environment in a rollout, after which the networks learn from it.",
-        ge=1,
-        resume=_OTHER_ROLLOUT,
-    )
-    sequence_step: Whole = option(
-        32,
-        "With a memory: steps of the sequences that a rollout is cut into, no more than rollout_step.",
-        ge=2,
-    )
-    shared: bool = option(
-        True,
-        "One encoder for policy and values. false: values have one of their own.",
-        resume="fixed: an encoder would be without what it has learned",
-    )
-    learning_rate: Finite = option(0.0003, "Step size of the networks.", gt=0)
-    gae_lambda: Finite = option(
-        0.95,
-        "λ of generalised advantages. 1: whole returns; 0: one step.",
-        ge=0,
-        le=1,
-    )
-    value_coef: Finite = option(0.5, "Weight of (V − R)² in the loss.", ge=0)
-    entropy_coef: Finite = option(0.0, "Weight of the policy's entropy in the loss.", ge=0)
-    max_grad_norm: Positive | None = option(
-        0.5, "Gradients longer than this are shortened to it. null: none is."
-    )
-    use_vtrace: bool = option(
-        True,
-        "With actors in other processes: correct advantages for the older weights that have acted (V-trace). "
-        "false: segments made with weights more than one version old are dropped.",
-    )
-
-    @property
-    def sequence(self) -> int:
-        """Steps of a sequence with a memory: those of an environment's rollout at most."""
-        return min(self.sequence_step, self.rollout_step)
-
-
-class PpoConfig(OnPolicyConfig):
-    """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
-
-    num_epoch: Whole = option(10, "Times that a rollout is learned from.", ge=1)
-    num_minibatch: Whole = option(
-        32, "Parts of about the same size that a rollout is split into, each one update.", ge=1
-    )
-    clip: Positive = option(
-        0.2, "How far the ratio of the probabilities of an action may usefully move from 1."
-    )
-    clip_schedule: Literal["constant", "linear"] = option("constant", "linear: clip falls to 0 at max_step.")
-    clip_value: Positive | None = option(
-        None, "How far a value may usefully move from that before the update. null: any."
-    )
-    normalise_advantage: Literal["minibatch", "rollout", "none"] = option(
-        "minibatch", "Over what advantages get mean 0 and standard deviation 1."
-    )
-    target_kl: Positive | None = option(
-        None, "No more updates of a rollout once 1.5 times this KL divergence is passed. null: all."
-    )
-
-
-class A2cConfig(OnPolicyConfig):
-    """Advantage actor-critic: the synchronous form of A3C (Mnih et al. 2016, arXiv 1602.01783)."""
-
-    rollout_step: Whole = option(
-        5,
-        "Steps of each environment in a rollout, after which the networks learn from it.",
-        ge=1,
-        resume=_OTHER_ROLLOUT,
-    )
-    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
-    gae_lambda: Finite = option(
-        1.0, "λ of generalised advantages. 1: whole returns; 0: one step.", ge=0, le=1
-    )
-    entropy_coef: Finite = option(0.01, "Weight of the policy's entropy in the loss.", ge=0)
-    use_tf_rms: bool = option(
-        True,
-        "RMSprop as TensorFlow has it, its constant inside the root. false: as PyTorch.",
-        resume="fixed: the optimiser's numbers mean something else",
-    )
-
-    @property
-    def num_epoch(self) -> int:
-        """A rollout is learned from once."""
-        return 1
-
-    @property
-    def num_minibatch(self) -> int:
-        """A rollout is one batch."""
-        return 1
-
-    @property
-    def clip(self) -> float:
-        """Nothing is clipped: with one update of a rollout the ratio is 1."""
-        return math.inf
-
-    @property
-    def clip_schedule(self) -> Literal["constant"]:
-        """Nothing is clipped."""
-        return "constant"
-
-    @property
-    def clip_value(self) -> None:
-        """Nothing is clipped."""
-        return
-
-    @property
-    def normalise_advantage(self) -> Literal["none"]:
-        """Advantages are as they are."""
-        return "none"
-
-    @property
-    def target_kl(self) -> None:
-        """There is one update, which is made."""
-        return
-
-
 CLONES = True
 """One loss trains encoder and policy, so demonstrated actions can."""
-
-BLOCKS = {"PPO": "ppo_config", "A2C": "a2c_config"}
-"""Family -> its block."""
-
-
-def own_block(config: AnyConfig) -> PpoConfig | A2cConfig:
-    """Return the keys of the family that a configuration chooses."""
-    own: PpoConfig | A2cConfig = getattr(config, BLOCKS[config.algorithm])
-    return own
-
 
 SHARED = frozenset(
     [
@@ -217,7 +74,7 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     if block != "sac_config" or key in SHARED or key in _MEANINGLESS:
         return None
     own = BLOCKS[algorithm]
-    known = key in (PpoConfig if algorithm == "PPO" else A2cConfig).model_fields
+    known = key in CLASSES[algorithm].model_fields
     fix = f"set {own}.{key}" if known else "leave it out"
     return f"it is SAC's, and algorithm is {algorithm}", fix
 

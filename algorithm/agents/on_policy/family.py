@@ -1,10 +1,11 @@
-"""PPO and A2C as families."""
+"""PPO, A2C, A3C and ACKTR as families."""
 
 from __future__ import annotations
 
 from algorithm.agents.base import Family
 from algorithm.agents.on_policy.acting import make_acting, remote_limits
 from algorithm.agents.on_policy.agent import OnPolicyAgent
+from algorithm.agents.on_policy.family_config import BLOCKS
 from algorithm.agents.on_policy.health import WATCHED, make_rules
 from algorithm.agents.on_policy.metrics import READOUTS
 from algorithm.agents.on_policy.networks import NETWORKS
@@ -21,5 +22,5 @@ FAMILIES = {
         readouts=READOUTS,
         always_saved=True,
     )
-    for name in ("PPO", "A2C")
+    for name in BLOCKS
 }

@@ -10,7 +10,7 @@ from functools import partial
 
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import RETURNS, History, Rule, grows
-from algorithm.agents.on_policy.config import BLOCKS, PpoConfig, own_block
+from algorithm.agents.on_policy.family_config import BLOCKS, PpoConfig, own_block
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.wording import short
 

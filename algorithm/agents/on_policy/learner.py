@@ -17,7 +17,7 @@ from algorithm.agents.learner import Learner
 from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.cloning import Cloning
-from algorithm.agents.on_policy.config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import AcktrConfig, OwnConfig, PpoConfig
 from algorithm.agents.on_policy.networks import check_norms, make_encoders
 from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
 from algorithm.core.data import SequenceBatch
@@ -84,7 +84,7 @@ class OnPolicyLearner(Learner):
         self,
         spec: AgentSpec,
         networks: Networks,
-        own: PpoConfig | A2cConfig,
+        own: OwnConfig,
         *,
         gamma: float,
         normalised: bool,
@@ -109,7 +109,7 @@ class OnPolicyLearner(Learner):
         trained = [self.model.rep, self.model.policy, self._v, *self._encoders.own().values()]
         self._optimiser = self._make_optimiser(trained)
         limit = own.max_grad_norm or math.inf
-        make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
+        make_own = partial(FlatAdam, learning_rate=own.adam_rate, max_norm=limit, skipped=self._skipped)
         self._bonuses = Bonuses(extensions, self.model, make_own, burn_in=burn_in, learn=learn, device=device)
         self._cloning: Cloning | None = None
         self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where rollouts are
@@ -120,6 +120,7 @@ class OnPolicyLearner(Learner):
         rate, limit, skipped = own.learning_rate, own.max_grad_norm or math.inf, self._skipped
         if isinstance(own, PpoConfig):
             return FlatAdam(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON)
+        assert not isinstance(own, AcktrConfig)
         inside = own.use_tf_rms
         return FlatRms(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON, inside=inside)
 

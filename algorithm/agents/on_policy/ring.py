@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.on_policy.config import BLOCKS, own_block
+from algorithm.agents.on_policy.family_config import BLOCKS, own_block
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, SequenceBatch, State
 from algorithm.core.errors import UsageError
