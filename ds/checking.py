@@ -154,7 +154,7 @@ def _columns(action: ActionSpec, carry: Shape, length: int) -> Mapping[str, tupl
         "carry": ((length + 1, *carry), "float32"),
         "action": ((length, action.size), "float32"),
         "z": ((length, action.continuous), "float32"),
-        "behaviour_logp": ((length, action.num_heads), "float32"),
+        "behaviour_logp": ((length, action.record_size), "float32"),
         "reward": ((length,), "float32"),
         "terminated": ((length,), "bool"),
         "truncated": ((length,), "bool"),

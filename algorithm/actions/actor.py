@@ -229,7 +229,8 @@ class _Choice:
             uniform,
             self.noise,
         )
-        logp = torch.stack([x for x in (d_logp, c_logp) if x is not None], -1)
+        found = [x for x in (d_logp, c_logp) if x is not None]
+        logp = torch.cat([x if x.dim() > 1 else x.unsqueeze(-1) for x in found], -1)
         return _Drawn(z=z, onehot=onehot, logp=logp)
 
     def _most_wanted(self, drawn: Sequence[_Drawn], state: Tensor) -> _Drawn:

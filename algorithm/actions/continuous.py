@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.actions.noise import Noise
 from algorithm.core.data import Float
@@ -75,6 +76,17 @@ class ClippedNormal:
         """Return log π − log μ [...] of z [..., A_c]."""
         part = continuous_part(policy)
         return normal_logp(z, part.mean, part.log_std) - behaviour_logp[..., -1]
+
+
+class RecordedNormal(ClippedNormal):
+    """Clipped Gaussian that is recorded as a whole: mean and log σ, [N, 2 A_c], instead of a density."""
+
+    @override
+    def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] and its distribution [N, 2 A_c]."""
+        part = continuous_part(policy)
+        z = part.mean if normal is None else part.mean + part.log_std.exp() * normal
+        return z, torch.cat([part.mean, part.log_std], -1)
 
 
 class NoContinuous:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.actions.continuous import logits_of
 from algorithm.actions.noise import Noise
@@ -70,6 +71,25 @@ class Categorical:
         """Return log π − log μ [...] of flat actions [..., A]."""
         log_probs, _ = ops.branch_log_probs(logits_of(policy), mask, self.branches)
         return (log_probs * action[..., : self._width]).sum(-1) - behaviour_logp[..., 0]
+
+
+class RecordedCategorical(Categorical):
+    """Categorical branches that are recorded as a whole: log π of each choice, [N, ΣN]; 0 if not allowed."""
+
+    @override
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        uniform: Tensor | None,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor]:
+        """Sample one-hots [N, ΣN] and return them with their distribution [N, ΣN]."""
+        log_probs, probs = ops.branch_log_probs(logits_of(policy), mask, self.branches)
+        if uniform is None:
+            return ops.greedy_probs(logits_of(policy), mask, self.branches), log_probs
+        return ops.sample_branches(probs, self.branches, uniform), log_probs
 
 
 class GreedyBranches:

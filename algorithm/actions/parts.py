@@ -7,8 +7,15 @@ from typing import Protocol
 
 from torch import Tensor
 
-from algorithm.actions.continuous import ClippedNormal, NoContinuous, SquashedNormal
-from algorithm.actions.discrete import Categorical, DiscretePolicy, GreedyBranches, MeanQ, NoBranches
+from algorithm.actions.continuous import ClippedNormal, NoContinuous, RecordedNormal, SquashedNormal
+from algorithm.actions.discrete import (
+    Categorical,
+    DiscretePolicy,
+    GreedyBranches,
+    MeanQ,
+    NoBranches,
+    RecordedCategorical,
+)
 from algorithm.actions.noise import Noise
 from algorithm.core.data import Float
 from algorithm.core.spec import ActionSpec
@@ -88,7 +95,11 @@ def make_parts(action: ActionSpec, *, greedy_branches: bool = False, epsilon: fl
     discrete: DiscretePart = NoBranches()
     if action.branches:
         discrete = GreedyBranches(action, epsilon) if greedy_branches else Categorical(action)
+        if action.records == "distribution":
+            discrete = RecordedCategorical(action)
     continuous: ContinuousPart = NoContinuous()
     if action.continuous:
         continuous = SquashedNormal() if action.squash == "tanh" else ClippedNormal()
+        if action.records == "distribution":
+            continuous = RecordedNormal()
     return ActionParts(discrete, continuous)

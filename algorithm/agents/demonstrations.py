@@ -153,7 +153,7 @@ def _segment(stream: int, episode: DemoEpisode, spec: AgentSpec, carry_shape: tu
         carry=np.zeros((length + 1, *(carry_shape or (0,))), np.float32),
         action=action,
         z=z,
-        behaviour_logp=np.zeros((length, spec.action.num_heads), np.float32),
+        behaviour_logp=np.zeros((length, spec.action.record_size), np.float32),
         reward=episode.reward,
         terminated=ends & episode.terminated,
         truncated=ends & (not episode.terminated),

@@ -14,9 +14,9 @@ from pydantic import Strict
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
-from algorithm.agents.acer.config import AcerConfig
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
+from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import FAMILIES, contradictions
 from algorithm.agents.run_config import RunConfig

@@ -40,7 +40,7 @@ class Segment:
     carry: Float  # [L+1, *C_stored] before each observation; width 0 without memory
     action: Float  # [L, A]
     z: Float  # [L, A_c] pre-tanh value of the continuous part
-    behaviour_logp: Float  # [L, H]
+    behaviour_logp: Float  # [L, H] log-probabilities, or the whole distribution; ``ActionSpec.records``
     reward: Float  # [L]
     terminated: Bool  # [L]
     truncated: Bool  # [L]

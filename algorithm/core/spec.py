@@ -87,6 +87,8 @@ class ActionSpec:
     continuous:  size of the continuous part; 0 when there is none.
     description: mapping to the environment's own action, for a person.
     squash:      function from the policy's z to the continuous part u, a family's; ``clip`` cuts z off at ±1.
+    records:     of the policy that acts, a family's: the log-probabilities of an action's parts, or its whole
+                 distribution.
     values:      K, outputs of a critic for each of its values.
     """
 
@@ -94,6 +96,7 @@ class ActionSpec:
     continuous: int = 0
     description: str = field(default="", compare=False)
     squash: Literal["tanh", "clip"] = "tanh"
+    records: Literal["logp", "distribution"] = "logp"
     values: int = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,8 +117,16 @@ class ActionSpec:
 
     @property
     def num_heads(self) -> int:
-        """H: parts whose behaviour log-probability is stored apart (discrete, continuous)."""
+        """Parts whose behaviour log-probability is stored apart (discrete, continuous)."""
         return bool(self.branches) + bool(self.continuous)
+
+    @property
+    def record_size(self) -> int:
+        """H: numbers that are stored of the policy that acts.
+
+        Of a whole distribution log μ of each choice, then mean and log σ of each continuous action.
+        """
+        return self.num_heads if self.records == "logp" else self.discrete + 2 * self.continuous
 
     @property
     def branch_slices(self) -> tuple[slice, ...]:

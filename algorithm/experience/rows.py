@@ -107,7 +107,7 @@ class LiveAgents:
         return ActorOutput(
             action=action.padding(0),
             z=np.zeros((0, action.continuous), np.float32),
-            behaviour_logp=np.zeros((0, action.num_heads), np.float32),
+            behaviour_logp=np.zeros((0, action.record_size), np.float32),
             carry=self.carry[:0],
         )
 

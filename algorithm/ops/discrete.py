@@ -69,6 +69,15 @@ def reduce_branches(q: Tensor, weight: Tensor, num_branches: int) -> Tensor:
     return (q * weight).sum(-1) / num_branches
 
 
+def branch_values(q: Tensor, probs: Tensor, branches: Sequence[int]) -> Tensor:
+    """Return ``v_b = Σ_a π_b(a) q_b(a)`` beside each choice of branch b.
+
+    q, probs: [..., ΣN]. Returns the same shape.
+    """
+    check_shapes("branch_values", q.shape, {"probs": probs})
+    return _each(q * probs, branches, lambda part: part.sum(-1, keepdim=True).expand_as(part))
+
+
 def greedy_probs(q: Tensor, mask: Tensor, branches: Sequence[int]) -> Tensor:
     """Return ``π_b = onehot(argmax_a q_b(a))`` over the allowed choices.
 

@@ -49,7 +49,7 @@ class Layout:
         start = widths.pop("real", Column(0, "float32")).width
         self.act_start = start
         self.z = slice(start, start + action.continuous)
-        self.logp = slice(self.z.stop, self.z.stop + action.num_heads)
+        self.logp = slice(self.z.stop, self.z.stop + action.record_size)
         self.reward = self.logp.stop
         self.matrices: dict[str, Column] = {
             "real": Column(self.reward + 1, "float32"),

@@ -33,7 +33,7 @@ class Writer:
             ("carry", 1, storage.carry_shape),
             ("action", 0, (action.size,)),
             ("z", 0, (action.continuous,)),
-            ("behaviour_logp", 0, (action.num_heads,)),
+            ("behaviour_logp", 0, (action.record_size,)),
             ("reward", 0, ()),
             ("terminated", 0, ()),
             ("truncated", 0, ()),

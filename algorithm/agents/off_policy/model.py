@@ -75,7 +75,7 @@ class Model(ActingModel):
         None: there are no target networks, and the online ones stand for them.
         """
         networks = [self.rep, self.q]
-        self.target = NoTarget(networks) if online is None else Target(networks, online)
+        self.target = NoTarget(networks) if online is None else Target(networks, online.data)
         rep, q = cast(tuple[Rep, Ensemble], self.target.modules)
         vars(self)["next_policy"] = self.policy
         self.policy_target: Target | None = None
@@ -86,7 +86,7 @@ class Model(ActingModel):
 
     def follow_policy(self, online: FlatParameters) -> None:
         """Create a slow copy of the policy, which acts in targets; the policy lies in ``online``."""
-        self.policy_target = Target([self.policy], online)
+        self.policy_target = Target([self.policy], online.data)
         (self.target_policy,) = self.policy_target.modules
         vars(self)["next_policy"] = self.target_policy
 

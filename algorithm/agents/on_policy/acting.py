@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -18,7 +19,7 @@ from algorithm.agents.roles import Acting, ActingInputs, RemoteLimits
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.loader import Networks
+from algorithm.nn.loader import Network, Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 
 CLIP = 10.0
@@ -54,11 +55,19 @@ def new_actor(spec: AgentSpec, model: ActingModel, *, device: torch.device, seed
     return Actor(model, make_parts(spec.action), device=device, exploring=False, seed=seed)
 
 
-def make_acting(inputs: ActingInputs) -> Acting:
-    """Build the policy of a remote actor, and the modules that its weights are loaded into."""
-    inputs = replace(inputs, spec=clipping(inputs.spec))
+def make_acting(
+    inputs: ActingInputs,
+    *,
+    spec_of: Callable[[AgentSpec], AgentSpec] = clipping,
+    networks_of: Callable[[AgentSpec], Mapping[str, Network]] = lambda _: NETWORKS,
+) -> Acting:
+    """Build the policy of a remote actor, and the modules that its weights are loaded into.
+
+    spec_of, networks_of: the family's own spec of an environment's, and its classes of an ``nn.py``
+    """
+    inputs = replace(inputs, spec=spec_of(inputs.spec))
     spec, device, behaviour = inputs.spec, inputs.device, inputs.behaviour
-    networks = make_networks(inputs, NETWORKS)
+    networks = make_networks(inputs, networks_of(spec))
     normalised = inputs.config.run.use_normalization
     model = make_acting_model(spec, networks, normalised=normalised, device=device)
     actor = new_actor(spec, model, device=device, seed=stream_seed(inputs.own_seed, "acting", behaviour))
@@ -69,5 +78,9 @@ def make_acting(inputs: ActingInputs) -> Acting:
 def remote_limits(config: BehaviourConfig) -> RemoteLimits:
     """Return limits on what remote actors send: short segments, of which several actors share a rollout."""
     own = own_block(config)
-    length = min(own.rollout_step, max(SHORTEST, own.rollout_step // 8))
-    return RemoteLimits(max_length=length, max_lag=None if own.use_vtrace else 1)
+    return RemoteLimits(segments_of(own.rollout_step), max_lag=None if own.use_vtrace else 1)
+
+
+def segments_of(rollout_step: int) -> int:
+    """Return the length of segments of which several actors share a rollout."""
+    return min(rollout_step, max(SHORTEST, rollout_step // 8))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from algorithm.agents.on_policy.family_config import BLOCKS, CLASSES
 from algorithm.core.fields import AnyConfig, Contradiction, contradicting
 
-_MEANINGLESS = {
+MEANINGLESS = {
     "siamese": "its losses are made for windows of a replay",
     "use_prediction": "its losses are made for windows of a replay",
     "use_rnd": "an action that is chosen among several has another probability than the policy's",
@@ -52,7 +52,8 @@ _NETWORKS = {
 """Keys of ``nn_config`` that say nothing, and why."""
 
 
-def _other_envs(old: AnyConfig, new: AnyConfig) -> str:
+def other_envs(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of another ``n_envs`` on a rollout in the making."""
     if new.base_config.n_envs < old.base_config.n_envs:
         return (
             "fixed: the rollout in the checkpoint is of rollout_step · n_envs steps, and fewer environments "
@@ -61,7 +62,7 @@ def _other_envs(old: AnyConfig, new: AnyConfig) -> str:
     return "free: the open episodes end as truncated, and a rollout has more steps"
 
 
-RESUME_RULES = {"base_config.n_envs": _other_envs}
+RESUME_RULES = {"base_config.n_envs": other_envs}
 """Rules of keys outside of the families' blocks; see :func:`algorithm.agents.registry.resume_rule`."""
 
 
@@ -71,7 +72,7 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
         return f"{algorithm} has no replay: it learns from the last rollout", "leave it out"
     if block == "nn_config" and key in _NETWORKS:
         return f"{algorithm} {_NETWORKS[key]}", "leave it out"
-    if block != "sac_config" or key in SHARED or key in _MEANINGLESS:
+    if block != "sac_config" or key in SHARED or key in MEANINGLESS:
         return None
     own = BLOCKS[algorithm]
     known = key in CLASSES[algorithm].model_fields
@@ -98,17 +99,22 @@ def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what cannot be with on-policy learning; all keys are dotted from the top level."""
-    base, meaningless = config.base_config, _MEANINGLESS
-    found = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in meaningless.items()}
+    yield from meaningless(config, MEANINGLESS)
+    yield from _of_rollouts(config)
+
+
+def meaningless(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradiction]:
+    """Yield the keys of a run that are set and must not be. keys: name -> why."""
+    base = config.base_config
+    found = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in keys.items()}
     found["base_config.preset"] = base.preset, "presets are of SAC's critics"
-    found["base_config.noise_increasing_rate"] = base.noise_increasing_rate, meaningless["action_noise"]
+    found["base_config.noise_increasing_rate"] = base.noise_increasing_rate, keys["action_noise"]
     for path, (value, why) in found.items():
         if value:
             key = path.partition(".")[2]
             yield Contradiction(
                 (path, "algorithm"), f"not with {config.algorithm}: {why}", f"leave {key} out"
             )
-    yield from _of_rollouts(config)
 
 
 def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:

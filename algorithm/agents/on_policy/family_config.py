@@ -19,8 +19,8 @@ _VTRACE = (
 )
 
 
-class OnPolicyConfig(Block):
-    """Keys that all these families have."""
+class RolloutConfig(Block):
+    """Keys of every family that learns from rollouts."""
 
     rollout_step: Whole = option(
         2048,
@@ -28,6 +28,18 @@ class OnPolicyConfig(Block):
         ge=1,
         resume=_OTHER_ROLLOUT,
     )
+    learning_rate: Finite = option(0.0003, "Step size of the networks.", gt=0)
+    entropy_coef: Finite = option(0.0, "Weight of the policy's entropy in the loss.", ge=0)
+
+    @property
+    def adam_rate(self) -> float:
+        """Step size of the networks of extensions, and of cloning, which Adam trains."""
+        return self.learning_rate
+
+
+class OnPolicyConfig(RolloutConfig):
+    """Keys of the families that learn from the last rollout alone."""
+
     sequence_step: Whole = option(
         32,
         "With a memory: steps of the sequences that a rollout is cut into, no more than rollout_step.",
@@ -38,7 +50,6 @@ class OnPolicyConfig(Block):
         "One encoder for policy and values. false: values have one of their own.",
         resume="fixed: an encoder would be without what it has learned",
     )
-    learning_rate: Finite = option(0.0003, "Step size of the networks.", gt=0)
     gae_lambda: Finite = option(
         0.95,
         "λ of generalised advantages. 1: whole returns; 0: one step.",
@@ -46,17 +57,11 @@ class OnPolicyConfig(Block):
         le=1,
     )
     value_coef: Finite = option(0.5, "Weight of (V − R)² in the loss.", ge=0)
-    entropy_coef: Finite = option(0.0, "Weight of the policy's entropy in the loss.", ge=0)
 
     @property
     def sequence(self) -> int:
         """Steps of a sequence with a memory: those of an environment's rollout at most."""
         return min(self.sequence_step, self.rollout_step)
-
-    @property
-    def adam_rate(self) -> float:
-        """Step size of the networks of extensions, and of cloning, which Adam trains."""
-        return self.learning_rate
 
 
 class PpoConfig(OnPolicyConfig):

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.actions.parts import make_parts
-from algorithm.agents.learner import Learner
 from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.cloning import Cloning
 from algorithm.agents.on_policy.family_config import AcktrConfig, OwnConfig, PpoConfig
 from algorithm.agents.on_policy.networks import check_norms, make_encoders
 from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
+from algorithm.agents.on_policy.rollout_agent import RolloutLearner
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
@@ -29,7 +29,6 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
-from algorithm.nn.normalise import Normaliser
 from algorithm.nn.protocols import Obs
 from algorithm.nn.return_scale import ReturnScale
 from algorithm.ops.densities import normal_entropy
@@ -65,7 +64,7 @@ class _Metrics:
         return {name: float(torch.stack([one[name] for one in self._found]).mean()) for name in names}
 
 
-class OnPolicyLearner(Learner):
+class OnPolicyLearner(RolloutLearner):
     """Networks of one agent, and their updates.
 
     spec:     observations and actions, with ``squash: clip``
@@ -286,12 +285,6 @@ class OnPolicyLearner(Learner):
             found.append(value.view(shape).cpu())
         return torch.cat(found)
 
-    @property
-    def observations(self) -> int:
-        """Number of observations that the normaliser knows."""
-        normaliser = self.model.normaliser
-        return int(normaliser.count) if isinstance(normaliser, Normaliser) else 0
-
     def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
         """Set learning rates, clip and the rate of cloning to so many times those of the configuration."""
         self._clip_factor = clip
@@ -315,6 +308,7 @@ class OnPolicyLearner(Learner):
         """Steps of behavioural cloning so far. Waits for the device."""
         return self._cloning.steps if self._cloning else 0
 
+    @override
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters by part."""
         parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}

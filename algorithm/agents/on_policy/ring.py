@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.on_policy.family_config import BLOCKS, own_block
+from algorithm.agents.on_policy.family_config import RolloutConfig
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, SequenceBatch, State
 from algorithm.core.errors import UsageError
@@ -19,19 +19,31 @@ _MANY_AGENTS = 64  # in an environment whose agents are not counted in advance
 class Ring:
     """Rows of the last rollouts. Raises UsageError if they do not fit into the memory.
 
+    own:      the family's block of keys, which is called ``block``
+    sequence: T, learned steps of a window
+    kept:     rows that are kept, by the key ``capacity``; None: as many as two rollouts need
     size:     transitions of a rollout, ``rollout_step · n_envs``
-    burn_in:  K, tokens before the learned ones; sequence: T, learned steps
+    burn_in:  K, tokens before the learned ones
     """
 
-    def __init__(self, inputs: AgentInputs, carry_shape: tuple[int, ...]) -> None:
-        run, self._own, self._inputs = inputs.config.run, own_block(inputs.config), inputs
+    def __init__(
+        self,
+        inputs: AgentInputs,
+        carry_shape: tuple[int, ...],
+        own: RolloutConfig,
+        block: str,
+        *,
+        sequence: int,
+        kept: int | None = None,
+    ) -> None:
+        run, self._own, self._inputs = inputs.config.run, own, inputs
         self._carry_shape = carry_shape
         self._copies = inputs.config.base_config.n_envs
-        self._key = f"{BLOCKS[inputs.config.algorithm]}.rollout_step"
+        self._block, self._kept = block, kept
         self._recurrent = run.seq_encoder == "RNN"
-        self.size = self._own.rollout_step * self._copies
+        self.size = own.rollout_step * self._copies
         self.burn_in = run.burn_in_step if run.seq_encoder == "ATTN" else 0
-        self.sequence = self._own.sequence if run.seq_encoder else 1
+        self.sequence = sequence
         # Room for what lies before open episodes.
         self._open = (2 + self.burn_in) * max(self._copies, _MANY_AGENTS)
         self.rows = self._make_rows()
@@ -41,23 +53,23 @@ class Ring:
     def _make_rows(self) -> ReplayBuffer:
         """Return room for two rollouts of the shortest episodes, and for what lies before open ones."""
         inputs, spec, carry_shape = self._inputs, self._inputs.spec, self._carry_shape
-        capacity = 4 * self.size + self._open
+        capacity = self._kept or 4 * self.size + self._open
 
         def longest(size: int) -> int:
             rows = largest_capacity(spec, size, carry_shape, prioritised=False)
-            return max(0, rows - self._open) // (4 * self._copies)
+            return rows if self._kept else max(0, rows - self._open) // (4 * self._copies)
 
         inputs.memory.reserve(
             inputs.behaviour,
             capacity=capacity,
             needed=replay_bytes(spec, capacity, carry_shape, prioritised=False),
             largest_capacity=longest,
-            key=self._key,
+            key=f"{self._block}.{'capacity' if self._kept else 'rollout_step'}",
         )
         return ReplayBuffer(
             spec,
             capacity=capacity,
-            batch_size=1,
+            batch_size=self._copies,  # as many windows as a rollout has
             burn_in=self.burn_in,
             learn=self.sequence,
             n_step=1,
@@ -107,7 +119,7 @@ class Ring:
         enough = max(-(-rows // (2 * self._copies)), 2 * self._own.rollout_step)
         raise UsageError(
             "a rollout was overwritten before it was learned from",
-            where=self._key,
+            where=f"{self._block}.rollout_step",
             why=f"{agents:,} agents of {self._inputs.behaviour!r} act at once, and there are "
             f"{self.rows.capacity:,} rows for rollout_step · n_envs steps",
             fix=f"raise rollout_step to {enough:,} or more",

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from algorithm.nn.learning.flat import FlatParameters
 
@@ -16,12 +16,14 @@ class Target:
 
     modules: the copies, in the order of the originals
     flat:    their parameters
+
+    online: [P] storage of the originals' parameters
     """
 
-    def __init__(self, modules: Sequence[nn.Module], online: FlatParameters) -> None:
+    def __init__(self, modules: Sequence[nn.Module], online: Tensor) -> None:
         self._originals = tuple(modules)
         self.modules = tuple(copy.deepcopy(module).requires_grad_(False) for module in modules)
-        self._online = online.data
+        self._online = online
         self.flat = FlatParameters(self.modules, with_grad=False)
         if len(self.flat) != len(online):
             raise ValueError("Target: modules and online must hold the same parameters")

@@ -1,0 +1,120 @@
+"""The keys of ``acer_config``. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from algorithm.agents.on_policy.config import MEANINGLESS, SHARED, meaningless, other_envs
+from algorithm.agents.on_policy.family_config import RolloutConfig
+from algorithm.core.fields import (
+    AnyConfig,
+    Contradiction,
+    Finite,
+    NotNegative,
+    Positive,
+    Share,
+    Whole,
+    contradicting,
+    option,
+)
+
+BLOCK = "acer_config"
+BLOCKS = {"ACER": BLOCK}
+"""Family -> its block."""
+
+
+class AcerConfig(RolloutConfig):
+    """Actor-critic with experience replay (Wang et al. 2017, arXiv 1611.01224)."""
+
+    rollout_step: Whole = option(
+        20,
+        "Steps of each environment in a rollout, and of a window of the replay.",
+        ge=2,
+        resume="fixed: a rollout of that length has been begun, and is in the checkpoint",
+    )
+    capacity: Whole = option(
+        50_000, "Rows of the replay; each episode takes one more than it has steps.", ge=1
+    )
+    start_step: Whole = option(10_000, "Transitions in the replay before it is learned from.", ge=0)
+    replay_ratio: NotNegative = option(
+        4.0, "Mean number of updates from the replay for one of the last rollout (Poisson). 0: none."
+    )
+    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
+    q_coef: NotNegative = option(0.5, "Weight of ½ (Q_ret − Q)² in the loss.")
+    entropy_coef: Finite = option(0.001, "Weight of the policy's entropy in the loss.", ge=0)
+    max_grad_norm: Positive | None = option(
+        40.0, "Gradients longer than this are shortened to it. null: none is."
+    )
+    ratio_max: Positive = option(
+        10.0, "c, at which importance weights π/μ are cut off; what is cut off is corrected."
+    )
+    trust_region: Positive | None = option(
+        1.0, "δ, largest slope of the KL divergence from the average policy along a step. null: any."
+    )
+    average_decay: Share = option(0.99, "Decay of the average policy's parameters for an update.")
+
+
+RESUME_RULES = {"base_config.n_envs": other_envs}
+"""Rules of keys outside of the block; see :func:`algorithm.agents.registry.resume_rule`."""
+
+_MEANINGLESS = {**MEANINGLESS, "discrete_dqn_like": "its trust region is one of distributions"}
+
+
+def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
+    """Return why a key says nothing with ACER, and what to do; None where it says something."""
+    if block == "replay_config":
+        return "the replay of ACER has keys of its own", f"set {BLOCK}.capacity, or leave it out"
+    if (block, key) == ("nn_config", "rep.random_shift"):
+        return "ACER learns what it saw", "leave it out"
+    if block != "sac_config" or key in SHARED or key in _MEANINGLESS:
+        return None
+    fix = f"set {BLOCK}.{key}" if key in AcerConfig.model_fields else "leave it out"
+    return "it is SAC's, and algorithm is ACER", fix
+
+
+def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield what cannot be with ACER; all keys are dotted from the top level."""
+    yield from meaningless(config, _MEANINGLESS)
+    own = acer_block(config)
+    size = own.rollout_step * config.base_config.n_envs
+    yield from contradicting(
+        (
+            own.capacity < 4 * size,
+            (f"{BLOCK}.capacity", f"{BLOCK}.rollout_step"),
+            f"a rollout has {size:,} steps, and the replay has no room for four of them",
+            "raise capacity, or lower rollout_step or n_envs",
+        ),
+        (
+            own.replay_ratio > 0 and own.start_step > own.capacity,
+            (f"{BLOCK}.start_step", f"{BLOCK}.capacity"),
+            "the replay never holds so many transitions",
+            "lower start_step, or raise capacity",
+        ),
+        (
+            config.run.learning_rate_schedule == "linear" and config.base_config.max_step < 0,
+            ("sac_config.learning_rate_schedule", "base_config.max_step"),
+            "it shall fall to 0 at max_step, and there is none",
+            "set base_config.max_step",
+        ),
+    )
+
+
+def acer_block(config: AnyConfig) -> AcerConfig:
+    """Return the keys of ACER alone in a behaviour's configuration."""
+    own: AcerConfig = config.acer_config
+    return own
+
+
+def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
+    """Yield a line for a training without an update, and for one that never learns from the replay.
+
+    warm_up: steps before the first update
+    """
+    own, last = acer_block(config), config.base_config.max_step
+    if 0 < last < warm_up:
+        yield f"nothing will be learned: the first update comes after {warm_up:,} steps"
+    elif own.replay_ratio and 0 < last < own.start_step:
+        yield (
+            f"the replay is not learned from: {BLOCK}.start_step is {own.start_step:,}, and the training "
+            f"ends at {last:,}"
+        )

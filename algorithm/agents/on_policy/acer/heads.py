@@ -1,0 +1,176 @@
+"""The two kinds of action of ACER: values, importance weights, and gradients by the policy's parameters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.actions.continuous import continuous_part, logits_of
+from algorithm.agents.on_policy.acer.config import AcerConfig
+from algorithm.core.spec import ActionSpec
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.protocols import Obs
+from algorithm.ops import acer
+from algorithm.ops.densities import normal_entropy, normal_logp
+from algorithm.ops.discrete import branch_log_probs, branch_values, reduce_branches
+
+DRAWS = 5
+"""Actions that the mean advantage of a state is estimated from (arXiv 1611.01224, section 3.2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Positions:
+    """B windows of T transitions and the T+1 states of theirs."""
+
+    state: Tensor  # [B, T+1, S], with gradient but for the last
+    obs: Obs  # name -> [B, T+1, ...]
+    mask: Tensor  # [B, T+1, ΣN]
+    action: Tensor  # [B, T, A]
+    z: Tensor  # [B, T, A_c]
+    recorded: Tensor  # [B, T, H] the whole distribution that acted
+    policy: HybridAction  # [B, T+1]
+    average: HybridAction  # [B, T], of the average network
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Terms of an update at B windows of T transitions. D: parameters of a distribution."""
+
+    q: Tensor  # [B, T] Q(s, a), with gradient
+    value: Tensor  # [B, T+1] V(s), without
+    own_value: Tensor | None  # [B, T] V(s), with gradient, where a network of its own gives it
+    ratio: Tensor  # [B, T] π/μ of the action
+    trace: Tensor  # [B, T] c of Retrace
+    parameters: Tensor  # [B, T, D] φ, with gradient
+    divergence: Tensor  # [B, T, D] ∂KL(average ‖ π)/∂φ
+    entropy: Tensor  # [B, T]
+    ascent: Callable[[Tensor], Tensor]  # returns [B, T] -> gradient of the objective by φ, [B, T, D]
+
+
+class AcerHeads(ABC):
+    """A kind of action. whole_returns: the policy learns from returns whose traces are not cut off."""
+
+    whole_returns = False
+
+    def __init__(self, action: ActionSpec, own: AcerConfig) -> None:
+        self._action, self._own = action, own
+
+    @abstractmethod
+    def terms(self, at: Positions, generator: torch.Generator) -> Terms:
+        """Return the terms of an update."""
+
+
+class ChoiceHeads(AcerHeads):
+    """Categorical branches, whose critic gives a value for each choice.
+
+    Of several branches each has importance weights of its own, and Q(s, a) = mean_b q_b(a_b). Traces and the
+    ratio that is reported are those of the joint action.
+
+    q: the critic
+    """
+
+    def __init__(self, action: ActionSpec, own: AcerConfig, q: nn.Module) -> None:
+        super().__init__(action, own)
+        self._q = q
+
+    @override
+    def terms(self, at: Positions, generator: torch.Generator) -> Terms:
+        branches, number = self._action.branches, len(self._action.branches)
+        shape = at.mask.shape
+        log_probs, probs = branch_log_probs(logits_of(at.policy), at.mask, branches)
+        nothing = at.state.new_empty(shape[0] * shape[1], 0)
+        q_all = self._q(at.state.flatten(0, 1), nothing).view(shape)
+        constant, here = probs.detach(), slice(0, shape[1] - 1)
+        value = reduce_branches(q_all.detach(), constant, number)
+        own, log_ratio = constant[:, here], log_probs[:, here].detach() - at.recorded
+        ratio, of_joint = log_ratio.exp(), (log_ratio * at.action).sum(-1).exp()
+        advantages = q_all[:, here].detach()
+        advantages = (advantages - branch_values(advantages, own, branches)) / number
+        _, average = branch_log_probs(logits_of(at.average), at.mask[:, here], branches)
+
+        def ascent(returns: Tensor) -> Tensor:
+            gain = returns - value[:, here]
+            limit = self._own.ratio_max
+            found = acer.choice_gradient(own, ratio, at.action, gain, advantages, ratio_max=limit)
+            return found - self._own.entropy_coef * (log_probs[:, here].detach() + 1.0)
+
+        return Terms(
+            q=reduce_branches(q_all[:, here], at.action, number),
+            value=value,
+            own_value=None,
+            ratio=of_joint,
+            trace=of_joint.clamp(max=1.0),
+            parameters=probs[:, here],
+            divergence=acer.choice_divergence(average, own),
+            entropy=-(constant * log_probs.detach()).sum(-1)[:, here],
+            ascent=ascent,
+        )
+
+
+class NormalHeads(AcerHeads):
+    """Gaussian actions with a stochastic dueling critic (arXiv 1611.01224, section 3.2).
+
+    ``Q(s, a) = V(s) + A(s, a) − mean_i A(s, u_i)``, u_i drawn from π. φ are mean and log σ.
+
+    advantage, value: the networks of A and V
+    """
+
+    whole_returns = True
+
+    def __init__(self, action: ActionSpec, own: AcerConfig, advantage: nn.Module, value: nn.Module) -> None:
+        super().__init__(action, own)
+        self._advantage, self._value = advantage, value
+
+    @override
+    def terms(self, at: Positions, generator: torch.Generator) -> Terms:
+        size, limit = self._action.continuous, self._own.ratio_max
+        shape, here = at.state.shape[:2], slice(0, at.state.shape[1] - 1)
+        flat = {name: one.flatten(0, 1) for name, one in at.obs.items()}
+        value = self._value(at.state.flatten(0, 1), flat).view(shape)
+        constant, own_value = value.detach(), value[:, here]
+        part, average = continuous_part(at.policy), continuous_part(at.average)
+        mean, log_std = part.mean[:, here], part.log_std[:, here]
+        m, s = mean.detach(), log_std.detach()
+        noise = torch.randn((DRAWS + 1, *m.shape), generator=generator).to(m.device)
+        drawn = m + s.exp() * noise
+        other = drawn[-1]  # the action of the bias correction
+        advantage = self._advantages(at.state[:, here], torch.cat([drawn, at.z.unsqueeze(0)]))
+        dueling = own_value - advantage[:DRAWS].mean(0)
+        q, q_other = dueling + advantage[-1], (dueling + advantage[-2]).detach()
+        acted = at.recorded.split(size, -1)
+        log_ratio = normal_logp(at.z, m, s) - normal_logp(at.z, *acted)
+        ratio = log_ratio.exp()
+        ratio_other = (normal_logp(other, m, s) - normal_logp(other, *acted)).exp()
+        beyond = (1.0 - limit / ratio_other).clamp(min=0.0)
+
+        def ascent(returns: Tensor) -> Tensor:
+            gain = ratio.clamp(max=limit) * (returns - constant[:, here])
+            found: Tensor = gain.unsqueeze(-1) * acer.normal_gradient(m, s, at.z)
+            gain_other = beyond * (q_other - constant[:, here])
+            found = found + gain_other.unsqueeze(-1) * acer.normal_gradient(m, s, other)
+            found[..., size:] += self._own.entropy_coef
+            return found
+
+        return Terms(
+            q=q,
+            value=constant,
+            own_value=own_value,
+            ratio=ratio,
+            trace=(log_ratio / size).exp().clamp(max=1.0),
+            parameters=torch.cat([mean, log_std], -1),
+            divergence=acer.normal_divergence((average.mean, average.log_std), m, s),
+            entropy=normal_entropy(s),
+            ascent=ascent,
+        )
+
+    def _advantages(self, state: Tensor, z: Tensor) -> Tensor:
+        """Return A [n, B, T] of n actions z [n, B, T, A_c] in each of the states [B, T, S]."""
+        shape = z.shape[:-1]
+        states = state.expand(*shape, state.shape[-1]).flatten(0, 2)
+        found: Tensor = self._advantage(states, z.clamp(-1.0, 1.0).flatten(0, 2)).view(shape)
+        return found

@@ -1,0 +1,216 @@
+"""The learner of ACER: updates from the last rollout and from windows of the replay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.agents.on_policy.acer.config import AcerConfig
+from algorithm.agents.on_policy.acer.heads import AcerHeads, ChoiceHeads, NormalHeads, Positions, Terms
+from algorithm.agents.on_policy.acting import make_acting_model
+from algorithm.agents.on_policy.bonuses import Bonuses
+from algorithm.agents.on_policy.networks import check_norms, set_orthogonal
+from algorithm.agents.on_policy.rollout_agent import RolloutLearner
+from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import AgentSpec
+from algorithm.extensions.base import Extension
+from algorithm.nn.acting.model import TrainingMode
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.encoding import make_encoding
+from algorithm.nn.layers.augment import RandomShift
+from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
+from algorithm.nn.learning.target import Target
+from algorithm.nn.loader import Networks
+from algorithm.nn.protocols import Obs, Rep
+from algorithm.nn.return_scale import ReturnScale
+from algorithm.ops.acer import retrace, trust_region
+from algorithm.ops.shapes import valid_share
+
+_CHUNK = 1024  # windows whose bonuses are computed at once
+
+
+class AcerLearner(RolloutLearner):
+    """Networks of one agent, and their updates (arXiv 1611.01224, algorithms 1 and 3).
+
+    spec:     observations and actions, whose whole distribution is recorded
+    networks: the task's
+    own:      the family's block of keys
+    gamma:    discount factor
+    normalised, scaled: observations by their statistics, rewards by the spread of the returns
+    burn_in:  K, tokens that attention sees before a window
+    seed:     of the actions that are drawn in updates
+    extensions: whose bonuses are added to the scaled rewards
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        networks: Networks,
+        own: AcerConfig,
+        *,
+        gamma: float,
+        normalised: bool,
+        scaled: bool,
+        burn_in: int,
+        device: torch.device,
+        seed: int,
+        extensions: Sequence[Extension] = (),
+    ) -> None:
+        super().__init__(device, seed)
+        self._own, self._gamma, self._burn_in = own, gamma, burn_in
+        check_norms(networks)
+        if networks.sources["ModelRep"] == "default":
+            set_orthogonal(networks.rep)
+        self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
+        critics = [one.to(device).eval() for name, one in networks.built.items() if name != "ModelPolicy"]
+        self._critics = nn.ModuleList(critics)
+        self._heads: AcerHeads
+        if spec.action.branches:
+            self._heads = ChoiceHeads(spec.action, own, *critics)
+        else:
+            self._heads = NormalHeads(spec.action, own, *critics)
+        self.return_scale = ReturnScale(gamma) if scaled else self.return_scale
+        actor = self.model.rep, self.model.policy
+        limit = own.max_grad_norm or math.inf
+        self._optimiser = FlatRms(
+            [*actor, *critics], own.learning_rate, max_norm=limit, skipped=self._skipped, inside=True
+        )
+        size = sum(p.numel() for part in actor for p in part.parameters())
+        self._average = Target(actor, self._optimiser.flat.data[:size])
+        self._training_mode = TrainingMode([*actor, *critics], never=(RandomShift,))
+        self._encoding = make_encoding(self.model.rep)
+        make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
+        self._bonuses = Bonuses(
+            extensions, self.model, make_own, burn_in=burn_in, learn=own.rollout_step, device=device
+        )
+        self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where windows come from
+
+    def num_replays(self) -> int:
+        """Draw the number of updates from the replay that follow one of the last rollout."""
+        rate = torch.tensor(self._own.replay_ratio)
+        return int(torch.poisson(rate, generator=self._generator))
+
+    def update(self, batch: SequenceBatch, *, drawn: bool) -> dict[str, Tensor]:
+        """Learn from windows of T transitions; return metrics on the device.
+
+        drawn: by the replay; otherwise they hold each transition of a rollout once
+        """
+        scale = self.return_scale.factor
+        bonus = self._bonuses.rewards(batch, _CHUNK, reward_scale=scale).to(self.device)
+        own = batch.to(self.device)
+        learned = slice(self._burn_in, own.window)
+        valid = own.valid[:, learned]
+        with self._training_mode():
+            terms = self._terms(own)
+            returns = partial(
+                retrace,
+                own.reward[:, learned] * scale + bonus,
+                own.terminated[:, learned],
+                valid,
+                terms.value,
+                terms.q.detach(),
+                gamma=self._gamma,
+            )
+            loss, metrics = self._loss(terms, returns, _weights(valid, drawn=drawn))
+            norm = self._optimiser.step(loss)
+        self._average.polyak_(1.0 - self._own.average_decay)
+        self.updates += 1
+        if self._bonuses.extensions:
+            metrics |= self._bonuses.update(batch, self._generator, reward_scale=scale)
+        return {**metrics, "optim/grad_norm": norm}
+
+    def _terms(self, batch: SequenceBatch) -> Terms:
+        rep, policy = self.model.rep, self.model.policy
+        average_rep, average_policy = self._average.modules
+        first, tokens = self._burn_in, slice(self._burn_in, None)
+        obs = self.model.normaliser(batch.obs)
+        learn = batch.window - first
+        states = self._encoding(rep, cast(Rep, average_rep), obs, batch, burn_in=first, learn=learn)
+        state, seen = states.online[:, tokens], {name: one[:, tokens] for name, one in obs.items()}
+        with torch.no_grad():
+            learned = {name: one[:, :-1] for name, one in seen.items()}
+            average = _run(average_policy, states.target_learned, learned)
+        at = Positions(
+            state=state,
+            obs=seen,
+            mask=batch.action_mask[:, tokens],
+            action=batch.action[:, tokens],
+            z=batch.z[:, tokens],
+            recorded=batch.behaviour_logp[:, tokens],
+            policy=_run(policy, state, seen),
+            average=average,
+        )
+        return self._heads.terms(at, self._generator)
+
+    def _loss(
+        self, terms: Terms, returns: Callable[[Tensor], Tensor], weight: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and metrics.
+
+        returns: of Retrace, for traces [B, T]; weight: [B, T] of the positions, whose sum is 1
+        """
+        own = self._own
+        with torch.no_grad():
+            target = returns(terms.trace)
+            whole = returns(torch.ones_like(terms.trace)) if self._heads.whole_returns else target
+            step, shortened = terms.ascent(whole), torch.zeros_like(weight)
+            if own.trust_region is not None:
+                step, shortened = trust_region(step, terms.divergence, own.trust_region)
+        policy_loss = -((step * terms.parameters).sum(-1) * weight).sum()
+        error = target - terms.q
+        q_loss = 0.5 * (error.square() * weight).sum()
+        if terms.own_value is not None:  # its target is V + min(1, ρ) (Q_ret − Q)
+            missing = terms.ratio.clamp(max=1.0) * error.detach()
+            q_loss = q_loss - (missing * terms.own_value * weight).sum()
+        scale = self.return_scale.factor
+        metrics = {
+            "loss/policy": policy_loss.detach(),
+            "loss/q": (error.detach().square() * weight).sum(),
+            "policy/entropy": (terms.entropy * weight).sum(),
+            "acer/ratio": (terms.ratio.clamp(max=own.ratio_max) * weight).sum(),
+            "acer/cut_off": ((terms.ratio > own.ratio_max) * weight).sum(),
+            "acer/shortened": (shortened * weight).sum(),
+            "value/q_mean": (terms.q.detach() * weight).sum() / scale,
+            "value/target": (target * weight).sum() / scale,
+        }
+        return policy_loss + own.q_coef * q_loss, metrics
+
+    @override
+    def num_parameters(self) -> dict[str, int]:
+        """Return the numbers of trained parameters by part."""
+        parts = {"encoder": self.model.rep, "policy": self.model.policy, "critics": self._critics}
+        sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+        return {**sizes, **self._bonuses.num_parameters()}
+
+    @override
+    def modules(self) -> nn.Module:
+        """Return all networks, the average ones and those of extensions among them."""
+        average = nn.ModuleList(self._average.modules)
+        extensions = nn.ModuleList(self._bonuses.extensions)
+        parts = {"model": self.model, "critics": self._critics, "average": average, "extensions": extensions}
+        return nn.ModuleDict(parts)
+
+    @override
+    def optimisers(self) -> dict[str, FlatOptimiser]:
+        """Return that of the networks, and those of extensions."""
+        return {"all": self._optimiser, **self._bonuses.optimisers}
+
+
+def _run(policy: nn.Module, state: Tensor, obs: Obs) -> HybridAction:
+    """Return the distributions of a policy [B, L] in states [B, L, S] and obs of the same positions."""
+    shape = state.shape[:2]
+    flat = {name: one.flatten(0, 1) for name, one in obs.items()}
+    found: HybridAction = policy(state.flatten(0, 1), flat)
+    return found.map(lambda x: x.view(*shape, -1))
+
+
+def _weights(valid: Tensor, *, drawn: bool) -> Tensor:
+    """Return the weights [B, T] of a mean; see :func:`algorithm.ops.shapes.window_mean` for drawn windows."""
+    share = valid_share(valid, torch.float32) if drawn else valid.float()
+    return share / share.sum()

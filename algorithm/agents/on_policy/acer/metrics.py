@@ -1,0 +1,24 @@
+"""Metrics of ACER, with their meaning, and their charts in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from algorithm.core.panels import panel, readout
+
+METRICS: Mapping[str, str] = {
+    "acer/ratio": "mean of the importance weights π/μ, cut off at ratio_max",
+    "acer/cut_off": "share of the actions whose importance weight is cut off",
+    "acer/shortened": "share of the positions whose step the trust region has made shorter",
+    "acer/replays": "updates from the replay after the last rollout",
+}
+
+PANELS = (
+    panel("Importance weights", ratio="acer/ratio"),
+    panel("Shares of cut off and shortened", cut_off="acer/cut_off", shortened="acer/shortened"),
+)
+
+READOUTS = (
+    readout("loss", policy="loss/policy", q="loss/q", gradient="optim/grad_norm"),
+    readout("policy", entropy="policy/entropy", ratio="acer/ratio", shortened="acer/shortened"),
+)

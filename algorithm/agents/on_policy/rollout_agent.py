@@ -1,0 +1,212 @@
+"""The common part of agents that learn from rollouts: the ring, the policy, and what is measured."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.actions.actor import Actor
+from algorithm.agents.base import Agent
+from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.learner import Learner
+from algorithm.agents.on_policy.acting import acting_parts, new_actor
+from algorithm.agents.on_policy.ring import Ring
+from algorithm.agents.roles import AgentInputs
+from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
+from algorithm.core.seeding import stream, stream_seed
+from algorithm.core.timing import Stopwatch
+from algorithm.core.wording import Rows
+from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.normalise import Normaliser, vector_names
+from algorithm.replay.buffer import ReplayBuffer
+
+
+class RolloutLearner(Learner):
+    """Learner with the networks that act, whose observations may be normalised."""
+
+    model: ActingModel
+
+    @property
+    def observations(self) -> int:
+        """Number of observations that the normaliser knows."""
+        normaliser = self.model.normaliser
+        return int(normaliser.count) if isinstance(normaliser, Normaliser) else 0
+
+    @abstractmethod
+    def num_parameters(self) -> Mapping[str, int]:
+        """Return the numbers of trained parameters by part."""
+
+
+class RolloutAgent(Agent):
+    """Learner, policy and rollouts of one behaviour.
+
+    Transitions go into a ring, as those of others into a replay. Once ``rollout_step · n_envs`` of them are
+    new, the learner gets these. Those of remote actors may come from older networks.
+
+    inputs: with actions that are clipped
+    """
+
+    learner: RolloutLearner
+    replay: ReplayBuffer
+
+    def __init__(
+        self,
+        inputs: AgentInputs,
+        learner: RolloutLearner,
+        ring: Ring,
+        *,
+        sources: Mapping[str, str],
+        demonstrations: DemoStore | None,
+        block: str,
+    ) -> None:
+        self._ring, self._block = ring, block
+        super().__init__(inputs, learner, sources=sources, demonstrations=demonstrations, block=block)
+        self.replay = ring.rows
+        self.policy = BehaviourPolicy(
+            self.spec,
+            self.new_policy("acting"),
+            stream(inputs.seed, "warm-up", inputs.behaviour),
+            warming_up=False,
+            greedy=inputs.greedy,
+        )
+        self._rollouts = 0
+        self._metrics: dict[str, float] = {}
+        known = demonstrations is not None or not learner.model.normaliser.names
+        self.warm_up_steps = ring.size if known else 2 * ring.size  # the first is only measured
+
+    @abstractmethod
+    def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
+        """Make the updates that follow a rollout.
+
+        lag: versions that the networks which acted are behind; step, run_step: as of :meth:`learn`
+        """
+
+    @property
+    @override
+    def weights_version(self) -> int:
+        """Rollouts so far: each changes the networks, or what is known of observations."""
+        return self._rollouts
+
+    @override
+    def acting_parts(self) -> dict[str, nn.Module]:
+        """Return the modules that a remote policy needs."""
+        return acting_parts(self.learner.model)
+
+    @override
+    def new_policy(self, purpose: str) -> Actor:
+        """Return a policy with random numbers of its own."""
+        inputs = self._inputs
+        seed = stream_seed(inputs.seed, purpose, inputs.behaviour)
+        return new_actor(self.spec, self.learner.model, device=inputs.device, seed=seed)
+
+    @override
+    def add_steps(self, steps: StepBatch) -> None:
+        """Store a step of several agents; see :meth:`.Agent.add_steps`.
+
+        Raises UsageError where agents are so many that the step overwrites a rollout that was not full.
+        """
+        full = self._ring.full
+        super().add_steps(steps)
+        if not full:
+            self._ring.check()
+
+    @override
+    def add(self, segment: Segment) -> None:
+        """Store transitions of one agent; see :meth:`.Agent.add`."""
+        self._ring.lag = max(self._ring.lag, segment.lag)
+        super().add(segment)
+
+    @override
+    def added(self, ids: Int, new: Segment | StepBatch) -> None:
+        """Count transitions to the rollout."""
+        self._ring.added(ids)
+        super().added(ids, new)
+
+    @override
+    def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
+        """Learn from the rollout if it is full; see :meth:`.Agent.learn`."""
+        if not self._ring.full:
+            return
+        watch = watch or Stopwatch()
+        batch, lag = self._ring.take()
+        self._rollouts += 1
+        watch.lap("sample")
+        if not self.learner.model.normaliser.names or self.learner.observations > 0:
+            self._learn_from(batch, lag, step, step if run_step is None else run_step)
+        self._measure(batch)  # after the update: the policy has acted with what was known before
+        watch.lap("update")
+
+    def _measure(self, batch: SequenceBatch) -> None:
+        """Take the observations of a rollout into the running statistics."""
+        normaliser, first = self.learner.model.normaliser, self._ring.burn_in
+        if normaliser.names:
+            valid = batch.valid[:, first:]
+            rows = {name: batch.obs[name][:, first:-1][valid] for name in normaliser.names}
+            normaliser.observe({name: value.numpy() for name, value in rows.items()})
+
+    def _share_left(self, step: int) -> float:
+        """Return how much of the run is left at this step of it, 1 to 0, for what falls until its end."""
+        return max(0.0, 1.0 - step / self.config.base_config.max_step)
+
+    def _passes(self, batch: SequenceBatch, metrics: dict[str, float], step: int) -> None:
+        """Keep the metrics of the updates of a rollout, unless their losses are not finite."""
+        finite = all(math.isfinite(value) for name, value in metrics.items() if name.startswith("loss/"))
+        if self._guard.passes(batch, step, finite=finite):
+            self._metrics = metrics
+
+    @override
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks, and with a rollout of theirs."""
+        super().begin_with(model, optim)
+        self._ring.clear()
+        self._ring.lag = 0
+
+    @override
+    def own_metrics(self, step: int) -> dict[str, float]:
+        """Return values of the last rollout."""
+        return self._metrics
+
+    @override
+    def own_state(self) -> dict[str, State]:
+        """Return the rollout in the making, and what is known of the last one."""
+        finite = {name: value for name, value in self._metrics.items() if math.isfinite(value)}
+        last = {"rollouts": self._rollouts, "metrics": finite}
+        return {"rollout": self._ring.state(), "last": State(meta=last)}
+
+    @override
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned; without its ring a rollout begins anew."""
+        super().load_state(state)
+        self._ring.load_state(state.part("rollout"))
+        last = state.part("last").meta
+        self._rollouts = int(last["rollouts"])
+        self._metrics = dict(last["metrics"])
+
+    @override
+    def num_parameters(self) -> Mapping[str, int]:
+        """Return the numbers of trained parameters by part."""
+        return self.learner.num_parameters()
+
+    def _shown(self, rollout: str, parts: list[str]) -> Rows:
+        """Return lines on memory, rollout and algorithm, and on what computes actions."""
+        run, ring = self.config.run, self._ring
+        if run.use_normalization and vector_names(self.spec.obs):
+            parts.append("normalised observations")
+        if run.reward_scaling:
+            parts.append("scaled rewards")
+        if run.curiosity:
+            parts.append("curiosity")
+        rows = [
+            ("rollout", f"{rollout}; {self.replay.nbytes / 2**20:,.1f} MB"),
+            ("algorithm", f"{self.config.algorithm}, {', '.join(parts)}"),
+            ("acting", self.new_policy("acting").way(self.spec, self.config.base_config.n_envs)),
+        ]
+        if run.seq_encoder is None:
+            return rows
+        how = "recurrent" if run.seq_encoder == "RNN" else f"attention to the last {ring.burn_in} steps"
+        return [("memory", f"{how}, sequences of {ring.sequence} steps"), *rows]
