@@ -133,3 +133,18 @@ class PlainSac:
         adam.zero_grad()
         loss.backward()
         adam.step()
+
+
+def retrace_returns(reward, terminated, valid, value, q, trace, *, gamma):
+    """R [B, T] of Retrace by its recursion, one step at a time."""
+    size, length = reward.shape
+    returns = np.zeros((size, length))
+    for b in range(size):
+        for t in reversed(range(length)):
+            returns[b, t] = reward[b, t]
+            if not terminated[b, t]:
+                ahead = value[b, t + 1]
+                if t + 1 < length and valid[b, t + 1]:
+                    ahead += trace[b, t + 1] * (returns[b, t + 1] - q[b, t + 1])
+                returns[b, t] += gamma * ahead
+    return returns

@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithm.agents.base import Agent
 from algorithm.agents.config import GailSignal, NnConfig, RewardSignals, RndSignal
+from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs, Policy
@@ -23,7 +24,7 @@ from tests.batches import CPU
 N = 4
 """Agents that act side by side."""
 
-FAMILIES = {name: name for name in ("SAC", "TD3", "PPO", "A2C")}
+FAMILIES = {name: name for name in ("SAC", "TD3", "PPO", "A2C", "ACER")}
 ACTIONS = {
     "continuous": (ActionSpec(continuous=2), {}),
     "discrete": (ActionSpec((3,)), {}),
@@ -99,7 +100,10 @@ FACTORS = {
     "extension": EXTENSIONS,
 }
 OF_CRITICS = ("head", "norm", "targets", "critics", "replay")
-"""Factors that mean nothing to PPO and A2C."""
+"""Factors that mean nothing to families without SAC's critics."""
+
+WITHOUT = {"PPO": ("greedy",), "A2C": ("greedy",), "ACER": ("greedy", "hybrid")}
+"""Families without SAC's critics -> kinds of action that they refuse."""
 
 Setting = tuple[str, str]  # factor and its value
 Row = dict[str, str]
@@ -108,10 +112,10 @@ Row = dict[str, str]
 def excluded(one: Setting, other: Setting) -> bool:
     """Return whether two settings cannot be together."""
     row = dict([one, other])
-    if row.get("family") in ("PPO", "A2C"):
+    if row.get("family") in WITHOUT:
         plain = all(name not in row or row[name] == next(iter(FACTORS[name])) for name in OF_CRITICS)
         serves = row.get("extension") in (None, "none", "forward, RND", "GAIL")
-        return not plain or not serves or row.get("action") == "greedy"
+        return not plain or not serves or row.get("action") in WITHOUT[row["family"]]
     if row.get("family") == "TD3":
         return row.get("action", "continuous") != "continuous"
     if row.get("targets") == "none":  # but a batch norm nothing makes target networks dispensable
@@ -177,7 +181,8 @@ def make_agent(row: Row, seed: int) -> Agent:
         nn_config=NnConfig(rep={**sizes, **rep}, q={**sizes, **net}, policy={**sizes, **net}, v=sizes),
         reward_signals=signals,
         ppo_config=PpoConfig(num_epoch=1, num_minibatch=2, **on_policy),
-        a2c_config=A2cConfig(shared=row["memory"] != "none", **on_policy),
+        a2c_config=A2cConfig(shared=row["memory"] != "none", use_tf_rms=False, **on_policy),
+        acer_config=AcerConfig(rollout_step=4, capacity=200, start_step=8),
     )
     inputs = AgentInputs(
         spec,
