@@ -58,7 +58,7 @@ def test_polyak_moves_parameters_and_copies_statistics():
     module = nn.Linear(1, 1, bias=False)
     module.register_buffer("count", torch.zeros(1))
     online = FlatParameters([module])
-    target = Target([module], online)
+    target = Target([module], online.data)
     (copied,) = target.modules
     online.data.fill_(4.0)
     target.flat.data.fill_(2.0)

@@ -38,8 +38,8 @@ class Positions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Terms of an update at B windows of T transitions. D: parameters of a distribution."""
+class AcerTerms:
+    """AcerTerms of an update at B windows of T transitions. D: parameters of a distribution."""
 
     q: Tensor  # [B, T] Q(s, a), with gradient
     value: Tensor  # [B, T+1] V(s), without
@@ -61,7 +61,7 @@ class AcerHeads(ABC):
         self._action, self._own = action, own
 
     @abstractmethod
-    def terms(self, at: Positions, generator: torch.Generator) -> Terms:
+    def terms(self, at: Positions, generator: torch.Generator) -> AcerTerms:
         """Return the terms of an update."""
 
 
@@ -79,7 +79,7 @@ class ChoiceHeads(AcerHeads):
         self._q = q
 
     @override
-    def terms(self, at: Positions, generator: torch.Generator) -> Terms:
+    def terms(self, at: Positions, generator: torch.Generator) -> AcerTerms:
         branches, number = self._action.branches, len(self._action.branches)
         shape = at.mask.shape
         log_probs, probs = branch_log_probs(logits_of(at.policy), at.mask, branches)
@@ -99,7 +99,7 @@ class ChoiceHeads(AcerHeads):
             found = acer.choice_gradient(own, ratio, at.action, gain, advantages, ratio_max=limit)
             return found - self._own.entropy_coef * (log_probs[:, here].detach() + 1.0)
 
-        return Terms(
+        return AcerTerms(
             q=reduce_branches(q_all[:, here], at.action, number),
             value=value,
             own_value=None,
@@ -127,7 +127,7 @@ class NormalHeads(AcerHeads):
         self._advantage, self._value = advantage, value
 
     @override
-    def terms(self, at: Positions, generator: torch.Generator) -> Terms:
+    def terms(self, at: Positions, generator: torch.Generator) -> AcerTerms:
         size, limit = self._action.continuous, self._own.ratio_max
         shape, here = at.state.shape[:2], slice(0, at.state.shape[1] - 1)
         flat = {name: one.flatten(0, 1) for name, one in at.obs.items()}
@@ -156,7 +156,7 @@ class NormalHeads(AcerHeads):
             found[..., size:] += self._own.entropy_coef
             return found
 
-        return Terms(
+        return AcerTerms(
             q=q,
             value=constant,
             own_value=own_value,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.agents.on_policy.acer.config import AcerConfig
-from algorithm.agents.on_policy.acer.heads import AcerHeads, ChoiceHeads, NormalHeads, Positions, Terms
+from algorithm.agents.on_policy.acer.heads import AcerHeads, AcerTerms, ChoiceHeads, NormalHeads, Positions
 from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.networks import check_norms, set_orthogonal
@@ -125,7 +125,7 @@ class AcerLearner(RolloutLearner):
             metrics |= self._bonuses.update(batch, self._generator, reward_scale=scale)
         return {**metrics, "optim/grad_norm": norm}
 
-    def _terms(self, batch: SequenceBatch) -> Terms:
+    def _terms(self, batch: SequenceBatch) -> AcerTerms:
         rep, policy = self.model.rep, self.model.policy
         average_rep, average_policy = self._average.modules
         first, tokens = self._burn_in, slice(self._burn_in, None)
@@ -149,7 +149,7 @@ class AcerLearner(RolloutLearner):
         return self._heads.terms(at, self._generator)
 
     def _loss(
-        self, terms: Terms, returns: Callable[[Tensor], Tensor], weight: Tensor
+        self, terms: AcerTerms, returns: Callable[[Tensor], Tensor], weight: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and metrics.
 
