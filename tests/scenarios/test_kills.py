@@ -93,6 +93,16 @@ ppo_separate:
 a2c:
   inherited: ppo
   algorithm: A2C
+acer: # a replay of windows, continuous actions
+  inherited: ppo
+  algorithm: ACER
+  nn_config: {q: {dense_n: 8}}
+  acer_config: {rollout_step: 16, start_step: 100, capacity: 400}
+acer_memory: # choices
+  inherited: acer
+  base_config: {env_name: Acrobot-v1}
+  nn_config: {rep: {rnn_n: 8}}
+  sac_config: {seq_encoder: RNN, use_normalization: true, reward_scaling: true}
 ppo_imitation: # all signals, cloning before and beside the updates
   inherited: ppo
   sac_config: {use_normalization: true, curiosity: FORWARD}

@@ -139,9 +139,12 @@ class NormalHeads(AcerHeads):
         noise = torch.randn((DRAWS + 1, *m.shape), generator=generator).to(m.device)
         drawn = m + s.exp() * noise
         other = drawn[-1]  # the action of the bias correction
-        advantage = self._advantages(at.state[:, here], torch.cat([drawn, at.z.unsqueeze(0)]))
+        state = at.state[:, here]
+        advantage = self._advantages(state, torch.cat([drawn[:DRAWS], at.z.unsqueeze(0)]))
         dueling = own_value - advantage[:DRAWS].mean(0)
-        q, q_other = dueling + advantage[-1], (dueling + advantage[-2]).detach()
+        q = dueling + advantage[-1]
+        with torch.no_grad():
+            q_other = dueling + self._advantages(state, drawn[DRAWS:])[0]
         acted = at.recorded.split(size, -1)
         log_ratio = normal_logp(at.z, m, s) - normal_logp(at.z, *acted)
         ratio = log_ratio.exp()
