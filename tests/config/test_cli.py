@@ -38,18 +38,8 @@ def test_watching_and_several_words():
 
 def test_flags_reach_the_configuration(task):
     task(PENDULUM + "    env_args: {a: 1, b: 2}\n")
-    options = parse_args(
-        [
-            "gym/task",
-            "--envs=3",
-            "--max_iter=-1",
-            "--name=test_{time}",
-            "--nn=net",
-            "--env_args",
-            "b=3",
-            "--algorithm=TD3",
-        ]
-    )
+    line = "gym/task --envs=3 --max_iter=-1 --name=test_{time} --nn=net --env_args b=3 --algorithm=TD3"
+    options = parse_args(line.split())
     config = load_config(options.env, flags=config_flags(options)).config
     assert config.algorithm == "TD3"
     base = config.base_config

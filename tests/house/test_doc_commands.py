@@ -262,7 +262,7 @@ def test_what_a_flag_of_another_trainer_is_here_is_understood() -> None:
     for here in filter(None, found.values()):
         given = shlex.split(here)
         options = parse_args(["CartPole-v1", *given] if given[0].startswith("-") else given)
-        about = re.search(r"algorithm=(\w+)|\b(ppo|a2c)_config", here)
+        about = re.search(r"--algorithm (\w+)|\b(ppo|a2c)_config", here)
         algorithm = (about[1] or about[2].upper()) if about else "SAC"
         overrides = [f"algorithm={algorithm}", "base_config.max_step=1000", *options.overrides]
         load_config("CartPole-v1", None, overrides, config_flags(options), seed=1)
