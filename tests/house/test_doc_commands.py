@@ -165,9 +165,10 @@ def shortened(words: Words, desk: Path) -> list[str]:
         return given
     if options.repeat > 1:
         given[given.index("--repeat") + 1] = "1"
+    family = [f"algorithm={options.algorithm}"] if options.algorithm else []
     return [
         *given,
-        *shrunk(options.env, options.config, options.overrides),
+        *shrunk(options.env, options.config, [*family, *options.overrides]),
         *build_flags(options.env, desk),
     ]
 
