@@ -1,7 +1,7 @@
 """The algorithm families, one line each: the only file outside of a family that names one.
 
 A package has one family or several: a module ``family`` with ``FAMILIES``, imported for an agent, and two
-optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``,
+optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``, ``BARRED``,
 ``RESUME_RULES``, and ``CLONES`` where demonstrated actions can be cloned, and ``metrics`` with ``METRICS``
 and ``PANELS``.
 """
@@ -9,7 +9,7 @@ and ``PANELS``.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,12 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     module = _optional(FAMILIES[algorithm], "config")
     judge = getattr(module, "misplaced", None)
     return judge(algorithm, block, key) if judge else None
+
+
+def barred(algorithm: str) -> Collection[str]:
+    """Return the dotted keys of other families that must be off with ``algorithm``."""
+    found: Collection[str] = getattr(_optional(FAMILIES[algorithm], "config"), "BARRED", ())
+    return found
 
 
 def resume_rule(algorithm: str, path: str) -> Callable[[Any, Any], str] | None:

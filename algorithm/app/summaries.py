@@ -213,6 +213,8 @@ def _observation(
 def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
     rows = [("file", loaded.source)]
     rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
+    if loaded.left_out:
+        rows.append(("left out", f"{', '.join(loaded.left_out)} (not for {loaded.config.algorithm})"))
     if loaded.preset:
         rows.append(("preset", _preset(loaded)))
     why = " (default with a memory)"

@@ -43,7 +43,7 @@ FLAGS: Mapping[str, str] = {
 """Flag with a value, ``{}`` -> ours."""
 
 ALGORITHMS: Mapping[str, str] = {
-    **{name.lower(): f"-o algorithm={name}" for name in FAMILIES},
+    **{name.lower(): f"--algorithm {name}" for name in FAMILIES},
     **{"tqc": "--preset tqc", "crossq": "--preset cross", "droq": "--preset droq"},
 }
 """Value of ``--algo`` -> our flag."""
@@ -109,7 +109,7 @@ def remedy(
 
 def _translated(argv: Sequence[str], unknown: Collection[str], env: str | None) -> list[str] | None:
     """Return the command line in our words, the environment first; None where a word has no counterpart."""
-    named = re.search(r"(?:algorithm=|--algo[= ])(\w+)", " ".join(argv))
+    named = re.search(r"(?:algorithm|--algo)[= ](\w+)", " ".join(argv))
     algorithm = named[1].lower() if named else "sac"
     environments: list[str] = []
     words: list[str] = []

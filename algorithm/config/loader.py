@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from algorithm.agents.registry import misplaced
+from algorithm.agents.registry import FAMILIES, barred, misplaced
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.resolve import SEED_PATH, Overrides, Resolved, overridden, resolve, with_values
@@ -23,7 +23,7 @@ from algorithm.config.sections import (
     under_preset,
 )
 from algorithm.config.tree import Node, from_value, merge
-from algorithm.config.validation import refuse_misplaced
+from algorithm.config.validation import foreign
 from algorithm.config.yaml_io import inline, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
 
@@ -40,6 +40,7 @@ class LoadedConfig(Resolved):
     overrides: as given with ``-o``.
     shipped:   sections of the framework that lie below.
     preset:    the one that ``base_config.preset`` has laid below all, and what it sets.
+    left_out:  what the section sets of another algorithm than the command line has chosen.
     decided:   keys that the run has decided itself; such as ``compile: auto``.
     """
 
@@ -50,6 +51,7 @@ class LoadedConfig(Resolved):
     overrides: tuple[str, ...]
     shipped: tuple[str, ...] = ()
     preset: Preset | None = None
+    left_out: tuple[str, ...] = ()
     decided: frozenset[str] = frozenset()
 
     @property
@@ -119,12 +121,18 @@ def load_config(
     problems: list[Problem] = []
     folder, choice = _found(env, config, problems)
     below, shipped = layered(choice, problems)
+    given = overridden(Node({}), overrides, flags, [])
+    off = _switched_off(below, given)
     tree = merge(with_values(Node({}), {**folder.defaults, **defaults}, "the defaults"), below)
+    tree = with_values(tree, off or {}, "the defaults")
     tree = overridden(with_values(tree, folder.given, "command line"), overrides, flags, problems)
     tree, preset = under_preset(tree)
     place = choice.place if require_runnable and not problems else None
     resolved = resolve(tree, seed, problems, runnable=place)
-    _refuse(resolved, choice.sections.children.get(choice.section, Node({})), overrides, problems)
+    section = choice.sections.children.get(choice.section, Node({}))
+    written = foreign(resolved.config, resolved.behaviours, section)
+    problems += written.values() if off is None else _two_algorithms(config, choice, given)
+    _refuse(resolved, overrides, problems)
     return LoadedConfig(
         **vars(resolved),
         env_dir=folder.path,
@@ -134,6 +142,7 @@ def load_config(
         overrides=_as_texts(overrides),
         shipped=shipped,
         preset=preset,
+        left_out=() if off is None else (*written, *off),
     )
 
 
@@ -155,7 +164,7 @@ def load_config_file(
     tree = as_section(read, path.name, problems) if read else Node({})
     tree = overridden(tree, overrides, flags, problems)
     resolved = resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
-    _refuse(resolved, Node({}), overrides, problems)
+    _refuse(resolved, overrides, problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
     return LoadedConfig(
         **vars(resolved),
@@ -167,14 +176,39 @@ def load_config_file(
     )
 
 
-def _refuse(resolved: Resolved, section: Node, overrides: Overrides, problems: list[Problem]) -> None:
-    """Raise ConfigError with the problems so far, and keys of other families in the section and overrides."""
+def _refuse(resolved: Resolved, overrides: Overrides, problems: list[Problem]) -> None:
+    """Raise ConfigError with the problems so far, and keys of other families among the overrides."""
     given = overridden(Node({}), overrides, {}, [])
-    # A section that another algorithm is tried with has been written for its own.
-    written = [section, given] if given.find(("algorithm",)) is None else [given]
-    refuse_misplaced(resolved.config, resolved.behaviours, written, problems)
+    problems += foreign(resolved.config, resolved.behaviours, given).values()
     if problems:
         raise ConfigError(problems)
+
+
+def _switched_off(section: Node, given: Node) -> dict[str, object] | None:
+    """Return the keys that must be off with the algorithm of the command line, and their values then.
+
+    None: the section has been written for that algorithm, or none is given
+    """
+    algorithm = given.value_at("algorithm")
+    if algorithm not in list(FAMILIES) or algorithm == (section.value_at("algorithm") or Config().algorithm):
+        return None
+    paths = {dotted: tuple(dotted.split(".")) for dotted in barred(algorithm)}
+    return {dotted: value_at(Config(), path) for dotted, path in paths.items() if section.value_at(*path)}
+
+
+def _two_algorithms(config: str | None, choice: Choice, given: Node) -> Iterator[Problem]:
+    """Yield the fault of a command line that names a section of one algorithm, and another one."""
+    sections = {name: node.value_at("algorithm") for name, node in choice.sections.children.items()}
+    own, other = sections.get(choice.section), given.value_at("algorithm")
+    if config is None or own is None:
+        return
+    fitting = [name for name, algorithm in sections.items() if algorithm == other]
+    yield Problem(
+        f"`-c {config}` and `algorithm` contradict each other",
+        f"{choice.place} and command line",
+        f"the section has been written for {own}, and algorithm is {other}",
+        "leave one of them out" + f"; sections for {other}: {', '.join(fitting)}" * bool(fitting),
+    )
 
 
 def plain_config(loaded: LoadedConfig) -> dict[str, Any]:

@@ -70,18 +70,16 @@ def build(tree: Node, problems: list[Problem], *, runnable: str | None = None) -
     return config
 
 
-def refuse_misplaced(
-    config: Config, behaviours: Mapping[str, Config], written: Sequence[Node], problems: list[Problem]
-) -> None:
-    """Report keys of other families than the chosen one.
+def foreign(config: Config, behaviours: Mapping[str, Config], tree: Node) -> dict[str, Problem]:
+    """Return the keys of other families than the chosen one: dotted path → what is wrong with it.
 
-    written: what was set for this run: the chosen section and overrides, not what they inherit
+    tree: what was set for this run: the chosen section or overrides, not what they inherit
     """
-    for tree in written:
-        problems += _misplaced(config.algorithm, tree, "")
-        for name, own in behaviours.items():
-            part = tree.find(("ma_config", name))
-            problems += _misplaced(own.algorithm, part, f"ma_config.{name}.") if part else ()
+    found = dict(_misplaced(config.algorithm, tree, ""))
+    for name, own in behaviours.items():
+        part = tree.find(("ma_config", name))
+        found |= _misplaced(own.algorithm, part, f"ma_config.{name}.") if part else {}
+    return found
 
 
 def expected(path: KeyPath) -> str:
@@ -222,7 +220,7 @@ def _contradiction(paths: Sequence[KeyPath], found: Contradiction, tree: Node) -
     return Problem(f"{names} {what}", " and ".join(written), found.why, found.fix)
 
 
-def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[Problem]:
+def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[tuple[str, Problem]]:
     for block, inner in tree.children.items():
         nodes = dict(inner.children)
         if block == "nn_config":
@@ -235,7 +233,8 @@ def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[Problem]:
             is_known = block == "nn_config" or field_at((block, key))  # others have been reported as unknown
             found = misplaced(algorithm, block, key) if is_known else None
             if found is not None:
-                yield Problem(f"`{prefix}{block}.{key}` has no effect", node.where, *found)
+                path = f"{prefix}{block}.{key}"
+                yield path, Problem(f"`{path}` has no effect", node.where, *found)
 
 
 def _no_environment(missing: Sequence[KeyPath], file: str) -> Problem:

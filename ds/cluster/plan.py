@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.cli.train import task_flags
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
@@ -200,13 +200,7 @@ def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
     """Return the command lines of a training called ``name``."""
     train = options.train
     changes = tuple(word for override in train.overrides for word in ("-o", override))
-    given = {
-        "--config": train.config,
-        "--agents": train.agents,
-        "--env_args": None if train.env_args is None else json.dumps(dict(train.env_args)),
-        "--nn": train.nn,
-    }
-    common = (*_words(given), *changes)
+    common = (*_words({f"--{flag}": value for flag, value in task_flags(train).items()}), *changes)
     where = tuple(directory_flags(train.directory))
     kept = (*where, *_words({"--device": train.device}), *_switches(options))
     return MainCommands(

@@ -89,7 +89,8 @@ def test_results_that_are_not_wanted_any_more_leave_no_process():
 
 
 def test_the_next_commands_are_for_the_same_task_with_the_same_settings():
-    given = ["a b", "-c", "rnn", "--env_args", "{size: 2}", "--agents", "3", "-o", "sac_config.tau=0.1"]
+    given = ["a b", "-c", "rnn", "--env_args", "{size: 2}", "--agents", "3", "--algorithm=TD3"]
+    given += ["--preset", "lean", "-o", "sac_config.tau=0.1"]
     options = parse_args([*given, "--check"])
     words = shlex.split(command(options, "--dry_run"))
     assert words[:2] == ["python", "main.py"]

@@ -38,10 +38,10 @@ def test_watching_and_several_words():
 
 def test_flags_reach_the_configuration(task):
     task(PENDULUM + "    env_args: {a: 1, b: 2}\n")
-    options = parse_args(
-        ["gym/task", "--envs=3", "--max_iter=-1", "--name=test_{time}", "--nn=net", "--env_args", "b=3"]
-    )
+    line = "gym/task --envs=3 --max_iter=-1 --name=test_{time} --nn=net --env_args b=3 --algorithm=TD3"
+    options = parse_args(line.split())
     config = load_config(options.env, flags=config_flags(options)).config
+    assert config.algorithm == "TD3"
     base = config.base_config
     found = base.n_envs, base.max_iter, base.name, base.env_args, config.sac_config.nn
     assert found == (3, -1, "test_{time}", {"a": 1, "b": 3}, "net")
@@ -129,7 +129,7 @@ def test_help_shows_every_flag_and_examples_that_are_right(task, capsys):
     )
     task(PENDULUM, name="gym/pendulum")
     examples = [line.split() for line in parsing._EXAMPLES.splitlines() if line.strip().startswith("python")]
-    assert len(examples) == 11 and " ".join(examples[0]) in text
+    assert len(examples) == 12 and " ".join(examples[0]) in text
     for _, _, *argv in examples:
         options = parse_args([word.strip('"') for word in argv])
         load_config(
@@ -153,7 +153,7 @@ SAMPLES = {
     **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "port": "1", "device": "cpu"},
     **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
     **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3", "networks": "x"},
-    **{"completion": "bash", "directory": "runs", "preset": "lean"},
+    **{"completion": "bash", "directory": "runs", "preset": "lean", "algorithm": "PPO"},
 }
 NEEDED = {"cluster": ("--num_actors", "--scale"), "evolver": ("--num_learners",)}
 """Role -> flags of which it needs one."""

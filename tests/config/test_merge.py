@@ -198,12 +198,38 @@ def test_a_cycle_free_diamond_loads_and_unused_sections_are_not_judged(task):
 
 
 def test_a_task_of_sac_can_be_tried_with_another_algorithm(task):
-    """What is inherited may say nothing; what is written for the run may not."""
-    task(PENDULUM + "  nn_config: {q: {dense_n: 8}}\n  sac_config: {tau: 0.02}\nppo: {algorithm: PPO}\n")
-    assert load_config("gym/task", "ppo").config.algorithm == "PPO"
-    assert load_config("gym/task", overrides=["algorithm=PPO"]).config.algorithm == "PPO"
-    with pytest.raises(ConfigError, match=r"`sac_config.tau` has no effect"):
-        load_config("gym/task", overrides=["algorithm=PPO", "sac_config.tau=0.1"])
+    """What its section sets of SAC alone is named, or switched off; what is written beside it is refused."""
+    task(
+        PENDULUM + "  nn_config: {q: {dense_n: 8}, rep: {dense_n: 8}}\n"
+        "  sac_config: {tau: 0.02, use_rnd: true, siamese: null, gamma: 0.9}\nppo: {algorithm: PPO}\n"
+        "wide: {inherited: ppo, sac_config: {tau: 0.03}}\n"
+    )
+    chosen = load_config("gym/task", "wide", flags={"algorithm": "A2C"})
+    assert chosen.left_out == ("sac_config.tau", "sac_config.use_rnd")
+    default = load_config("gym/task", overrides=["algorithm=A2C"])
+    assert default.left_out == ("nn_config.q", *chosen.left_out)
+    for config in (chosen.config, default.config):
+        assert (config.algorithm, config.run.gamma, config.run.use_rnd) == ("A2C", 0.9, False)
+    for section, flags in (("default", {"algorithm": "SAC"}), ("ppo", {"algorithm": "PPO"})):
+        assert load_config("gym/task", section, ["sac_config.use_rnd=false"], flags).left_out == ()
+    for key in ("tau=0.1", "use_rnd=true"):
+        with pytest.raises(ConfigError, match=f"sac_config.{key.partition('=')[0]}"):
+            load_config("gym/task", overrides=[f"sac_config.{key}"], flags={"algorithm": "PPO"})
+    with pytest.raises(ConfigError, match=r"`-c ppo` and `algorithm` contradict each other"):
+        load_config("gym/task", "ppo", flags={"algorithm": "A2C"})
+
+
+def test_a_behaviour_with_an_algorithm_of_its_own_keeps_its_keys(task):
+    task(
+        PENDULUM + "  sac_config: {tau: 0.02}\n  td3_config: {policy_delay: 3}\n  ma_config:\n"
+        "    A: {algorithm: SAC, sac_config: {n_step: 4}}\n    B: {sac_config: {n_step: 5}}\n"
+    )
+    loaded = load_config("gym/task", flags={"algorithm": "PPO"})
+    keys = ("sac_config.tau", "td3_config.policy_delay", "ma_config.B.sac_config.n_step")
+    assert loaded.left_out == keys
+    own = loaded.behaviours["A"]
+    assert (own.algorithm, own.sac_config.tau, own.sac_config.n_step) == ("SAC", 0.02, 4)
+    assert loaded.behaviours["B"].algorithm == "PPO"
 
 
 @pytest.mark.fault("F21")

@@ -53,6 +53,7 @@ def shown(loaded, port=61001):
         (["-c", "more.yaml"], ["-c", "more.yaml:default"]),
         (["-c", "seed"], ["-c", "seed"]),  # of everybody
         (["-o", "sac_config.gamma=0.9"], ["-o", "sac_config.gamma=0.9"]),
+        (["--algorithm", "PPO"], ["-o", 'algorithm="PPO"']),
         (["--nn", "nn_b"], ["-o", 'sac_config.nn="nn_b"']),
         (["--env_args", "g=5"], ["-o", 'base_config.env_args={"g": 5}']),
         (["--insecure", "--learner_host", "10.0.0.1"], ["--learner_host", "10.0.0.1", "--insecure"]),

@@ -178,6 +178,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Flags reach everybody they are for, also where a learner is started again, alone or in a population."""
     monkeypatch.chdir(tmp_path)
     flags = ["--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--directory", "kept"]
+    flags += ["--algorithm", "TD3", "--preset", "lean"]
     made = planned("-n", "one", *flags, "--actor_cpus", "0.5")
     assert (made.run, made.actors, made.actor_cpus) == ("kept/gym/pendulum/one", 3, 0.5)
     assert made.folder == tmp_path and made.secrets is not None
@@ -192,6 +193,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (again.train.resume, again.train.seed, again.train.overrides) == (True, None, ())
         assert (actor.learner_host, actor.learner_port) == ("h", 5)
         assert learner.train.overrides == actor.train.overrides == ("sac_config.n_step=3",)
+        assert {(one.train.algorithm, one.train.preset) for one in (learner, actor)} == {("TD3", "lean")}
         assert {one.train.directory for one in (learner, again, actor)} == {Path("kept")}
     alone = MemberCommands(made.commands, ("main.py",), part).learner("h", 5, resume=True, step=3)
     assert parse_args(alone[1:]).directory == Path("kept")

@@ -165,9 +165,10 @@ def shortened(words: Words, desk: Path) -> list[str]:
         return given
     if options.repeat > 1:
         given[given.index("--repeat") + 1] = "1"
+    family = [f"algorithm={options.algorithm}"] if options.algorithm else []
     return [
         *given,
-        *shrunk(options.env, options.config, options.overrides),
+        *shrunk(options.env, options.config, [*family, *options.overrides]),
         *build_flags(options.env, desk),
     ]
 
@@ -262,7 +263,7 @@ def test_what_a_flag_of_another_trainer_is_here_is_understood() -> None:
     for here in filter(None, found.values()):
         given = shlex.split(here)
         options = parse_args(["CartPole-v1", *given] if given[0].startswith("-") else given)
-        about = re.search(r"algorithm=(\w+)|\b(ppo|a2c)_config", here)
+        about = re.search(r"--algorithm (\w+)|\b(ppo|a2c)_config", here)
         algorithm = (about[1] or about[2].upper()) if about else "SAC"
         overrides = [f"algorithm={algorithm}", "base_config.max_step=1000", *options.overrides]
         load_config("CartPole-v1", None, overrides, config_flags(options), seed=1)

@@ -35,6 +35,14 @@ SECTIONS = [
     for section in yaml.safe_load((ENVS / label / "config.yaml").read_text("utf-8"))
 ]
 
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "TD3"])
+def test_each_task_can_be_tried_with_another_algorithm(algorithm):
+    """By one flag, whatever its default section sets for the algorithm that it has been written for."""
+    for label in LABELS:
+        assert load_config(label, flags={"algorithm": algorithm}).config.algorithm == algorithm, label
+
+
 SMALL = (
     "base_config.max_step_each_iter=40",
     "eval_config.episodes=1",

@@ -203,6 +203,8 @@ LOADS: Sequence[tuple[str, dict[str, object]]] = (
     ("", {"overrides": ["base_config.preset=seed"]}),
     ("", {"overrides": ["base_config.preset=lean", "algorithm=PPO"]}),
     ("", {"overrides": ["algorithm=PPO", "sac_config.tau=0.1"]}),
+    ("ppo: {algorithm: PPO}\n", {"config": "ppo", "flags": {"algorithm": "SAC"}}),
+    ("ppo: {algorithm: PPO}\n", {"flags": {"algorithm": "ppo"}}),
     ("", {"overrides": ["a=1", "sac_config", "=3", "sac_config.=3", "sac_config.n_step=[1"]}),
     ("", {"overrides": ["sac_config.n_step=1: 2", "sac_config.lr=1"], "flags": {"base_config.n_envs": 0}}),
     ("", {"seed": -3}),

@@ -91,8 +91,9 @@ def test_commands_of_the_page_are_understood():
 
 
 def test_the_same_training_again():
-    arguments = ["main.py", "./task", "-c", "endless", "-n", "run", "--repeat=3", "--agents=2", "--quiet"]
-    arguments += ["--env_args", "g=9.8,name=a b", "--nn=other", "-o", "sac_config.tau=2e-2", "--seed=1"]
+    line = "main.py ./task -c endless -n run --repeat=3 --agents=2 --quiet --algorithm=TD3 --preset=lean"
+    arguments = [*line.split(), "--env_args", "g=9.8,name=a b", "--nn=other"]
+    arguments += ["-o", "sac_config.tau=2e-2", "--seed=1"]
     page = page_of(make_run(arguments=arguments, overrides=("sac_config.tau=2e-2",)))
     (command,) = re.findall(r"under a new name (.*?) Go on", page.shown)
     before = parse_args(arguments[1:])

@@ -101,10 +101,13 @@ def test_when_it_ends(tmp_path, given, said):
 
 def test_where_settings_come_from(tmp_path):
     (tmp_path / "config.yaml").write_text(
-        "default: {inherited: seed, base_config: {env_type: GYM, env_name: Pendulum-v1}}"
+        "default: {inherited: seed, base_config: {env_type: GYM, env_name: Pendulum-v1}, "
+        "sac_config: {tau: 0.1, n_step: 2}}"
     )
     loaded = load_config(str(tmp_path), overrides=["sac_config.seq_encoder=RNN", "sac_config.batch_size=9"])
     rows = summaries._config(loaded)
     assert ("inherited", "seed, which ships with the framework") in rows
     assert ("sac_config.learn_step", f"{loaded.config.sac_config.learn_step} (default with a memory)") in rows
     assert ("sac_config.batch_size", "9") in rows
+    tried = load_config(str(tmp_path), flags={"algorithm": "PPO"})
+    assert ("left out", "sac_config.tau, sac_config.n_step (not for PPO)") in summaries._config(tried)

@@ -17,6 +17,13 @@ MEANINGLESS = {
 }
 """Keys of a run that must be off, and why."""
 
+BARRED = (
+    *(f"sac_config.{key}" for key in MEANINGLESS),
+    "base_config.preset",
+    "base_config.noise_increasing_rate",
+)
+"""Keys that must be off, all of them."""
+
 
 CLONES = True
 """One loss trains encoder and policy, so demonstrated actions can."""

@@ -145,6 +145,7 @@ _COMPLETERS: dict[str, Callable[..., Iterable[str]]] = {
     "role": lambda **_: ("learner", "actor", "cluster", "evolver"),
     "config": _sections,
     "overrides": _overrides,
+    "algorithm": lambda **_: _choices("algorithm"),
     "preset": lambda **_: [name for name in _choices("base_config.preset") if name != "null"],
     "nn": lambda parsed_args, **_: [file.stem for file in find_env(parsed_args.env).path.glob("*.py")],
     "ckpt": lambda **_: ("latest", "best"),

@@ -26,6 +26,8 @@ examples:
   python main.py gym/pendulum -c config
   # train with name "test_{time}" and 10 environments, twice, with two seeds
   python main.py gym/pendulum -n "test_{time}" --agents=10 --repeat=2
+  # try another algorithm on the same task
+  python main.py gym/pendulum --algorithm PPO
   # change single settings, whatever the file says
   python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3
   # go on with a run that was stopped or killed, exactly where its newest checkpoint was made

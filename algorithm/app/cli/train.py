@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flag_types import (
     checkpoint,
     device,
@@ -20,6 +21,7 @@ from algorithm.app.cli.flag_types import (
     positive,
 )
 from algorithm.app.cli.flags import EVERY_ROLE, Role, flag
+from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.env.rules import unsampled
 from algorithm.runs.names import MODELS, Ckpt
@@ -102,6 +104,11 @@ class TrainOptions:
         roles=_LEARNER,
         default=False,
         help="write where the time of the training goes: profile.txt",
+    )
+    algorithm: str | None = _what(
+        "--algorithm",
+        roles=EVERY_ROLE,
+        help=f"{', '.join(FAMILIES)}; default: the section's, else SAC",
     )
     preset: str | None = _what(
         "--preset", roles=EVERY_ROLE, help="a better learner: lean, cross, tqc, xqc, simba, droq"
@@ -220,6 +227,7 @@ class TrainOptions:
 def config_flags(options: TrainOptions) -> dict[str, object]:
     """Return the flags that stand for a key of the configuration, as `load_config` takes them."""
     keys = {
+        "algorithm": options.algorithm,
         "base_config.n_envs": options.agents,
         "base_config.max_iter": options.max_iter,
         "base_config.max_step": options.max_step,
@@ -234,6 +242,19 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
         f"{RUN_BLOCK}.use_n_step_is": False if options.disable_sample else None,
     }
     return {path: value for path, value in keys.items() if value is not None}
+
+
+def task_flags(options: TrainOptions) -> dict[str, object]:
+    """Return the given flags that say what is trained: name without dashes → value, as it is written."""
+    flags = {
+        "config": options.config,
+        "algorithm": options.algorithm,
+        "preset": options.preset,
+        "agents": options.agents,
+        "nn": options.nn,
+        "env_args": None if options.env_args is None else inline(dict(options.env_args)),
+    }
+    return {flag: value for flag, value in flags.items() if value is not None}
 
 
 def notices(options: TrainOptions, config: Config | None) -> list[str]:

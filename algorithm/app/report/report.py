@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from algorithm.agents.registry import misplaced
-from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train import TrainOptions, task_flags
 from algorithm.app.report.curves import diagnostics, learning_curve
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number
 from algorithm.app.report.page import Section, Tile, bold, code, link, page, written_now
@@ -26,6 +26,7 @@ PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "F
 """Words of a page above a command; see :func:`playing_commands`."""
 
 _KEYS = {
+    "algorithm": "algorithm",
     "agents": "base_config.n_envs",
     "max_iter": "base_config.max_iter",
     "max_step": "base_config.max_step",
@@ -222,12 +223,9 @@ def _flags(options: TrainOptions, overrides: Sequence[str]) -> list[str]:
     """Return the flags that change the training; the last of several values of a key counts."""
     last = {text.partition("=")[0]: text for text in overrides}
     given = {
-        "config": options.config,
-        "agents": options.agents,
+        **task_flags(options),
         "max_iter": options.max_iter,
         "max_step": options.max_step,
-        "nn": options.nn,
-        "env_args": None if options.env_args is None else inline(dict(options.env_args)),
         "device": None if options.device == "auto" else options.device,
     }
     replaced = {flag for flag, key in _KEYS.items() if key in last}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from algorithm.agents.on_policy.config import BARRED as BARRED
 from algorithm.agents.on_policy.config import MEANINGLESS, SHARED, meaningless, other_envs
 from algorithm.agents.on_policy.family_config import RolloutConfig
 from algorithm.core.fields import (
