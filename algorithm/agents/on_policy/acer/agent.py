@@ -67,7 +67,10 @@ class AcerAgent(RolloutAgent):
     @override
     def own_notices(self) -> list[str]:
         """Return lines on keys that have less effect than expected."""
-        return [*idle(self.config, self.warm_up_steps)]
+        lines = [*idle(self.config, self.warm_up_steps)]
+        if self.spec.action.branches and self.config.nn_config.v:
+            lines.append("nn_config.v has no effect: the value of a state is the mean of its choices' values")
+        return lines
 
     @override
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
