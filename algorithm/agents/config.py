@@ -47,7 +47,8 @@ class NnConfig(Block):
     policy: dict[str, Any] | None = option(
         None,
         "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, "
-        "activation, norm, block, noisy; that of PPO and A2C std and log_std_init instead of the last three.",
+        "activation, norm, block, noisy; that of families with rollouts std and log_std_init instead of the "
+        "last three.",
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",
@@ -62,8 +63,8 @@ class NnConfig(Block):
     )
     v: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelV, of PPO and A2C; the default one takes dense_n, dense_depth, hidden, "
-        "activation.",
+        "Keyword arguments of ModelV, of families with rollouts; the default one takes dense_n, dense_depth, "
+        "hidden, activation.",
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",

@@ -82,7 +82,7 @@ class BaseConfig(EnvConfig):
         resume="fixed: what it has set stands in the run's config.yaml, key by key",
     )
     update_sac_bak_per_step: Whole = option(
-        200, "Updates between two versions of the weights for actors. PPO, A2C: a rollout.", ge=1
+        200, "Updates between two versions of the weights for actors. PPO, A2C, ACER: a rollout.", ge=1
     )
     n_envs: Whole = option(
         1,

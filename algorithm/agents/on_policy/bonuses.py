@@ -109,7 +109,7 @@ def _check_serves(one: Extension) -> None:
     beyond += ["score_actions"] * (one.num_candidates > 1)
     if beyond:
         raise UsageError(
-            f"the extension {kind.__name__} is not for PPO and A2C",
+            f"the extension {kind.__name__} is not for families that learn from rollouts",
             where=f"{RUN_BLOCK}.extensions",
             why=f"it has {' and '.join(beyond)}, and they use reward_bonus and own_losses alone",
             fix="leave it out, or set algorithm: SAC",
@@ -120,6 +120,6 @@ def _no_critics(state: Tensor) -> Tensor:
     raise UsageError(
         "an extension asks for values of actions",
         where=f"{RUN_BLOCK}.extensions",
-        why="PPO and A2C have no critics of actions",
+        why="families that learn from rollouts offer none",
         fix="leave it out, or set algorithm: SAC",
     )

@@ -1,4 +1,4 @@
-"""Health rules of PPO and A2C, over the last summaries; see ``off_policy/health.py`` for what they owe.
+"""Health rules of on-policy families; see ``off_policy/health.py`` for what they owe.
 
 Each asks for returns that are no better, since a policy that learns needs no advice. A metric of a summary is
 that of its last rollout, and rollouts are noisy: what holds in every one of many is no accident.
