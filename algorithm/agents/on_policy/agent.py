@@ -15,10 +15,11 @@ from algorithm.agents.base import Agent
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.networks import extensions_of, make_networks
+from algorithm.agents.on_policy.acktr import AcktrLearner
 from algorithm.agents.on_policy.acting import acting_parts, clipping, new_actor
 from algorithm.agents.on_policy.cloning import Cloning
 from algorithm.agents.on_policy.config import idle
-from algorithm.agents.on_policy.family_config import BLOCKS, own_block
+from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, own_block
 from algorithm.agents.on_policy.learner import OnPolicyLearner
 from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.on_policy.ring import Ring
@@ -51,7 +52,8 @@ class OnPolicyAgent(Agent):
         networks = make_networks(inputs, NETWORKS)
         self._ring = Ring(inputs, networks.rep.stored_carry_shape)
         shown = self._ring.demonstrations()
-        learner = OnPolicyLearner(
+        make = AcktrLearner if isinstance(self._own, AcktrConfig) else OnPolicyLearner
+        learner = make(
             inputs.spec,
             networks,
             self._own,

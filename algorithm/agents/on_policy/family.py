@@ -14,7 +14,7 @@ FAMILIES = {
     name: Family(
         name=name,
         make_agent=OnPolicyAgent,
-        make_acting=make_acting,
+        make_acting=None if name == "ACKTR" else make_acting,
         remote_limits=remote_limits,
         networks=NETWORKS,
         health_rules=make_rules,
