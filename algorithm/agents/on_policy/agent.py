@@ -244,6 +244,8 @@ class OnPolicyAgent(Agent):
         parts = [f"λ {own.gae_lambda:g}", f"learning rate {own.learning_rate:g}"]
         if math.isfinite(own.clip):
             parts.append(f"clip {own.clip:g}")
+        if isinstance(own, AcktrConfig):
+            parts.append(f"trust region {own.kl_clip:g}")
         if run.use_normalization and vector_names(self.spec.obs):
             parts.append("normalised observations")
         if run.reward_scaling:

@@ -17,6 +17,14 @@ from algorithm.nn.learning.optimiser import FlatOptimiser
 LOG_STD_FISHER = 2.0
 """Fisher information of a normal distribution about log σ: E[(z² − 1)²] with z ~ N(0, 1)."""
 
+LEAST_DAMPING = 1e-5
+"""Damping of a factor as a share of its trace, at least: single precision inverts no wider range."""
+
+LARGEST_PI, TINY = 1e3, 1e-30  # bounds where a factor is as good as 0
+
+EVERY_IMAGE = 8
+"""One in so many images gives A of a convolution: it has many places (τ₁ of arXiv 1503.05671, section 8)."""
+
 
 class FlatKfac(FlatOptimiser):
     """Steps along the natural gradient (K-FAC, arXiv 1503.05671 and 1602.01407) within a trust region.
@@ -24,9 +32,9 @@ class FlatKfac(FlatOptimiser):
     The Fisher matrix of a layer's weights and bias is taken to be A ⊗ G: ``A = E[a aᵀ]`` of its inputs, with
     a 1 behind them for the bias, and ``G = E[g gᵀ]`` of the gradients of log-likelihoods by its outputs.
     Where a layer is applied at several places, as a convolution is, A is a sum over them and G a mean. With
-    their eigenvectors Q and eigenvalues d
+    the damping shared by both factors, ``π = √((tr A / n) / (tr G / m))`` (section 6.3), a step is
 
-    * ``v = Q_G [Q_Gᵀ ∇ Q_A / (d_G d_Aᵀ + damping)] Q_Aᵀ``,
+    * ``v = (G + √damping / π)⁻¹ ∇ (A + π √damping)⁻¹``,
     * ``ν = min(1, √(kl_clip / (rate² v·∇)))``, the trust region (arXiv 1708.05144, section 3.2),
     * ``m ← momentum · m + ν v``, ``θ ← θ − rate (1 − momentum) m``.
 
@@ -35,7 +43,7 @@ class FlatKfac(FlatOptimiser):
     modules:       of ``nn.Linear``, ``nn.Conv2d`` and such parameters
     kl_clip:       largest ``δᵀ F δ`` of a step δ, twice the KL divergence that it causes
     stat_decay:    of the running means A and G; while they are few, all measurements count alike
-    inverse_every: measurements between two decompositions
+    inverse_every: measurements between two inversions
     Raises ModelError for any other parameter, for one that is frozen and for one of two layers.
     """
 
@@ -99,7 +107,7 @@ class FlatKfac(FlatOptimiser):
         gradients = torch.autograd.grad(sampled, edges, retain_graph=True, allow_unused=True)
         with torch.no_grad():
             found = [layer.factors(g, n) for layer, g in zip(used, gradients, strict=True)]
-            if not all(bool(x.isfinite().all()) for factors in found for x in factors):
+            if not all(bool(x.trace().isfinite()) for factors in found for x in factors):
                 return
             count = int(self._count)
             share = max(1.0 - self._stat_decay, 1.0 / (count + 1))
@@ -108,7 +116,7 @@ class FlatKfac(FlatOptimiser):
                 layer.g.lerp_(g, share)
             if count % self._inverse_every == 0:
                 for layer in self._layers:
-                    layer.decompose()
+                    layer.invert(self._damping)
             self._count += 1
 
     @override
@@ -118,15 +126,16 @@ class FlatKfac(FlatOptimiser):
             return
         natural = gradient / (LOG_STD_FISHER + self._damping)
         for layer in self._layers:
-            natural[layer.where] = layer.divided(gradient[layer.where], self._damping)
+            natural[layer.where] = layer.natural(gradient[layer.where])
         rate = self.learning_rate * self.factor
-        self.scale = (self._kl_clip / (rate**2 * natural.dot(gradient))).sqrt().clamp(max=1.0)
+        change = rate**2 * natural.dot(gradient).clamp(min=0.0)  # less than 0 by rounding alone
+        self.scale = (self._kl_clip / change).sqrt().clamp(max=1.0)
         self._momentum.mul_(self._decay).add_(natural * self.scale)
         self.flat.data.sub_(self._momentum * (rate * (1.0 - self._decay)))
 
     @override
     def tensors(self) -> dict[str, Tensor]:
-        """Return each layer's factors, eigenvectors and eigenvalues, momentum, number of measurements."""
+        """Return each layer's factors and their inverses, momentum, number of measurements."""
         layers = {f"{i}.{k}": x for i, layer in enumerate(self._layers) for k, x in layer.tensors().items()}
         return {**layers, "momentum": self._momentum, "count": self._count}
 
@@ -147,8 +156,7 @@ class _Layer:
         n = module.weight[0].numel() + self._biased
         new = module.weight.new_zeros
         self.a, self.g = new(n, n), new(m, m)
-        self._q_a, self._d_a = new(n, n), new(n)
-        self._q_g, self._d_g = new(m, m), new(m)
+        self._inverse_a, self._inverse_g = new(n, n), new(m, m)
         self.forget()
 
     def forget(self) -> None:
@@ -165,53 +173,48 @@ class _Layer:
 
     def factors(self, gradient: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
         """Return A and G of n samples; gradient: of their sum by the output, None where it has no part."""
-        assert self._input is not None
-        a = self._rows(self._input)
-        if gradient is None:
-            g = a.new_zeros(len(a), len(self.g))
-        elif isinstance(self.module, nn.Conv2d):
-            g = gradient.movedim(1, -1).flatten(0, -2)
-        else:
-            g = gradient.flatten(0, -2)
+        layer, x = self.module, self._input
+        assert x is not None
+        g = x.new_zeros(1, len(self.g)) if gradient is None else gradient
+        if isinstance(layer, nn.Conv2d):
+            assert not isinstance(layer.padding, str)
+            x = x[::EVERY_IMAGE]
+            n = len(x)
+            x = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride).movedim(1, -1)
+            g = g.movedim(1, -1)
+        a, g = x.flatten(0, -2), g.flatten(0, -2)
+        if self._biased:
+            a = F.pad(a, (0, 1), value=1.0)
         self.forget()
         return a.T @ a / n, g.T @ g / len(g)
 
-    def _rows(self, x: Tensor) -> Tensor:
-        """Return the inputs [rows, n] of all places."""
-        layer = self.module
-        if isinstance(layer, nn.Conv2d):
-            assert not isinstance(layer.padding, str)
-            x = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride).movedim(1, -1)
-        x = x.flatten(0, -2)
-        return F.pad(x, (0, 1), value=1.0) if self._biased else x
+    def invert(self, damping: float) -> None:
+        """Invert both factors with their shares of the damping."""
+        ratio = (self.a.trace() / len(self.a)) / (self.g.trace() / len(self.g) + TINY)
+        pi = ratio.sqrt().clamp(1.0 / LARGEST_PI, LARGEST_PI)
+        self._inverse_a.copy_(_inverse(self.a, pi * damping**0.5))
+        self._inverse_g.copy_(_inverse(self.g, damping**0.5 / pi))
 
-    def decompose(self) -> None:
-        """Compute eigenvectors and eigenvalues of both factors."""
-        for factor, q, d in ((self.a, self._q_a, self._d_a), (self.g, self._q_g, self._d_g)):
-            values, vectors = torch.linalg.eigh(factor)
-            d.copy_(values.clamp(min=0.0))
-            q.copy_(vectors)
-
-    def divided(self, gradient: Tensor, damping: float) -> Tensor:
-        """Return the gradient [m · n] divided by the damped Fisher matrix; 0 before a measurement."""
+    def natural(self, gradient: Tensor) -> Tensor:
+        """Return v [m · n] of the gradient [m · n]; 0 before the first measurement."""
         m, n = len(self.g), len(self.a) - self._biased
         matrix = gradient[: m * n].view(m, n)
         if self._biased:
             matrix = torch.cat([matrix, gradient[m * n :, None]], 1)
-        inside = self._q_g.T @ matrix @ self._q_a / (torch.outer(self._d_g, self._d_a) + damping)
-        v = self._q_g @ inside @ self._q_a.T
+        v = self._inverse_g @ matrix @ self._inverse_a
         return torch.cat([v[:, :n].flatten(), v[:, n:].flatten()])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state by name."""
-        return {
-            "a": self.a,
-            "g": self.g,
-            "q_a": self._q_a,
-            "d_a": self._d_a,
-            "q_g": self._q_g,
-            "d_g": self._d_g,
-        }
+        inverses = {"inverse_a": self._inverse_a, "inverse_g": self._inverse_g}
+        return {"a": self.a, "g": self.g, **inverses}
+
+
+def _inverse(factor: Tensor, damping: Tensor) -> Tensor:
+    """Return the inverse of a damped factor, by Cholesky's decomposition."""
+    least = LEAST_DAMPING * factor.trace()
+    damped = factor + (damping + least) * torch.eye(len(factor), device=factor.device)
+    return torch.cholesky_inverse(torch.linalg.cholesky(damped))
 
 
 def _owners(modules: Sequence[nn.Module]) -> Mapping[nn.Module, str]:
