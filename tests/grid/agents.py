@@ -10,7 +10,7 @@ import numpy as np
 
 from algorithm.agents.base import Agent
 from algorithm.agents.config import GailSignal, NnConfig, RewardSignals, RndSignal
-from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs, Policy
 from algorithm.agents.sac.config import SacConfig
@@ -23,7 +23,7 @@ from tests.batches import CPU
 N = 4
 """Agents that act side by side."""
 
-FAMILIES = {name: name for name in ("SAC", "TD3", "PPO", "A2C")}
+FAMILIES = {name: name for name in ("SAC", "TD3", "PPO", "A2C", "ACKTR")}
 ACTIONS = {
     "continuous": (ActionSpec(continuous=2), {}),
     "discrete": (ActionSpec((3,)), {}),
@@ -99,7 +99,7 @@ FACTORS = {
     "extension": EXTENSIONS,
 }
 OF_CRITICS = ("head", "norm", "targets", "critics", "replay")
-"""Factors that mean nothing to PPO and A2C."""
+"""Factors that mean nothing to PPO, A2C and ACKTR."""
 
 Setting = tuple[str, str]  # factor and its value
 Row = dict[str, str]
@@ -108,7 +108,9 @@ Row = dict[str, str]
 def excluded(one: Setting, other: Setting) -> bool:
     """Return whether two settings cannot be together."""
     row = dict([one, other])
-    if row.get("family") in ("PPO", "A2C"):
+    if row.get("family") == "ACKTR" and row.get("memory", "none") != "none":
+        return True
+    if row.get("family") in ("PPO", "A2C", "ACKTR"):
         plain = all(name not in row or row[name] == next(iter(FACTORS[name])) for name in OF_CRITICS)
         serves = row.get("extension") in (None, "none", "forward, RND", "GAIL")
         return not plain or not serves or row.get("action") == "greedy"
@@ -163,6 +165,8 @@ def make_agent(row: Row, seed: int) -> Agent:
     extensions, signals = chosen["extension"]
     net, of_norm = chosen["norm"]
     of_memory, rep = chosen["memory"]
+    if row["family"] == "ACKTR":
+        rep = {**rep, "bounded": False}  # without layer norm
     options = {**of_action, **of_memory, **extensions, **of_norm}
     for factor in ("head", "targets", "critics", "replay"):
         options |= chosen[factor]
@@ -178,6 +182,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         reward_signals=signals,
         ppo_config=PpoConfig(num_epoch=1, num_minibatch=2, **on_policy),
         a2c_config=A2cConfig(shared=row["memory"] != "none", **on_policy),
+        acktr_config=AcktrConfig(shared=row["obs"] == "mixed", inverse_every=2, **on_policy),
     )
     inputs = AgentInputs(
         spec,

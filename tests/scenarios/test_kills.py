@@ -93,6 +93,10 @@ ppo_separate:
 a2c:
   inherited: ppo
   algorithm: A2C
+acktr: # checkpoints between two inversions
+  inherited: a2c
+  algorithm: ACKTR
+  acktr_config: {rollout_step: 10, inverse_every: 4}
 ppo_imitation: # all signals, cloning before and beside the updates
   inherited: ppo
   sac_config: {use_normalization: true, curiosity: FORWARD}

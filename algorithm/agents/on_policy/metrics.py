@@ -30,19 +30,15 @@ PANELS = (
     panel("Explained variance of the returns", share="ppo/explained_variance"),
 )
 
-READOUTS = (
-    readout(
-        "loss",
-        policy="loss/policy",
-        value="loss/value",
-        explained="ppo/explained_variance",
-        gradient="optim/grad_norm",
-    ),
-    readout(
-        "policy",
-        entropy="policy/entropy",
-        KL="ppo/approx_kl",
-        clipped="ppo/clip_fraction",
-        step="acktr/step_scale",
-    ),
+_LOSSES = readout(
+    "loss",
+    policy="loss/policy",
+    value="loss/value",
+    explained="ppo/explained_variance",
+    gradient="optim/grad_norm",
 )
+READOUTS = (
+    _LOSSES,
+    readout("policy", entropy="policy/entropy", KL="ppo/approx_kl", clipped="ppo/clip_fraction"),
+)
+ACKTR_READOUTS = (_LOSSES, readout("policy", entropy="policy/entropy", step="acktr/step_scale"))
