@@ -68,14 +68,10 @@ class FlatKfac(FlatOptimiser):
         self._inverse_every = inverse_every
         parts = dict(zip(nn.ModuleList(modules).parameters(), self.flat.parts, strict=True))
         self._layers = list[_Layer]()
-        self._log_stds = list[slice]()
         for module, name in owners.items():
-            own = [parts[p] for p in module.parameters(recurse=False)]
-            where = slice(own[0].start, own[-1].stop)
             if isinstance(module, nn.Linear | nn.Conv2d):
-                self._layers.append(_Layer(module, name, where))
-            else:
-                self._log_stds.append(where)
+                own = [parts[p] for p in module.parameters(recurse=False)]
+                self._layers.append(_Layer(module, name, slice(own[0].start, own[-1].stop)))
         self._momentum = torch.zeros_like(self.flat.data)
         self._count = torch.zeros((), dtype=torch.int64)
         self.scale = torch.ones((), device=self.flat.data.device)
@@ -124,7 +120,7 @@ class FlatKfac(FlatOptimiser):
     def _move(self, gradient: Tensor) -> None:
         if self._unusable:
             return
-        natural = gradient / (LOG_STD_FISHER + self._damping)
+        natural = gradient / (LOG_STD_FISHER + self._damping)  # what is in no layer is a log_std
         for layer in self._layers:
             natural[layer.where] = layer.natural(gradient[layer.where])
         rate = self.learning_rate * self.factor
