@@ -44,7 +44,7 @@ def sac(*, capacity: int = 20_000, scale: float = 1.0, **keys: Any) -> Config:
 
 
 def on_policy(algorithm: str = "PPO", *, scaling: bool = False, **keys: Any) -> Config:
-    """A configuration of PPO or A2C."""
+    """A configuration of an on-policy family."""
     block = f"{algorithm.lower()}_config"
     shared = {"reward_scaling": scaling}
     return Config.model_validate({"algorithm": algorithm, block: keys, "sac_config": shared})
@@ -162,6 +162,7 @@ TROUBLES = _cases(
         ),
         ("values that learn nothing", on_policy(), NOTHING, 12_000),
         ("the same, rewards scaled", on_policy(scaling=True), NOTHING, 12_000),
+        ("values with a trust region", on_policy("ACKTR", scaling=True), NOTHING, 12_000),
         ("a policy that stops exploring", on_policy("A2C", entropy_coef=0.0), COLLAPSED, 10_000),
         ("a policy that grows wider for entropy", on_policy(entropy_coef=0.1), WIDER, 12_000),
         ("a policy that grows wider", on_policy(), WIDER, 12_000),

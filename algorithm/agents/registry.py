@@ -26,6 +26,7 @@ FAMILIES: dict[str, str] = {
     "PPO": "algorithm.agents.on_policy",
     "A2C": "algorithm.agents.on_policy",
     "A3C": "algorithm.agents.on_policy",
+    "ACKTR": "algorithm.agents.on_policy",
     "ACER": "algorithm.agents.on_policy.acer",
     "TD3": "algorithm.agents.td3",
 }

@@ -53,7 +53,7 @@ EXACTLY = {
     "asac mine -o sac_config.seq_encoder=": {"RNN", "ATTN", "null"},
     "asac mine --override=sac_config.use_priority=t": {"true"},
     "asac mine -o sac_config.n_step=": set(),
-    "asac mine -o algorithm=": {"SAC", "PPO", "A2C", "A3C", "ACER", "TD3"},
+    "asac mine -o algorithm=": {"SAC", "PPO", "A2C", "A3C", "ACER", "ACKTR", "TD3"},
     "asac mine --algorithm P": {"PPO"},
     "asac mine -o no.key=": set(),
     "asac mine -o eval_config.per_step=": {"-1"},

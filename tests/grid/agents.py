@@ -11,7 +11,7 @@ import numpy as np
 from algorithm.agents.base import Agent
 from algorithm.agents.config import GailSignal, NnConfig, RewardSignals, RndSignal
 from algorithm.agents.on_policy.acer.config import AcerConfig
-from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs, Policy
 from algorithm.agents.sac.config import SacConfig
@@ -24,7 +24,7 @@ from tests.batches import CPU
 N = 4
 """Agents that act side by side."""
 
-FAMILIES = {name: name for name in ("SAC", "TD3", "PPO", "A2C", "ACER")}
+FAMILIES = {name: name for name in ("SAC", "TD3", "PPO", "A2C", "ACKTR", "ACER")}
 ACTIONS = {
     "continuous": (ActionSpec(continuous=2), {}),
     "discrete": (ActionSpec((3,)), {}),
@@ -102,7 +102,7 @@ FACTORS = {
 OF_CRITICS = ("head", "norm", "targets", "critics", "replay")
 """Factors that mean nothing to families without SAC's critics."""
 
-WITHOUT = {"PPO": ("greedy",), "A2C": ("greedy",), "ACER": ("greedy", "hybrid")}
+WITHOUT = {"PPO": ("greedy",), "A2C": ("greedy",), "ACKTR": ("greedy",), "ACER": ("greedy", "hybrid")}
 """Families without SAC's critics -> kinds of action that they refuse."""
 
 Setting = tuple[str, str]  # factor and its value
@@ -112,6 +112,8 @@ Row = dict[str, str]
 def excluded(one: Setting, other: Setting) -> bool:
     """Return whether two settings cannot be together."""
     row = dict([one, other])
+    if row.get("family") == "ACKTR" and row.get("memory", "none") != "none":
+        return True
     if row.get("family") in WITHOUT:
         plain = all(name not in row or row[name] == next(iter(FACTORS[name])) for name in OF_CRITICS)
         serves = row.get("extension") in (None, "none", "forward, RND", "GAIL")
@@ -167,6 +169,8 @@ def make_agent(row: Row, seed: int) -> Agent:
     extensions, signals = chosen["extension"]
     net, of_norm = chosen["norm"]
     of_memory, rep = chosen["memory"]
+    if row["family"] == "ACKTR":
+        rep = {**rep, "bounded": False}  # without layer norm
     options = {**of_action, **of_memory, **extensions, **of_norm}
     for factor in ("head", "targets", "critics", "replay"):
         options |= chosen[factor]
@@ -182,6 +186,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         reward_signals=signals,
         ppo_config=PpoConfig(num_epoch=1, num_minibatch=2, **on_policy),
         a2c_config=A2cConfig(shared=row["memory"] != "none", use_tf_rms=False, **on_policy),
+        acktr_config=AcktrConfig(shared=row["obs"] == "mixed", inverse_every=2, **on_policy),
         acer_config=AcerConfig(rollout_step=4, capacity=200, start_step=8),
     )
     inputs = AgentInputs(

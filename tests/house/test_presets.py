@@ -61,8 +61,8 @@ SMALL_BY_FAMILY = {
     "PPO": ("ppo_config.rollout_step=4", "ppo_config.num_minibatch=2"),
     "A2C": ("a2c_config.rollout_step=2",),
     "A3C": ("a3c_config.rollout_step=4",),
+    "ACKTR": ("acktr_config.rollout_step=1",),
     "ACER": ("acer_config.rollout_step=4", "acer_config.start_step=50"),
-    "ACKTR": ("acktr_config.rollout_step=4",),
 }
 """Little enough to learn in a moment, and nothing that a section is about."""
 STEPS = 200

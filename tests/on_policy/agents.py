@@ -10,7 +10,7 @@ import torch
 
 from algorithm.agents.config import NnConfig
 from algorithm.agents.on_policy.agent import OnPolicyAgent
-from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config
@@ -46,6 +46,7 @@ def make(
         nn_config=NnConfig(rep=dict(rep or SIZES), policy=dict(sizes), v=dict(sizes)),
         ppo_config=PpoConfig(**({"num_minibatch": 4, **block} if algorithm == "PPO" else {})),
         a2c_config=A2cConfig(**(block if algorithm == "A2C" else {})),
+        acktr_config=AcktrConfig(**(block if algorithm == "ACKTR" else {})),
         **(blocks or {}),
     )
     agent = OnPolicyAgent(

@@ -46,6 +46,7 @@ def gail(extrinsic: float = 1.0, **keys) -> dict:
 
 
 MEMORIES = {
+    "none": {},
     "rnn": {"rep": {"rnn_n": 8}, "sac": {"seq_encoder": "RNN"}, "sequence_step": 5},
     "attn": {"rep": {"attn_n": 8}, "sac": {"seq_encoder": "ATTN", "burn_in_step": 3}, "sequence_step": 5},
 }
@@ -197,7 +198,7 @@ def test_choices_are_cloned_too(tmp_path):
     assert drawn.action[:, 1].mean() > 0.9
 
 
-@pytest.mark.parametrize(("algorithm", "memory"), [("PPO", "rnn"), ("A2C", "attn")])
+@pytest.mark.parametrize(("algorithm", "memory"), [("PPO", "rnn"), ("A2C", "attn"), ("ACKTR", "none")])
 def test_cloning_beside_the_updates_leaves_their_ratios_alone(tmp_path, memory, algorithm):
     """As many steps as updates, and the next rollout begins with ratio 1, or ModelError would be raised."""
     agent, collector = make(

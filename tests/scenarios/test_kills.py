@@ -103,6 +103,10 @@ acer_memory: # choices
   base_config: {env_name: Acrobot-v1}
   nn_config: {rep: {rnn_n: 8}}
   sac_config: {seq_encoder: RNN, use_normalization: true, reward_scaling: true}
+acktr: # checkpoints between two inversions
+  inherited: a2c
+  algorithm: ACKTR
+  acktr_config: {rollout_step: 10, inverse_every: 4}
 ppo_imitation: # all signals, cloning before and beside the updates
   inherited: ppo
   sac_config: {use_normalization: true, curiosity: FORWARD}

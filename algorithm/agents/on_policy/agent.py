@@ -11,10 +11,11 @@ from typing_extensions import override
 
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.networks import extensions_of, make_networks
+from algorithm.agents.on_policy.acktr import AcktrLearner
 from algorithm.agents.on_policy.acting import clipping
 from algorithm.agents.on_policy.cloning import Cloning
 from algorithm.agents.on_policy.config import idle
-from algorithm.agents.on_policy.family_config import BLOCKS, own_block
+from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, own_block
 from algorithm.agents.on_policy.learner import OnPolicyLearner
 from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.on_policy.ring import Ring
@@ -43,7 +44,8 @@ class OnPolicyAgent(RolloutAgent):
         sequence = self._own.sequence if run.seq_encoder else 1
         ring = Ring(inputs, networks.rep.stored_carry_shape, self._own, block, sequence=sequence)
         shown = ring.demonstrations()
-        learner = OnPolicyLearner(
+        make = AcktrLearner if isinstance(self._own, AcktrConfig) else OnPolicyLearner
+        learner = make(
             inputs.spec,
             networks,
             self._own,
@@ -141,4 +143,6 @@ class OnPolicyAgent(RolloutAgent):
         parts = [f"λ {own.gae_lambda:g}", f"learning rate {own.learning_rate:g}"]
         if math.isfinite(own.clip):
             parts.append(f"clip {own.clip:g}")
+        if isinstance(own, AcktrConfig):
+            parts.append(f"trust region {own.kl_clip:g}")
         return self._shown(rollout, parts)

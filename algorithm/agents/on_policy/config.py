@@ -49,7 +49,7 @@ SHARED = frozenset(
         "random_params",
     ]
 )
-"""Keys of a run that both families have."""
+"""Keys of a run that all these families have."""
 
 
 _NETWORKS = {
@@ -135,6 +135,12 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
     }
     falls = [key for key, schedule in schedules.items() if schedule == "linear"]
     yield from contradicting(
+        (
+            run.seq_encoder and config.algorithm == "ACKTR",
+            ("sac_config.seq_encoder", "algorithm"),
+            "the natural gradient is known for linear layers and convolutions alone, not for a memory",
+            "leave seq_encoder out, or set algorithm: A2C",
+        ),
         (
             run.seq_encoder and not own.shared,
             (f"{name}.shared", "sac_config.seq_encoder"),

@@ -7,19 +7,19 @@ from algorithm.agents.on_policy.acting import make_acting, remote_limits
 from algorithm.agents.on_policy.agent import OnPolicyAgent
 from algorithm.agents.on_policy.family_config import BLOCKS
 from algorithm.agents.on_policy.health import WATCHED, make_rules
-from algorithm.agents.on_policy.metrics import READOUTS
+from algorithm.agents.on_policy.metrics import ACKTR_READOUTS, READOUTS
 from algorithm.agents.on_policy.networks import NETWORKS
 
 FAMILIES = {
     name: Family(
         name=name,
         make_agent=OnPolicyAgent,
-        make_acting=make_acting,
+        make_acting=None if name == "ACKTR" else make_acting,
         remote_limits=remote_limits,
         networks=NETWORKS,
         health_rules=make_rules,
         watched=WATCHED,
-        readouts=READOUTS,
+        readouts=ACKTR_READOUTS if name == "ACKTR" else READOUTS,
         always_saved=True,
     )
     for name in BLOCKS

@@ -177,11 +177,15 @@ class AcktrConfig(OneUpdateConfig):
     """Actor-critic with Kronecker-factored trust region (Wu et al. 2017, arXiv 1708.05144)."""
 
     learning_rate: Finite = option(0.25, "Largest step size; kl_clip makes it smaller.", gt=0)
-    kl_clip: Positive = option(0.001, "Largest change of the policy by an update, as KL divergence, about.")
-    damping: Positive = option(0.01, "Addend of the curvature that a gradient is divided by.")
-    stat_decay: Share = option(0.99, "Decay of the running mean of the curvature's factors.")
+    kl_clip: Positive = option(
+        0.001, "Trust region: twice the KL divergence that an update of policy and values may cause, about."
+    )
+    damping: Positive = option(
+        0.001, "Addend of the curvature that a gradient is divided by. More: shorter, plainer steps."
+    )
+    stat_decay: Share = option(0.99, "Decay of the running means that the curvature is computed from.")
     momentum: Share = option(0.9, "Decay of the running mean of the steps.")
-    inverse_every: Whole = option(10, "Updates between two decompositions of the factors.", ge=1)
+    inverse_every: Whole = option(10, "Updates after which the curvature is inverted anew.", ge=1)
 
     @property
     def max_grad_norm(self) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import RETURNS, History, Rule, grows
-from algorithm.agents.on_policy.family_config import BLOCKS, PpoConfig, own_block
+from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, PpoConfig, own_block
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.wording import short
 
@@ -74,8 +74,8 @@ def values_learn_nothing(config: BehaviourConfig, history: History) -> str | Non
     scaling = "" if config.run.reward_scaling else f", or set {RUN_BLOCK}.reward_scaling to true"
     return (
         f"values learn nothing: ppo/explained_variance is {short(history.now('ppo/explained_variance'))}, "
-        f"and {_returns(history)} · raise {name}.value_coef ({own.value_coef:g}) or {name}.learning_rate "
-        f"({own.learning_rate:g}), or lower {name}.gae_lambda ({own.gae_lambda:g}){scaling}"
+        f"and {_returns(history)} · raise {name}.value_coef ({own.value_coef:g}) or {_length_key(config)}, "
+        f"or lower {name}.gae_lambda ({own.gae_lambda:g}){scaling}"
     )
 
 
@@ -92,7 +92,7 @@ def collapsed_entropy(config: BehaviourConfig, history: History) -> str | None:
     return (
         f"the policy has stopped exploring: its entropy is {short(share)} % "
         f"of that of random choices, and {_returns(history)} · raise {name}.entropy_coef "
-        f"({own.entropy_coef:g}) or lower {name}.learning_rate ({own.learning_rate:g})"
+        f"({own.entropy_coef:g}) or lower {_length_key(config)}"
     )
 
 
@@ -106,11 +106,19 @@ def widening_policy(config: BehaviourConfig, history: History) -> str | None:
     widths = history.last("policy/std", 6)
     if not grows(widths) or widths[-1] <= 3 or not _no_better(history):
         return None
-    key = "entropy_coef" if own.entropy_coef else "learning_rate"
+    key = f"{name}.entropy_coef ({own.entropy_coef:g})" if own.entropy_coef else _length_key(config)
     return (
         f"the policy only grows wider: policy/std is {short(widths[-1])} and still grows, so that most "
-        f"actions lie at a bound, and {_returns(history)} · lower {name}.{key} ({getattr(own, key):g})"
+        f"actions lie at a bound, and {_returns(history)} · lower {key}"
     )
+
+
+def _length_key(config: BehaviourConfig) -> str:
+    """Return the key that says how long a step is, with its value."""
+    own, name = own_block(config), BLOCKS[config.algorithm]
+    if isinstance(own, AcktrConfig):
+        return f"{name}.kl_clip ({own.kl_clip:g})"
+    return f"{name}.learning_rate ({own.learning_rate:g})"
 
 
 def _no_better(history: History) -> bool:

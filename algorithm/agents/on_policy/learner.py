@@ -16,7 +16,7 @@ from algorithm.actions.parts import make_parts
 from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.cloning import Cloning
-from algorithm.agents.on_policy.family_config import AcktrConfig, OwnConfig, PpoConfig
+from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, OwnConfig, PpoConfig
 from algorithm.agents.on_policy.networks import check_norms, make_encoders
 from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
 from algorithm.agents.on_policy.rollout_agent import RolloutLearner
@@ -119,7 +119,7 @@ class OnPolicyLearner(RolloutLearner):
         rate, limit, skipped = own.learning_rate, own.max_grad_norm or math.inf, self._skipped
         if isinstance(own, PpoConfig):
             return FlatAdam(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON)
-        assert not isinstance(own, AcktrConfig)
+        assert isinstance(own, A2cConfig | A3cConfig)
         inside = own.use_tf_rms
         return FlatRms(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON, inside=inside)
 

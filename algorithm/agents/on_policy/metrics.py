@@ -17,6 +17,7 @@ METRICS: Mapping[str, str] = {
     "ppo/explained_variance": "share of the targets' variance that the values explained before the update",
     "ppo/trace_weight": "mean of min(1, π/μ) before the update; less than 1 where older weights have acted",
     "ppo/epochs_done": "times that all of the last rollout was learned from, if target_kl has not ended it",
+    "acktr/step_scale": "share of a step that kl_clip leaves, ν; 1 where the trust region is wider",
 }
 
 PANELS = (
@@ -25,16 +26,19 @@ PANELS = (
     panel("Spread of the policy", entropy="policy/entropy_share", std="policy/std"),
     panel("Divergence from the policy that acted", kl="ppo/approx_kl"),
     panel("Share of clipped ratios", share="ppo/clip_fraction"),
+    panel("Share of the natural step", share="acktr/step_scale"),
     panel("Explained variance of the returns", share="ppo/explained_variance"),
 )
 
+_LOSSES = readout(
+    "loss",
+    policy="loss/policy",
+    value="loss/value",
+    explained="ppo/explained_variance",
+    gradient="optim/grad_norm",
+)
 READOUTS = (
-    readout(
-        "loss",
-        policy="loss/policy",
-        value="loss/value",
-        explained="ppo/explained_variance",
-        gradient="optim/grad_norm",
-    ),
+    _LOSSES,
     readout("policy", entropy="policy/entropy", KL="ppo/approx_kl", clipped="ppo/clip_fraction"),
 )
+ACKTR_READOUTS = (_LOSSES, readout("policy", entropy="policy/entropy", step="acktr/step_scale"))

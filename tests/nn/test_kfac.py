@@ -1,0 +1,242 @@
+"""K-FAC: factors and natural gradient against explicit matrices, trust region, momentum, what is refused."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from algorithm.core.errors import ModelError
+from algorithm.nn.learning.kfac import EVERY_IMAGE, FlatKfac
+from tests.oracles import PlainKfac
+
+UNLIMITED = {"kl_clip": 1e30, "damping": 0.1, "stat_decay": 0.99, "momentum": 0.0, "inverse_every": 1}
+
+
+def kfac(*modules: nn.Module, rate: float = 1.0, **options: float) -> FlatKfac:
+    """An optimiser without trust region and momentum, unless they are among the options."""
+    return FlatKfac(modules, rate, **{**UNLIMITED, **options})
+
+
+def measure(optimiser: FlatKfac, module: nn.Module, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Measure where −log p of a sample has the gradient ``noise`` by the output; return the output."""
+    with optimiser.recording():
+        y = module(x)
+    optimiser.measure((y * noise).sum(), len(x))
+    return y
+
+
+def gradients(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in module.parameters()])
+
+
+def explicit_fisher(module: nn.Module, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """E[∇ ∇ᵀ] of −log p, a sample at a time."""
+    plain, rows = copy.deepcopy(module), []
+    for one, of_output in zip(x, noise, strict=True):
+        plain.zero_grad()
+        (plain(one[None]) * of_output).sum().backward()
+        rows.append(gradients(plain))
+    return torch.stack(rows).T @ torch.stack(rows) / len(rows)
+
+
+def independent(of_input: torch.Tensor, of_output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every input with every gradient, so often that a convolution's share of the images has all of them."""
+    pairs = list(itertools.product(of_input, of_output))
+    x, noise = (torch.stack(one).repeat_interleave(EVERY_IMAGE, 0) for one in zip(*pairs, strict=True))
+    return x, noise
+
+
+def at_one_place(values: torch.Tensor, side: int) -> torch.Tensor:
+    """Gradients [.., m, side, side] that are 0 but at one place, where they are as large as all would be."""
+    noise = torch.zeros(len(values), side * side, values.shape[1], side * side)
+    for place in range(side * side):
+        noise[:, place, :, place] = values * side
+    return noise.flatten(0, 1).unflatten(-1, (side, side))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+def test_where_the_fisher_matrix_is_a_product_the_step_is_the_natural_gradient(kind: str, bias: bool):
+    """Inputs and gradients are independent, and gradients of different places uncorrelated."""
+    torch.manual_seed(0)
+    if kind == "linear":
+        module: nn.Module = nn.Linear(3, 2, bias=bias)
+        x, noise = independent(torch.randn(4, 3), torch.randn(3, 2))
+    else:
+        module = nn.Conv2d(2, 3, 2, stride=2, padding=1, dilation=1, bias=bias)
+        x, noise = independent(torch.randn(3, 2, 4, 4), at_one_place(torch.randn(3, 3), 3))
+    optimiser = kfac(module, damping=1e-12)
+    before = optimiser.flat.data.clone()
+    fisher = explicit_fisher(module, x, noise)
+    y = measure(optimiser, module, x, noise)
+    m, n = noise.shape[1], len(fisher) // noise.shape[1]
+    order = torch.arange(m * n).view(m, n)
+    if bias:  # its column is the last one in the factors, and lies behind all weights in the storage
+        order = torch.cat([order[:, :-1].flatten(), order[:, -1]])
+    found = torch.kron(optimiser.tensors()["0.g"], optimiser.tensors()["0.a"])
+    torch.testing.assert_close(found[order.flatten()][:, order.flatten()], fisher, rtol=1e-4, atol=1e-4)
+    optimiser.step((y * torch.randn(y.shape)).mean())
+    wanted = torch.linalg.solve(fisher, gradients(module))
+    assert (before - optimiser.flat.data - wanted).norm() < 0.01 * wanted.norm()
+
+
+def test_several_steps_of_a_network_are_those_of_the_plain_loop():
+    """Activations in place, running means, momentum, inverses that are older than their factors."""
+    torch.manual_seed(0)
+    conv, first, last = nn.Conv2d(2, 3, 2, stride=2), nn.Linear(12, 4), nn.Linear(4, 2)
+    relu = nn.ReLU(inplace=True)
+    network = nn.Sequential(conv, relu, nn.Flatten(), first, nn.ReLU(inplace=True), last)
+    options = {"rate": 0.3, "stat_decay": 0.6, "momentum": 0.5, "inverse_every": 2, "kl_clip": 0.01}
+    optimiser = kfac(network, **options)
+    plain = copy.deepcopy(network)
+    oracle = PlainKfac([plain[0], plain[3], plain[5]], decay=0.6, damping=0.1)
+    flat, speed, stale = optimiser.flat.data.clone(), 0.0, oracle.factors
+    for step in range(5):
+        x, noise = torch.randn(6 * EVERY_IMAGE, 2, 4, 4), torch.randn(6 * EVERY_IMAGE, 2)
+        x[:] = x[::EVERY_IMAGE].repeat_interleave(EVERY_IMAGE, 0)
+        y = measure(optimiser, network, x, noise)
+        wanted = torch.randn(y.shape)
+        optimiser.step((y - wanted).square().mean())
+
+        nn.utils.vector_to_parameters(flat, plain.parameters())
+        one = plain[0](x)
+        two = plain[3](one.relu().flatten(1))
+        three = plain[5](two.relu())
+        parts = torch.autograd.grad((three * noise).sum(), [one, two, three], retain_graph=True)
+        oracle.measure([x, one.relu().flatten(1).detach(), two.relu().detach()], parts)
+        if step % 2 == 0:
+            stale = oracle.factors
+        own = torch.autograd.grad((three - wanted).square().mean(), list(plain.parameters()))
+        matrices = [
+            torch.cat([w.flatten(1), b[:, None]], 1) for w, b in zip(own[::2], own[1::2], strict=True)
+        ]
+        now, oracle.factors = oracle.factors, stale
+        natural = [torch.cat([v[:, :-1].flatten(), v[:, -1]]) for v in oracle.natural(matrices)]
+        oracle.factors = now
+        v, g = torch.cat(natural), torch.cat([p.flatten() for p in own])
+        scale = min(1.0, math.sqrt(0.01 / (0.3**2 * float(v @ g))))
+        assert optimiser.scale.item() == pytest.approx(scale, rel=1e-3) and scale < 1
+        speed = 0.5 * speed + scale * v
+        flat = flat - 0.3 * 0.5 * speed
+        torch.testing.assert_close(optimiser.flat.data, flat, rtol=1e-3, atol=1e-5)
+
+
+def test_the_trust_region_and_momentum_by_hand():
+    """A = 2² = 4, G = 3² = 9, π = 2/3, √damping = 6: v = ∇ / ((9 + 9) (4 + 4)), ∇ = 2 · 36 = 72, so v = 1/2.
+
+    rate² v·∇ = 9, so ν = √(1 / 9) = 1/3, and m = 1/6. θ moves by 0.5 · (1 − 0.75) · m.
+    """
+    weight = nn.Linear(1, 1, bias=False)
+    optimiser = kfac(weight, rate=0.5, kl_clip=1.0, damping=36.0, momentum=0.75)
+    at = [weight.weight.item()]
+    for _ in range(2):
+        y = measure(optimiser, weight, torch.tensor([[2.0]]), torch.tensor([[3.0]]))
+        optimiser.step(36.0 * y.sum())
+        at.append(weight.weight.item())
+    assert optimiser.scale.item() == pytest.approx(1 / 3, rel=1e-4)
+    assert at[0] - at[1] == pytest.approx(0.5 * 0.25 / 6, rel=1e-4)
+    assert at[1] - at[2] == pytest.approx(0.5 * 0.25 * (0.75 / 6 + 1 / 6), rel=1e-4)
+    optimiser.factor = 0.01  # rate² v·∇ = 9e-4 < 1
+    y = measure(optimiser, weight, torch.tensor([[2.0]]), torch.tensor([[3.0]]))
+    optimiser.step(36.0 * y.sum())
+    assert optimiser.scale.item() == 1.0
+
+
+class Spread(nn.Module):
+    """Log σ of a normal distribution alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(torch.tensor([0.3, -0.2]))
+
+
+def test_the_fisher_matrix_of_log_std_is_known():
+    """It is 2: a step of the gradient 0.5 is 0.5 / (2 + 0.5)."""
+    spread = Spread()
+    kfac(spread, damping=0.5).step((0.5 * spread.log_std).sum())
+    torch.testing.assert_close(spread.log_std.detach(), torch.tensor([0.1, -0.4]))
+
+
+@pytest.mark.fault("F11")
+def test_what_is_not_finite_leaves_no_trace():
+    """A loss that is not finite costs its step, a measurement nothing; both are as if they had not been."""
+    torch.manual_seed(0)
+    straight = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    disturbed = copy.deepcopy(straight)
+    one, other = (kfac(m, inverse_every=2, momentum=0.5) for m in (straight, disturbed))
+    for step in range(5):
+        x, noise = torch.randn(2, 8, 3)[0], torch.randn(8, 2)
+        for bad in (math.nan, 1e30):
+            measure(other, disturbed, x * bad, noise)
+        y, z = measure(one, straight, x, noise), measure(other, disturbed, x, noise)
+        other.step(z.sum() * (math.inf, math.nan, 1e30)[step % 3])
+        one.step(y.square().mean())
+        other.step(disturbed(x).square().mean())
+    found = other.tensors()
+    for name, value in one.tensors().items():
+        assert torch.equal(value, found[name]), name
+    assert torch.equal(one.flat.data, other.flat.data) and other.skipped.item() == 5
+
+
+def test_a_state_goes_on_between_two_inversions():
+    torch.manual_seed(0)
+    module = nn.Linear(3, 2)
+    options = {"inverse_every": 3, "momentum": 0.9, "kl_clip": 0.1}
+    straight, first = kfac(module, **options), None
+    other = copy.deepcopy(module)
+    resumed = kfac(other, **options)
+    for step in range(9):
+        x, noise = torch.randn(5, 3), torch.randn(5, 2)
+        if step == 4:
+            resumed.load_tensors(copy.deepcopy(straight.tensors()))
+            other.load_state_dict(module.state_dict())
+        for optimiser, one in ((straight, module), (resumed, other))[: 1 + (step >= 4)]:
+            optimiser.step(measure(optimiser, one, x, noise).square().mean())
+        first = first or copy.deepcopy(straight.tensors())
+    assert torch.equal(straight.flat.data, resumed.flat.data)
+    straight.reset()
+    assert not any(value.any() for value in straight.tensors().values())
+    assert set(first) == set(straight.tensors())
+
+
+class Twice(nn.Module):
+    """One layer, applied twice in a pass, or two layers with one weight."""
+
+    def __init__(self, *, tied: bool) -> None:
+        super().__init__()
+        self.one = nn.Linear(2, 2)
+        self.two = nn.Linear(2, 2) if tied else self.one
+        self.two.weight = self.one.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(self.one(x))
+
+
+@pytest.mark.parametrize(
+    ("network", "named"),
+    [
+        (nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), "Sequential.1 has no Fisher matrix"),
+        (nn.Conv2d(2, 2, 3, groups=2), "Conv2d has no Fisher matrix"),
+        (nn.Conv2d(2, 2, 3, padding="same"), "Conv2d has no Fisher matrix"),
+        (nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), "Conv2d has no Fisher matrix"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False)), r"1\.weight is frozen"),
+        (Twice(tied=True), "Twice.two shares weight with Twice.one"),
+    ],
+)
+def test_what_has_no_factors_is_named(network: nn.Module, named: str):
+    with pytest.raises(ModelError, match=named):
+        kfac(network)
+
+
+def test_a_layer_that_is_used_twice_is_named_and_no_hook_stays():
+    network = Twice(tied=False)
+    optimiser = kfac(network)
+    with pytest.raises(ModelError, match=r"Twice\.one is used twice"), optimiser.recording():
+        network(torch.ones(1, 2))
+    assert not network.one._forward_hooks
+    network(torch.ones(1, 2))
