@@ -51,7 +51,7 @@ def choice_gradient(
     probs: Tensor,
     ratio: Tensor,
     taken: Tensor,
-    advantage: Tensor,
+    gain: Tensor,
     advantages: Tensor,
     *,
     ratio_max: float,
@@ -62,11 +62,11 @@ def choice_gradient(
     ``min(c, ρ) log φ(a) A + Σ_a (1 − c/ρ(a))₊ π(a) log φ(a) A(a)`` with all but φ constant.
 
     probs, ratio: [..., ΣN] π(a) and ρ(a) = π(a)/μ(a)
-    taken: [..., ΣN] one-hot; advantage: [...] of the return; advantages: [..., ΣN] of the critic
+    taken: [..., ΣN] one-hot; gain: [...] min(c, ρ) A of the return; advantages: [..., ΣN] of the critic
     ratio_max: c
     """
     check_shapes("choice_gradient", probs.shape, {"ratio": ratio, "taken": taken, "advantages": advantages})
-    plain = taken * ratio.clamp(max=ratio_max) * advantage.unsqueeze(-1) / probs.clamp(min=SMALLEST)
+    plain = taken * gain.unsqueeze(-1) / probs.clamp(min=SMALLEST)
     return plain + (1.0 - ratio_max / ratio).clamp(min=0.0) * advantages
 
 

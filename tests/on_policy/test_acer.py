@@ -7,14 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.distributions import Normal, kl_divergence
 
 from algorithm.agents.on_policy.acer.agent import AcerAgent
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.acer.networks import recorded
 from algorithm.agents.registry import contradictions, misplaced
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.core.errors import UsageError
+from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import ModelError, UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops.discrete import branch_log_probs
 from algorithm.replay.sizing import replay_bytes
@@ -68,49 +71,129 @@ def test_a_distribution_takes_the_memory_that_is_counted():
     assert whole - plain == 1000 * 4 * (9 - 1)
 
 
-def test_an_update_is_the_papers_gradient():
-    """φ as a leaf, the trust region on its gradient, then the chain rule by a second backward pass."""
-    agent = played()
-    learner, own = agent.learner, agent._own
-    with torch.no_grad():  # so that the trust region has work to do
-        learner._average.flat.data.mul_(0.5)
-    batch = agent.replay.windows(agent.replay.spread(6), np.zeros(6, np.int64))
-    obs, allowed = learner.model.normaliser(batch.obs), batch.action_mask
+def cutting(agent: AcerAgent) -> AcerConfig:
+    """Cut ratios off at 0.9, and move the average policy away, so that every term counts."""
+    own = agent._own.model_copy(update={"ratio_max": 0.9, "entropy_coef": 0.05})
+    agent.learner._own = agent.learner._heads._own = own
+    with torch.no_grad():
+        agent.learner._average.flat.data.mul_(0.5).add_(0.2)
+    return own
+
+
+def encoded(agent: AcerAgent, batch: SequenceBatch):
+    """Return observations, states, and policies of all tokens, by the networks and by the average ones."""
+    model, (average_rep, average_policy) = agent.learner.model, agent.learner._average.modules
+    obs = model.normaliser(batch.obs)
     inputs = obs, batch.prev_action, batch.carry, batch.obs_valid
-    state, _ = learner.model.rep(*inputs)
-    _, probs = branch_log_probs(learner.model.policy(state, obs).logits, allowed, (3,))
-    average_rep, average_policy = learner._average.modules
-    _, average = branch_log_probs(average_policy(average_rep(*inputs)[0], obs).logits, allowed, (3,))
-    q = learner._critics[0](state, state[..., :0])
-    value, taken = (q * probs).sum(-1).detach(), batch.action > 0
-    ratios = probs[:, :-1].detach() / batch.behaviour_logp.exp()
-    trace, q_taken = ((x * taken).sum(-1).detach() for x in (ratios.clamp(max=1), q[:, :-1]))
+    state = model.rep(*inputs)[0]
+    return obs, state, model.policy(state, obs), average_policy(average_rep(*inputs)[0], obs)
+
+
+def returned(learner, batch: SequenceBatch, value, q, trace) -> np.ndarray:
     reward = batch.reward * learner.return_scale.factor
-    columns = reward, batch.terminated, batch.valid, value, q_taken, trace
-    returns = retrace_returns(*(x.numpy() for x in columns), gamma=learner._gamma)
-    per_window = batch.valid.sum(-1).clamp(min=1) * int(batch.valid.any(-1).sum())
-    loss, shortened = torch.zeros(()), 0
-    for b, t in batch.valid.nonzero().tolist():
-        can, choice = allowed[b, t], int(batch.action[b, t].argmax())
-        phi, ratio, gain = probs[b, t].detach(), ratios[b, t], float(returns[b, t] - value[b, t])
-        leaf = phi.clone().requires_grad_()
-        rest = (1 - own.ratio_max / ratio).clamp(min=0) * phi * (q[b, t].detach() - value[b, t])
-        objective = ratio[choice].clamp(max=own.ratio_max) * leaf[choice].log() * gain
-        objective = objective + ((rest - own.entropy_coef * leaf) * leaf.log())[can].sum()
-        divergence = (average[b, t] * (average[b, t].log() - leaf.log()))[can].sum()
-        g, k = (torch.autograd.grad(x, leaf)[0][can] for x in (objective, divergence))
-        beyond = float(k @ g) - own.trust_region
-        step = g - max(0.0, beyond) / float(k @ k) * k
-        error = float(returns[b, t]) - q[b, t, choice]
-        terms = own.q_coef * 0.5 * error.square() - (step * probs[b, t][can]).sum()
-        loss = loss + terms / per_window[b]
-        shortened += beyond > 0
-    assert 0 < shortened < int(batch.valid.sum())
-    parameters = [p for p in learner.modules().parameters() if p.requires_grad]
+    columns = reward, batch.terminated, batch.valid, value, q, trace
+    return retrace_returns(*(x.detach().numpy() for x in columns), gamma=learner._gamma)
+
+
+def restricted(objective, divergence, leaf, own: AcerConfig, can=slice(None)):
+    """Return z of a position, by the gradients of both at φ, and whether the trust region made it shorter."""
+    g, k = (torch.autograd.grad(x, leaf, retain_graph=True)[0][can] for x in (objective, divergence))
+    beyond = float(k @ g) - own.trust_region
+    return g - max(0.0, beyond) / float(k @ k) * k, beyond > 0
+
+
+def check_update(agent: AcerAgent, batch: SequenceBatch, losses: dict[tuple[int, int], torch.Tensor]) -> None:
+    """Compare with the gradient of the mean over windows of the means of these losses of positions."""
+    windows = int(batch.valid.any(-1).sum())
+    counts = batch.valid.sum(-1).tolist()
+    loss = sum(one / (counts[b] * windows) for (b, _), one in losses.items())
+    parameters = [p for p in agent.learner.modules().parameters() if p.requires_grad]
     expected = torch.autograd.grad(loss, parameters, allow_unused=True)
-    learner.update(batch, drawn=True)
+    agent.learner.update(batch, drawn=True)
     for parameter, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("action", ["discrete", "branches"])
+def test_an_update_of_choices_is_the_papers_gradient(action):
+    """φ as a leaf, the trust region on its gradient, then the chain rule by a second backward pass."""
+    agent = played(action)
+    learner, own, branches = agent.learner, cutting(agent), agent.spec.action.branches
+    batch = agent.replay.windows(agent.replay.spread(6), np.zeros(6, np.int64))
+    allowed = batch.action_mask
+    _, state, policy, average = encoded(agent, batch)
+    (_, probs), (_, old) = (branch_log_probs(one.logits, allowed, branches) for one in (policy, average))
+    q, number = learner._critics[0](state, state[..., :0]), len(branches)
+    parts = torch.split(q * probs, branches, -1)
+    values = torch.cat([x.sum(-1, keepdim=True).expand_as(x) for x in parts], -1).detach()
+    value, taken = (q * probs).sum(-1).detach() / number, batch.action > 0
+    ratios = probs[:, :-1].detach() / batch.behaviour_logp.exp()
+    ratio = torch.where(taken, ratios, 1.0).prod(-1)
+    q_taken = (q[:, :-1] * taken).sum(-1) / number
+    returns = returned(learner, batch, value, q_taken, ratio.clamp(max=1))
+    losses, shortened, correction = {}, 0, 0.0
+    for b, t in batch.valid.nonzero().tolist():
+        can, chosen, phi = allowed[b, t], taken[b, t], probs[b, t].detach()
+        gain = float(ratio[b, t].clamp(max=own.ratio_max)) * float(returns[b, t] - value[b, t])
+        leaf = phi.clone().requires_grad_()
+        rest = (1 - own.ratio_max / ratios[b, t]).clamp(min=0) * phi
+        rest = rest * (q[b, t].detach() - values[b, t]) / number
+        correction += float(rest.abs().sum())
+        objective = gain * leaf[chosen].log().sum()
+        objective = objective + ((rest - own.entropy_coef * leaf) * leaf.log())[can].sum()
+        divergence = (old[b, t] * (old[b, t].log() - leaf.log()))[can].sum()
+        step, cut = restricted(objective, divergence, leaf, own, can)
+        error = float(returns[b, t]) - q_taken[b, t]
+        losses[b, t] = own.q_coef * 0.5 * error.square() - (step * probs[b, t][can]).sum()
+        shortened += cut
+    assert 0 < shortened < len(losses) and correction > 0
+    check_update(agent, batch, losses)
+
+
+def test_an_update_of_continuous_actions_is_the_papers_gradient():
+    """With Q_opc for the policy, traces ρ^(1/d), one more action for the bias, and the target of V."""
+    agent = played("continuous")
+    learner, own = agent.learner, cutting(agent)
+    batch = agent.replay.windows(agent.replay.spread(6), np.zeros(6, np.int64))
+    obs, state, policy, average = encoded(agent, batch)
+    advantages, values = learner._critics
+    learner._generator.manual_seed(3)
+    noise = torch.randn((6, *batch.z.shape), generator=torch.Generator().manual_seed(3))
+    parts = [Normal(one.continuous.mean, one.continuous.log_std.exp()) for one in (policy, average)]
+    mean, std = (x[:, :-1].detach() for x in (parts[0].loc, parts[0].scale))
+    drawn = mean + std * noise
+
+    def advantage(z):
+        return advantages(state[:, :-1], z.clamp(-1, 1)).squeeze(-1)
+
+    value = values(state, obs)
+    baseline = torch.stack([advantage(z) for z in drawn[:5]]).mean(0)
+    q, q_other = (value[:, :-1] + advantage(z) - baseline for z in (batch.z, drawn[5]))
+    acted = Normal(batch.behaviour_logp[..., :2], batch.behaviour_logp[..., 2:].exp())
+    ratio, ratio_other = (
+        (Normal(mean, std).log_prob(z) - acted.log_prob(z)).sum(-1).exp() for z in (batch.z, drawn[5])
+    )
+    target = returned(learner, batch, value, q, ratio.sqrt().clamp(max=1))
+    whole = returned(learner, batch, value, q, torch.ones_like(ratio))
+    losses, shortened = {}, 0
+    for b, t in batch.valid.nonzero().tolist():
+        here = float(value[b, t].detach())
+        leaf = torch.cat([mean[b, t], std[b, t].log()]).requires_grad_()
+        own_part = Normal(leaf[:2], leaf[2:].exp())
+        gain = float(ratio[b, t].clamp(max=own.ratio_max)) * (float(whole[b, t]) - here)
+        rest = max(0.0, 1 - own.ratio_max / float(ratio_other[b, t])) * (float(q_other[b, t].detach()) - here)
+        objective = gain * own_part.log_prob(batch.z[b, t]).sum()
+        objective = objective + rest * own_part.log_prob(drawn[5, b, t]).sum()
+        objective = objective + own.entropy_coef * own_part.entropy().sum()
+        before = Normal(parts[1].loc[b, t].detach(), parts[1].scale[b, t].detach())
+        step, cut = restricted(objective, kl_divergence(before, own_part).sum(), leaf, own)
+        error = float(target[b, t]) - q[b, t]
+        phi = torch.cat([parts[0].loc[b, t], policy.continuous.log_std[b, t]])
+        of_value = min(1.0, float(ratio[b, t])) * error.detach() * value[b, t]
+        losses[b, t] = own.q_coef * (0.5 * error.square() - of_value) - (step * phi).sum()
+        shortened += cut
+    assert 0 < shortened < len(losses)
+    check_update(agent, batch, losses)
 
 
 def test_actions_of_the_policy_are_worth_its_value():
@@ -141,14 +224,13 @@ def test_the_average_policy_follows_at_its_own_pace():
 
 def test_the_replay_is_learned_from_as_often_as_asked(monkeypatch):
     agent = make_agent(PLAIN, 1)
-    drawn = []
+    calls = []
     update = agent.learner.update
 
-    def counted(batch, *, drawn: bool):
+    def counted(batch, *, drawn: bool, current: bool = False):
         calls.append(drawn)
-        return update(batch, drawn=drawn)
+        return update(batch, drawn=drawn, current=current)
 
-    calls = drawn
     monkeypatch.setattr(agent.learner, "update", counted)
     play(agent, np.random.default_rng(0), 3)
     assert not calls, "the first rollout is measured, the others are not full"
@@ -181,3 +263,21 @@ def test_what_is_refused():
         acer_config=AcerConfig(capacity=319, rollout_step=20, start_step=10),
     )
     assert [found.keys[0] for found in contradictions(small)] == ["acer_config.capacity"]
+    with pytest.raises(UsageError, match="--disable_sample"):
+        AcerAgent(replace(make_agent(PLAIN, 1)._inputs, greedy=True))
+
+
+def test_other_networks_begin_with_averages_equal_to_them():
+    agent, other = played(), make_agent(PLAIN, 2)
+    model = {name: value.clone() for name, value in agent.tensors()["model"].items()}
+    other.begin_with(model, None)
+    averaged = other.learner._average.flat.data
+    assert torch.equal(averaged, other.learner._optimiser.flat.data[: len(averaged)])
+
+
+def test_a_policy_that_learns_with_other_probabilities_is_an_error():
+    agent = make_agent(PLAIN, 1)
+    agent.learner.model.policy.net.append(torch.nn.Dropout(0.5))
+    agent.learner._training_mode = TrainingMode([agent.learner.model.policy])
+    with pytest.raises(ModelError, match="other probabilities while it learns"):
+        play(agent, np.random.default_rng(0), 12)

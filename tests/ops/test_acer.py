@@ -63,9 +63,8 @@ def test_cut_off_and_correction_have_the_mean_of_the_policy_gradient(rng, ratio_
     mean = torch.zeros(2, 4, dtype=torch.float64)
     for action in range(4):
         taken = torch.eye(4, dtype=torch.float64)[action].expand(2, 4)
-        found = acer.choice_gradient(
-            probs.detach(), ratio, taken, advantages[:, action], advantages, ratio_max=ratio_max
-        )
+        gain = ratio[:, action].clamp(max=ratio_max) * advantages[:, action]
+        found = acer.choice_gradient(probs.detach(), ratio, taken, gain, advantages, ratio_max=ratio_max)
         mean += acted[:, action : action + 1] * found
     (found,) = torch.autograd.grad((mean * probs).sum(), logits, retain_graph=True)
     objective = (probs.detach() * probs.log() * advantages).sum()
@@ -87,9 +86,9 @@ def test_gradients_by_the_parameters_are_those_of_autograd(rng):
     plain = (ratio * taken).sum(-1).clamp(max=limit) * (leaf.log() * taken).sum(-1) * gain
     rest = ((1 - limit / ratio).clamp(min=0) * probs * leaf.log() * gains).sum(-1)
     (expected,) = torch.autograd.grad((plain + rest).sum(), leaf)
-    torch.testing.assert_close(
-        acer.choice_gradient(probs, ratio, taken, gain, gains, ratio_max=limit), expected
-    )
+    weighted = (ratio * taken).sum(-1).clamp(max=limit) * gain
+    found = acer.choice_gradient(probs, ratio, taken, weighted, gains, ratio_max=limit)
+    torch.testing.assert_close(found, expected)
     own = probs.clone().requires_grad_()
     (expected,) = torch.autograd.grad((average * (average.log() - own.log())).sum(), own)
     torch.testing.assert_close(acer.choice_divergence(average, probs), expected)

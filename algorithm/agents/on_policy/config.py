@@ -59,8 +59,7 @@ _NETWORKS = {
 """Keys of ``nn_config`` that say nothing, and why."""
 
 
-def other_envs(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``n_envs`` on a rollout in the making."""
+def _other_envs(old: AnyConfig, new: AnyConfig) -> str:
     if new.base_config.n_envs < old.base_config.n_envs:
         return (
             "fixed: the rollout in the checkpoint is of rollout_step · n_envs steps, and fewer environments "
@@ -69,7 +68,7 @@ def other_envs(old: AnyConfig, new: AnyConfig) -> str:
     return "free: the open episodes end as truncated, and a rollout has more steps"
 
 
-RESUME_RULES = {"base_config.n_envs": other_envs}
+RESUME_RULES = {"base_config.n_envs": _other_envs}
 """Rules of keys outside of the families' blocks; see :func:`algorithm.agents.registry.resume_rule`."""
 
 

@@ -19,9 +19,8 @@ from algorithm.agents.on_policy.cloning import Cloning
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, OwnConfig, PpoConfig
 from algorithm.agents.on_policy.networks import check_norms, make_encoders
 from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
-from algorithm.agents.on_policy.rollout_agent import RolloutLearner
+from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
 from algorithm.core.data import SequenceBatch
-from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
 from algorithm.nn.acting.model import TrainingMode
@@ -37,9 +36,6 @@ from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
 
 EPSILON = 1e-5
 """Addend of both optimisers' divisors (The 37 Implementation Details, 3)."""
-
-LARGEST_FIRST_RATIO = 0.01
-"""Largest |log ρ| in the first update of a rollout, in which ρ is 1 but for rounding."""
 
 _ENTROPY_OF_ONE = 0.5 * math.log(2.0 * math.pi * math.e)  # of a normal distribution with σ = 1
 
@@ -196,7 +192,7 @@ class OnPolicyLearner(RolloutLearner):
             advantage = standardised(advantage)
         log_ratio, entropies, value = self._evaluate(part)
         if first:
-            self._check_first(log_ratio)
+            check_ratios(log_ratio)
         policy_loss = (part.taken(part.weight) * surrogate(log_ratio, advantage, clip)).mean()
         value_loss = value_error(value, part.taken(part.value), target, own.clip_value).mean()
         mean_entropies = {name: entropy.mean() for name, entropy in entropies.items()}
@@ -243,18 +239,6 @@ class OnPolicyLearner(RolloutLearner):
         if "d" in entropies:
             found["policy/entropy_share"] = entropies["d"] / sum(map(math.log, action.branches))
         return found
-
-    def _check_first(self, log_ratio: Tensor) -> None:
-        """Raise ModelError unless all ratios are 1, as they are before the first update of a rollout."""
-        off = float(log_ratio.detach().abs().max())
-        if off > LARGEST_FIRST_RATIO:
-            raise ModelError(
-                "the policy gives other probabilities while it learns than while it acted",
-                where="ModelRep and ModelPolicy",
-                why=f"before the first update of a rollout a ratio is {math.exp(off):.4g} instead of 1",
-                fix="leave out of nn.py what differs between training and acting: dropout, batch statistics, "
-                "noise",
-            )
 
     def _values(self, batch: SequenceBatch) -> Tensor:
         """Return V [B, T+1] of the learned tokens and of the one behind, on the CPU."""

@@ -17,7 +17,7 @@ _MANY_AGENTS = 64  # in an environment whose agents are not counted in advance
 
 
 class Ring:
-    """Rows of the last rollouts. Raises UsageError if they do not fit into the memory.
+    """Rows of the last rollouts, or of a replay. Raises UsageError if they do not fit into the memory.
 
     own:      the family's block of keys, which is called ``block``
     sequence: T, learned steps of a window
@@ -51,7 +51,7 @@ class Ring:
         self.clear()
 
     def _make_rows(self) -> ReplayBuffer:
-        """Return room for two rollouts of the shortest episodes, and for what lies before open ones."""
+        """Return room for what is kept, or for two rollouts of the shortest episodes and what lies before."""
         inputs, spec, carry_shape = self._inputs, self._inputs.spec, self._carry_shape
         capacity = self._kept or 4 * self.size + self._open
 
@@ -122,7 +122,9 @@ class Ring:
             where=f"{self._block}.rollout_step",
             why=f"{agents:,} agents of {self._inputs.behaviour!r} act at once, and there are "
             f"{self.rows.capacity:,} rows for rollout_step · n_envs steps",
-            fix=f"raise rollout_step to {enough:,} or more",
+            fix=f"raise capacity to {4 * agents * self._own.rollout_step:,} or more"
+            if self._kept
+            else f"raise rollout_step to {enough:,} or more",
         )
 
     @property

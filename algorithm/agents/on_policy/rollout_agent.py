@@ -18,12 +18,16 @@ from algorithm.agents.on_policy.acting import acting_parts, new_actor
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
+from algorithm.core.errors import ModelError
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.normalise import Normaliser, vector_names
 from algorithm.replay.buffer import ReplayBuffer
+
+LARGEST_FIRST_RATIO = 0.01
+"""Largest |log ρ| in the first update of a rollout, in which ρ is 1 but for rounding."""
 
 
 class RolloutLearner(Learner):
@@ -40,6 +44,22 @@ class RolloutLearner(Learner):
     @abstractmethod
     def num_parameters(self) -> Mapping[str, int]:
         """Return the numbers of trained parameters by part."""
+
+
+def check_ratios(log_ratio: Tensor) -> None:
+    """Raise ModelError unless all ratios are 1, as they are before the first update of a rollout.
+
+    log_ratio: of any shape
+    """
+    off = float(log_ratio.detach().abs().max())
+    if off > LARGEST_FIRST_RATIO:
+        raise ModelError(
+            "the policy gives other probabilities while it learns than while it acted",
+            where="ModelRep and ModelPolicy",
+            why=f"before the first update of a rollout a ratio is {math.exp(off):.4g} instead of 1",
+            fix="leave out of nn.py what differs between training and acting: dropout, batch statistics, "
+            "noise",
+        )
 
 
 class RolloutAgent(Agent):

@@ -17,6 +17,7 @@ from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.on_policy.rollout_agent import RolloutAgent
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
 from algorithm.core.wording import Rows
 
@@ -30,6 +31,13 @@ class AcerAgent(RolloutAgent):
     learner: AcerLearner
 
     def __init__(self, inputs: AgentInputs) -> None:
+        if inputs.greedy:
+            raise UsageError(
+                "ACER cannot train with the best action alone",
+                where="--disable_sample",
+                why="its importance weights are those of samples",
+                fix="leave it out, or set algorithm: PPO",
+            )
         inputs = replace(inputs, spec=recorded(inputs.spec))
         run, self._own = inputs.config.run, acer_block(inputs.config)
         networks = make_networks(inputs, networks_of(inputs.spec))
@@ -76,8 +84,8 @@ class AcerAgent(RolloutAgent):
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
         falls = self.config.run.learning_rate_schedule == "linear"
         self.learner.scale_learning_rate(self._share_left(run_step) if falls else 1.0)
-        found = [self.learner.update(batch, drawn=False)]
-        ready = self.replay.num_transitions >= self._own.start_step
+        found = [self.learner.update(batch, drawn=False, current=lag == 0)]
+        ready = len(self.replay) >= self._own.start_step
         for _ in range(self.learner.num_replays() if ready else 0):
             sample = self.replay.sample()
             if sample is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from algorithm.agents.on_policy.config import BARRED as BARRED
-from algorithm.agents.on_policy.config import MEANINGLESS, SHARED, meaningless, other_envs
+from algorithm.agents.on_policy.config import MEANINGLESS, SHARED, meaningless
 from algorithm.agents.on_policy.family_config import RolloutConfig
 from algorithm.core.fields import (
     AnyConfig,
@@ -24,6 +24,13 @@ BLOCKS = {"ACER": BLOCK}
 """Family -> its block."""
 
 
+def _other_capacity(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of another ``capacity`` on the rows in a checkpoint."""
+    if new.acer_config.capacity < old.acer_config.capacity:
+        return "fixed: the rows in the checkpoint may not fit"
+    return "free: there is room for more rows"
+
+
 class AcerConfig(RolloutConfig):
     """Actor-critic with experience replay (Wang et al. 2017, arXiv 1611.01224)."""
 
@@ -34,9 +41,12 @@ class AcerConfig(RolloutConfig):
         resume="fixed: a rollout of that length has been begun, and is in the checkpoint",
     )
     capacity: Whole = option(
-        50_000, "Rows of the replay; each episode takes one more than it has steps.", ge=1
+        50_000,
+        "Rows of the replay; each episode takes one more than it has steps.",
+        ge=1,
+        resume=_other_capacity,
     )
-    start_step: Whole = option(10_000, "Transitions in the replay before it is learned from.", ge=0)
+    start_step: Whole = option(10_000, "Rows in the replay before it is learned from.", ge=0)
     replay_ratio: NotNegative = option(
         4.0, "Mean number of updates from the replay for one of the last rollout (Poisson). 0: none."
     )
@@ -54,9 +64,6 @@ class AcerConfig(RolloutConfig):
     )
     average_decay: Share = option(0.99, "Decay of the average policy's parameters for an update.")
 
-
-RESUME_RULES = {"base_config.n_envs": other_envs}
-"""Rules of keys outside of the block; see :func:`algorithm.agents.registry.resume_rule`."""
 
 _MEANINGLESS = {**MEANINGLESS, "discrete_dqn_like": "its trust region is one of distributions"}
 
@@ -88,7 +95,7 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
         (
             own.replay_ratio > 0 and own.start_step > own.capacity,
             (f"{BLOCK}.start_step", f"{BLOCK}.capacity"),
-            "the replay never holds so many transitions",
+            "the replay never holds so many rows",
             "lower start_step, or raise capacity",
         ),
         (

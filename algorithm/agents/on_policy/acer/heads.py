@@ -39,7 +39,7 @@ class Positions:
 
 @dataclass(frozen=True, kw_only=True)
 class AcerTerms:
-    """AcerTerms of an update at B windows of T transitions. D: parameters of a distribution."""
+    """Terms of an update at B windows of T transitions. D: parameters of a distribution."""
 
     q: Tensor  # [B, T] Q(s, a), with gradient
     value: Tensor  # [B, T+1] V(s), without
@@ -68,8 +68,8 @@ class AcerHeads(ABC):
 class ChoiceHeads(AcerHeads):
     """Categorical branches, whose critic gives a value for each choice.
 
-    Of several branches each has importance weights of its own, and Q(s, a) = mean_b q_b(a_b). Traces and the
-    ratio that is reported are those of the joint action.
+    Of several branches Q(s, a) = mean_b q_b(a_b), and the importance weight is that of the joint action.
+    What is cut off is corrected branch by branch, as if the others had not been cut off.
 
     q: the critic
     """
@@ -94,8 +94,8 @@ class ChoiceHeads(AcerHeads):
         _, average = branch_log_probs(logits_of(at.average), at.mask[:, here], branches)
 
         def ascent(returns: Tensor) -> Tensor:
-            gain = returns - value[:, here]
             limit = self._own.ratio_max
+            gain = of_joint.clamp(max=limit) * (returns - value[:, here])
             found = acer.choice_gradient(own, ratio, at.action, gain, advantages, ratio_max=limit)
             return found - self._own.entropy_coef * (log_probs[:, here].detach() + 1.0)
 
@@ -138,29 +138,27 @@ class NormalHeads(AcerHeads):
         m, s = mean.detach(), log_std.detach()
         noise = torch.randn((DRAWS + 1, *m.shape), generator=generator).to(m.device)
         drawn = m + s.exp() * noise
-        other = drawn[-1]  # the action of the bias correction
+        other = drawn[DRAWS]  # the action of the bias correction
         state = at.state[:, here]
         advantage = self._advantages(state, torch.cat([drawn[:DRAWS], at.z.unsqueeze(0)]))
-        dueling = own_value - advantage[:DRAWS].mean(0)
-        q = dueling + advantage[-1]
-        with torch.no_grad():
-            q_other = dueling + self._advantages(state, drawn[DRAWS:])[0]
+        centred = advantage[DRAWS] - advantage[:DRAWS].mean(0)
         acted = at.recorded.split(size, -1)
         log_ratio = normal_logp(at.z, m, s) - normal_logp(at.z, *acted)
         ratio = log_ratio.exp()
-        ratio_other = (normal_logp(other, m, s) - normal_logp(other, *acted)).exp()
-        beyond = (1.0 - limit / ratio_other).clamp(min=0.0)
+        with torch.no_grad():
+            advantage_other = self._advantages(state, drawn[DRAWS:])[0] - advantage[:DRAWS].mean(0)
+            ratio_other = (normal_logp(other, m, s) - normal_logp(other, *acted)).exp()
+            gain_other = (1.0 - limit / ratio_other).clamp(min=0.0) * advantage_other
 
         def ascent(returns: Tensor) -> Tensor:
             gain = ratio.clamp(max=limit) * (returns - constant[:, here])
             found: Tensor = gain.unsqueeze(-1) * acer.normal_gradient(m, s, at.z)
-            gain_other = beyond * (q_other - constant[:, here])
             found = found + gain_other.unsqueeze(-1) * acer.normal_gradient(m, s, other)
             found[..., size:] += self._own.entropy_coef
             return found
 
         return AcerTerms(
-            q=q,
+            q=own_value + centred,
             value=constant,
             own_value=own_value,
             ratio=ratio,

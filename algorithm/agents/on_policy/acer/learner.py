@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -16,7 +16,7 @@ from algorithm.agents.on_policy.acer.heads import AcerHeads, AcerTerms, ChoiceHe
 from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.networks import check_norms, set_orthogonal
-from algorithm.agents.on_policy.rollout_agent import RolloutLearner
+from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
@@ -70,11 +70,8 @@ class AcerLearner(RolloutLearner):
         self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
         critics = [one.to(device).eval() for name, one in networks.built.items() if name != "ModelPolicy"]
         self._critics = nn.ModuleList(critics)
-        self._heads: AcerHeads
-        if spec.action.branches:
-            self._heads = ChoiceHeads(spec.action, own, *critics)
-        else:
-            self._heads = NormalHeads(spec.action, own, *critics)
+        heads = ChoiceHeads if spec.action.branches else NormalHeads
+        self._heads: AcerHeads = heads(spec.action, own, *critics)
         self.return_scale = ReturnScale(gamma) if scaled else self.return_scale
         actor = self.model.rep, self.model.policy
         limit = own.max_grad_norm or math.inf
@@ -96,10 +93,12 @@ class AcerLearner(RolloutLearner):
         rate = torch.tensor(self._own.replay_ratio)
         return int(torch.poisson(rate, generator=self._generator))
 
-    def update(self, batch: SequenceBatch, *, drawn: bool) -> dict[str, Tensor]:
+    def update(self, batch: SequenceBatch, *, drawn: bool, current: bool = False) -> dict[str, Tensor]:
         """Learn from windows of T transitions; return metrics on the device.
 
-        drawn: by the replay; otherwise they hold each transition of a rollout once
+        drawn:   by the replay; otherwise they hold each transition of a rollout once
+        current: the present networks have acted, in all of it
+        Raises ModelError if the policy gives other probabilities than while it acted.
         """
         scale = self.return_scale.factor
         bonus = self._bonuses.rewards(batch, _CHUNK, reward_scale=scale).to(self.device)
@@ -108,6 +107,8 @@ class AcerLearner(RolloutLearner):
         valid = own.valid[:, learned]
         with self._training_mode():
             terms = self._terms(own)
+            if current and not self._burn_in:  # attention has caches of older networks while acting
+                check_ratios(terms.ratio[valid].log())
             returns = partial(
                 retrace,
                 own.reward[:, learned] * scale + bonus,
@@ -187,6 +188,12 @@ class AcerLearner(RolloutLearner):
         parts = {"encoder": self.model.rep, "policy": self.model.policy, "critics": self._critics}
         sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
         return {**sizes, **self._bonuses.num_parameters()}
+
+    @override
+    def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
+        """Begin with other networks, and with averages that are equal to them."""
+        super().begin_with(model, optim)
+        self._average.polyak_(1.0)
 
     @override
     def modules(self) -> nn.Module:
