@@ -215,7 +215,7 @@ def test_actions_of_the_policy_are_worth_its_value():
 
 def test_the_average_policy_follows_at_its_own_pace():
     agent = played()
-    learner, decay = agent.learner, agent._own.average_decay
+    learner, decay = agent.learner, cutting(agent).average_decay
     before, batch = learner._average.flat.data.clone(), agent.replay.windows(agent.replay.spread(4))
     learner.update(batch, drawn=True)
     now = learner._optimiser.flat.data[: len(before)]
@@ -246,6 +246,14 @@ def test_the_replay_is_learned_from_as_often_as_asked(monkeypatch):
 
 
 NEVER = AcerConfig(rollout_step=4, capacity=200, start_step=199)
+
+
+def test_the_learning_rate_falls_to_0_at_the_end_of_the_run():
+    inputs = make_agent(PLAIN, 1)._inputs
+    run = inputs.config.run.model_copy(update={"learning_rate_schedule": "linear"})
+    agent = AcerAgent(replace(inputs, config=inputs.config.model_copy(update={"sac_config": run})))
+    play(agent, np.random.default_rng(0), 100)
+    assert agent.learner._optimiser.factor == pytest.approx(1 - 100 * N / 1000)
 
 
 def test_what_is_refused():
