@@ -14,7 +14,7 @@ from algorithm.env.gym import GymEnv
 from algorithm.env.pool.env_group import MakeEnv
 from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor, ignore_hang
 from algorithm.env.pool.pool import EnvPool
-from algorithm.env.pool.worker_process import ignore_text
+from algorithm.env.pool.child_process import ignore_text
 from algorithm.env.wrappers import Wrapper
 
 
