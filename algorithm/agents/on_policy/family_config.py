@@ -209,6 +209,12 @@ CLASSES: dict[str, type[OwnConfig]] = {
 """Family -> the class of its block."""
 
 
+def processes(config: AnyConfig) -> int:
+    """Return the number of processes that train an agent of the family that a configuration chooses."""
+    own = own_block(config)
+    return own.num_processes if isinstance(own, A3cConfig) else 1
+
+
 def own_block(config: AnyConfig) -> OwnConfig:
     """Return the keys of the family that a configuration chooses."""
     own: OwnConfig = getattr(config, BLOCKS[config.algorithm])
