@@ -63,7 +63,7 @@ class Worker:
         set_up_process(loaded.threads)
         seed_globally(loaded.seed)
         self._job, self._base = job, loaded.config.base_config
-        self._console = _Relay()
+        self._console = Relay()
         self._faults = Faults(self._console)
         assembly = Assembly(
             loaded=loaded,
@@ -145,7 +145,7 @@ class Worker:
         return report
 
 
-class _Relay(Console):
+class Relay(Console):
     """Console whose lines go to the parent."""
 
     def __init__(self) -> None:
