@@ -15,6 +15,7 @@ import psutil
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from algorithm.agents.on_policy.asynchronous import AsyncAgent
 from algorithm.config.loader import LoadedConfig, load_config
@@ -25,9 +26,8 @@ from algorithm.core.timing import Stopwatch
 from algorithm.env.pool.child_process import WorkerLostError
 from algorithm.experience.faults import Faults
 from algorithm.nn.learning.optimiser import FlatRms
-from algorithm.train.asynchronous.collector import AsyncCollector
-from algorithm.train.asynchronous.messages import Job
-from algorithm.train.asynchronous.runtime import num_processes
+from algorithm.train.asynchronous.process import Job, TrainingProcess
+from algorithm.train.asynchronous.runtime import AsyncCollector, num_processes
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.asynchronous.worker import Relay, Worker
 from tests.on_policy.agents import make, train, weights
@@ -35,7 +35,7 @@ from tests.run.sessions import result
 from tests.scenarios.processes import _CONTEXT, Program
 
 SAC = {"use_normalization": True, "reward_scaling": True}
-OWN = {"rollout_step": 5, "learning_rate": 1e-3, "max_grad_norm": 0.5}
+OWN: dict[str, Any] = {"rollout_step": 5, "learning_rate": 1e-3, "max_grad_norm": 0.5}
 
 
 def a3c(n: int = 1, **own: Any) -> tuple[AsyncAgent, Any]:
@@ -79,9 +79,10 @@ def test_a_copy_steps_where_the_shared_weights_are_by_then() -> None:
     known = owner.statistics()
     assert known["obs.count"] == 10 and known.keys() == alone.statistics().keys()
     assert all(np.allclose(known[name], value, rtol=1e-6) for name, value in alone.statistics().items())
-    copy.renew({**known, "obs.mean": known["obs.mean"] + 1.0})
+    other = np.full(4, 7.0)
+    copy.renew({**known, "obs.mean": other})
     assert torch.equal(copy.weights()[0], shared[0])
-    assert np.array_equal(copy.statistics()["obs.mean"], known["obs.mean"] + 1.0)
+    assert np.array_equal(copy.statistics()["obs.mean"], other)
 
 
 TASK = """\
@@ -114,18 +115,16 @@ class Inside:
     def __init__(self, index: int, loaded: LoadedConfig, stack: ExitStack) -> None:
         self.index, self.name, self.lost = index, f"worker_{index}", False
         self.agents: frozenset[tuple[str, int]] = frozenset()
-        self._make = lambda: Worker(
-            Job(
-                index=index,
-                n=2,
-                loaded=loaded,
-                seed=stream_seed(1, index),
-                networks=Path("task"),
-                task="./task",
-                files=Path.cwd(),
-                render=False,
-            ),
-            stack,
+        self._stack = stack
+        self._job = Job(
+            index=index,
+            n=2,
+            loaded=loaded,
+            seed=stream_seed(1, index),
+            networks=Path("task"),
+            task="./task",
+            files=Path.cwd(),
+            render=False,
         )
         self._ready, self._end = Pipe()
         self._end.close()
@@ -133,7 +132,8 @@ class Inside:
         self.start()
 
     def start(self) -> None:
-        self.worker, self.granted, self.lost = self._make(), [], False
+        self.worker, self.lost = Worker(self._job, self._stack), False
+        self.granted: list[Mapping[str, Any]] = []
         self.starts += 1
 
     @property
@@ -211,6 +211,38 @@ def test_counts_go_on_from_any_number_of_processes(crew: Any) -> None:
     assert collector.steps == train_steps and line.startswith("2 processes never do the same again")
     assert alone.load_state(several) == ["2 processes became one: all open episodes end as truncated"]
     assert alone.steps == 0
+
+
+class Silent(TrainingProcess):
+    """A process that is there and sends nothing."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+        self._granted, self._progress, self._moved_at = 0, -1, 0.0
+
+    @override
+    def send(self, message: object) -> None:
+        self.sent.append(message)
+
+    @override
+    def _arrived(self, seconds: float) -> bool:
+        return False
+
+    @override
+    def hangs(self, timeout: float) -> WorkerLostError:
+        return WorkerLostError("hangs", f"no answer for {timeout} s", "")
+
+
+def test_a_worker_has_two_rollouts_to_do_and_hangs_without_progress() -> None:
+    worker = Silent()
+    for _ in range(2):
+        worker.grant({})
+    assert worker.sent == [{}, {}]
+    for progress, now in ((5, 0.0), (5, 0.9), (6, 1.8), (6, 2.7)):
+        assert worker.take(progress, now, 1.0) is None
+    with pytest.raises(WorkerLostError, match="no answer for"):
+        worker.take(6, 2.9, 1.0)
+    assert worker.take(6, 9.9, -1.0) is None
 
 
 def test_behaviours_have_the_same_number_of_processes(loaded: LoadedConfig) -> None:

@@ -157,7 +157,7 @@ def _of_processes(config: AnyConfig) -> Iterator[Contradiction]:
     base, run, key = config.base_config, config.run, f"{BLOCKS[config.algorithm]}.num_processes"
     signals = {"rnd": config.reward_signals.rnd, "gail": config.reward_signals.gail}
     alone = "each process has one environment of its own"
-    own = "only encoder, policy and values are shared: every process would train networks of its own for it"
+    own = "only encoder, policy and values are shared, and every process would have networks of its own"
     found = {
         "base_config.n_envs": (base.n_envs > 1, alone, "leave n_envs out, and raise num_processes"),
         "base_config.workers": (base.workers > 0, alone, "leave workers out"),

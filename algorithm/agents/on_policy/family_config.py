@@ -158,7 +158,7 @@ class A3cConfig(OneUpdateConfig):
         ge=1,
         resume="free: another number of workers begins new episodes",
     )
-    learning_rate: Finite = option(0.0001, "Step size of the networks.", gt=0)
+    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
     max_grad_norm: Positive | None = option(40.0, _LONGEST)
     use_tf_rms: bool = option(True, _TF_RMS, resume=_OTHER_MOMENTS)
 
