@@ -26,7 +26,8 @@ from algorithm.core.timing import Stopwatch
 from algorithm.env.pool.child_process import WorkerLostError
 from algorithm.experience.faults import Faults
 from algorithm.nn.learning.optimiser import FlatRms
-from algorithm.train.asynchronous.process import Job, TrainingProcess
+from algorithm.train.asynchronous.messages import Job
+from algorithm.train.asynchronous.process import TrainingProcess
 from algorithm.train.asynchronous.runtime import AsyncCollector, num_processes
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.asynchronous.worker import Relay, Worker

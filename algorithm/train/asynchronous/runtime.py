@@ -28,7 +28,8 @@ from algorithm.experience.faults import Faults
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
-from algorithm.train.asynchronous.process import Grant, Job, Report, Shares, TrainingProcess
+from algorithm.train.asynchronous.messages import Grant, Job, Report, Shares
+from algorithm.train.asynchronous.process import TrainingProcess
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.runtime import EnvInfo, Runtime
 

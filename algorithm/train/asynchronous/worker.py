@@ -24,7 +24,7 @@ from algorithm.env.pool.worker import WorkerRefusal
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process
 from algorithm.train.assembly import Assembly, decided
-from algorithm.train.asynchronous.process import Grant, Job, Report, Shares
+from algorithm.train.asynchronous.messages import Grant, Job, Report, Shares
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.runtime import EnvInfo, local_collector
 from algorithm.train.state import seed_globally
