@@ -52,6 +52,7 @@ SMALL_BY_FAMILY = {
     "TD3": OFF_POLICY,
     "PPO": ("ppo_config.rollout_step=4", "ppo_config.num_minibatch=2"),
     "A2C": ("a2c_config.rollout_step=2",),
+    "A3C": ("a3c_config.rollout_step=2",),
 }
 """Little enough to learn in a moment, and nothing that a section is about."""
 STEPS = 200

@@ -57,7 +57,7 @@ def test_one_process_is_a2c_with_one_environment() -> None:
 
 def test_a_copy_steps_where_the_shared_weights_are_by_then() -> None:
     """Its gradient is that of the weights that acted; another copy's steps in the meantime stay."""
-    (alone, alone_steps), (copy, steps), (owner, _) = a3c(), a3c(), a3c()
+    (alone, alone_steps), (copy, steps), (owner, begun) = a3c(), a3c(), a3c()
     shared = [one.clone() for one in copy.weights()]
     copy.join(shared)
     for agent, collector in ((alone, alone_steps), (copy, steps)):
@@ -81,9 +81,13 @@ def test_a_copy_steps_where_the_shared_weights_are_by_then() -> None:
     assert known["obs.count"] == 10 and known.keys() == alone.statistics().keys()
     assert all(np.allclose(known[name], value, rtol=1e-6) for name, value in alone.statistics().items())
     other = np.full(4, 7.0)
-    copy.renew({**known, "obs.mean": other})
+    copy.renew({**known, "obs.mean": other, "statistics": np.array([1.0, 0.0, 4.0, 2.0])})
+    assert copy.learner.return_scale.factor == 0.5, "1 / σ, and σ = √4"
     assert torch.equal(copy.weights()[0], shared[0])
     assert np.array_equal(copy.statistics()["obs.mean"], other)
+    begun.step()
+    owner.take_in(work)
+    assert owner._ring._num_new == 0, "weights of long ago would have acted in it"
 
 
 TASK = """\
@@ -174,10 +178,11 @@ def crew(loaded: LoadedConfig) -> Iterator[tuple[AsyncCollector, list[Inside], A
 
 def test_what_workers_do_adds_up_and_a_lost_one_is_replaced(crew: Any) -> None:
     collector, workers, agent, console = crew
+    collector.behaviour_steps[DEFAULT_BEHAVIOUR] = 50  # of a checkpoint
     shared = collector.begin()
     try:
         episodes = [one for _ in range(40) for one in collector.step()]
-        assert collector.steps == 400 == shared.run_step
+        assert collector.steps == 450 == shared.run_step
         assert agent.updates == int(shared.updates(DEFAULT_BEHAVIOUR).sum()) > 70
         assert torch.equal(agent.weights()[0], shared.weights[DEFAULT_BEHAVIOUR][0])
         assert collector.agents == {(DEFAULT_BEHAVIOUR, 0), (DEFAULT_BEHAVIOUR, 1)}
@@ -189,7 +194,7 @@ def test_what_workers_do_adds_up_and_a_lost_one_is_replaced(crew: Any) -> None:
         collector.step()
         assert workers[1].starts == 2 and "started anew" in console.lines[0]
         collector.step()
-        assert collector.steps == 415 and agent.updates == int(shared.updates(DEFAULT_BEHAVIOUR).sum())
+        assert collector.steps == 465 and agent.updates == int(shared.updates(DEFAULT_BEHAVIOUR).sum())
         workers[0].lost = True
         with pytest.raises(EnvError, match="worker_0 died"):
             collector.step()
