@@ -187,3 +187,4 @@ class Relay(Console):
     @override
     def warn(self, text: str) -> None:
         self.lines.append(text)
+        print(text)  # an error may come before the next report
