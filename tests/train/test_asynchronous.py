@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -294,10 +296,10 @@ def test_few_additions_are_lost_without_a_lock() -> None:
     assert [one.exitcode for one in both] == [0, 0]
 
 
-def memory_of(program: Program) -> set[Path]:
-    """Blocks of shared memory that it has open."""
+def memory_of(pid: int) -> set[Path]:
+    """Blocks of shared memory that a process has open."""
     with contextlib.suppress(OSError):
-        maps = Path(f"/proc/{program.pid}/maps").read_text()
+        maps = Path(f"/proc/{pid}/maps").read_text()
         return {Path(found) for found in re.findall(r"/dev/shm/psm_\w+", maps)}
     return set()
 
@@ -321,7 +323,7 @@ def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig)
     program = Program(Path.cwd(), "-n", "a", "--seed=1", "-o", "sac_config.use_normalization=false")
     try:
         program.until(lambda: "checkpoint of step" in program.said)
-        everybody, memory = program.children(), memory_of(program)
+        everybody, memory = program.children(), memory_of(program.pid)
         assert len(memory) == 1
         workers_of(program)[0].kill()
         program.until(lambda: "killed by SIGKILL · started anew" in program.said)
@@ -337,20 +339,28 @@ def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig)
     assert done["steps"] == 5 * done["updates"] and done["faults"]["env_restarts"] == 1
 
 
+STARTS = 100
+MAIN = Path(__file__).resolve().parents[2] / "main.py"
+
+
 @pytest.mark.fault("F23")
 @pytest.mark.slow
 def test_a_hundred_starts_and_ends_leave_nothing(loaded: LoadedConfig) -> None:
     """Half of them are killed, at any moment."""
     rng = np.random.default_rng(0)
-    for number in range(100):
-        program = Program(Path.cwd(), "-n", f"a{number}", "--seed=1")
+    for number in range(STARTS):
+        killed = number % 2
+        words = ["./task", "--device=cpu", "-n", f"a{number}", "--seed=1"]
+        with Path("said.txt").open("w") as said:  # not a Program: its tracker of shared memory is ours
+            program = subprocess.Popen([sys.executable, str(MAIN), *words], stdout=said, stderr=said)
         everybody: dict[int, psutil.Process] = {}
         memory: set[Path] = set()
-        until = time.monotonic() + rng.uniform(0.0, 12.0 if number % 2 else 6.0)
-        while time.monotonic() < until or (number % 2 == 0 and "checkpoint of step" not in program.said):
-            everybody |= {one.pid: one for one in program.children()}
-            memory |= memory_of(program)
+        until = time.monotonic() + rng.uniform(0.0, 15.0)
+        while time.monotonic() < until if killed else "checkpoint of" not in Path("said.txt").read_text():
+            assert program.poll() is None, Path("said.txt").read_text()
+            everybody |= {one.pid: one for one in psutil.Process(program.pid).children(recursive=True)}
+            memory |= memory_of(program.pid)
             time.sleep(0.02)
-        program.send(signal.SIGKILL if number % 2 else signal.SIGTERM)
-        assert program.end() == (-signal.SIGKILL if number % 2 else 143), program.said
+        program.send_signal(signal.SIGKILL if killed else signal.SIGTERM)
+        assert program.wait(60) == (-signal.SIGKILL if killed else 143), Path("said.txt").read_text()
         assert gone([*everybody.values()], memory), number
