@@ -246,6 +246,7 @@ class Family:
     watched:      metrics that those rules read
     readouts:     lines of the live panel
     always_saved: agents cannot go on without what they store: every checkpoint holds it
+    processes:    processes that train an agent; if that may be more than 1, it is a Contributor
     """
 
     name: str
@@ -257,3 +258,4 @@ class Family:
     watched: Sequence[str] = ()
     readouts: Sequence[Readout] = ()
     always_saved: bool = False
+    processes: Callable[[BehaviourConfig], int] = lambda _: 1

@@ -6,7 +6,7 @@ A family (:mod:`algorithm.agents.registry`) fills them in. Trainer, checkpoints,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -148,6 +148,51 @@ class DivergenceReport(Protocol):
 
     def told(self, line: str) -> None:
         """Report something that is no fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """Steps of an agent in another process, and what it has learned from them there. Can be pickled.
+
+    rows:    observations of the steps, name -> [n, ...], of those that have running statistics
+    returns: see :meth:`~algorithm.core.data.Rewarded.rewards`; of streams that no other process has
+    updates: gradient updates; skipped: of them
+    staleness: of each update, those that other processes made since its weights were read
+    metrics: of the last update
+    """
+
+    rows: Mapping[str, Array]
+    returns: Sequence[tuple[int, int, list[float], bool]]
+    updates: int
+    skipped: int
+    staleness: Sequence[int]
+    metrics: Mapping[str, float]
+
+    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
+        """Yield the returns."""
+        return iter(self.returns)
+
+
+class Contributor(Protocol):
+    """An agent that several processes may train: one of them owns it, and the others have a copy each."""
+
+    def weights(self) -> Sequence[Tensor]:
+        """Return what an update changes, [P] each: parameters and the optimiser's state."""
+
+    def statistics(self) -> Mapping[str, Array]:
+        """Return the running statistics of observations and rewards."""
+
+    def join(self, shared: Sequence[Tensor]) -> None:
+        """Become a copy, which acts by its own parameters and adds its steps to ``shared`` weights."""
+
+    def renew(self, statistics: Mapping[str, Array]) -> None:
+        """Read the shared parameters, and take over the owner's statistics. For a copy, between rollouts."""
+
+    def contribution(self, stream: Callable[[int], int], staleness: Sequence[int]) -> Contribution:
+        """Return what a copy has done since the last one; stream: names its streams for the owner."""
+
+    def take_in(self, work: Contribution) -> None:
+        """Take into the owner's statistics and counts what a copy has done."""
 
 
 MakeReplay = Callable[..., "ReplayBuffer"]

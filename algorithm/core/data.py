@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,13 @@ Bool = NDArray[np.bool_]
 Int = NDArray[np.int64]
 Double = NDArray[np.float64]
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Rewarded(Protocol):
+    """Steps of agents with their rewards."""
+
+    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
+        """Yield a stream, its first step, its rewards, and whether its episode ended with them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,11 @@ class LocalCollector:
         Episodes that cannot continue end as truncated, unreported; their environments begin the next ones.
         Returns a line for a person on each reason for that; none if everything is exact.
         """
-        own, saved = state.part("own").meta, state.part("groups")
+        own = state.part("own").meta
+        if "env" not in state.meta:  # several processes have trained, which keep nothing of their episodes
+            self.behaviour_steps |= dict(zip(own["behaviours"], own["steps"], strict=True))
+            return [self._begin_anew({}, f"{own['num_envs']} processes became one")]
+        saved = state.part("groups")
         parts = {name: saved.part(str(k)) for k, name in enumerate(own["behaviours"])}
         taken = dict(zip(own["behaviours"], own["steps"], strict=True))
         self.behaviour_steps = {name: taken.get(name, 0) for name in self._groups}

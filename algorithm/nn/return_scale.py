@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from algorithm.core.data import Segment, StepBatch
+from algorithm.core.data import Rewarded
 
 LARGEST = 5.0
 """Bound of the largest return so far, after scaling."""
@@ -33,7 +33,7 @@ class NoReturnScale:
 
     factor = scale = 1.0
 
-    def observe(self, new: Segment | StepBatch) -> None:
+    def observe(self, new: Rewarded) -> None:
         """Do nothing: there are no statistics."""
 
     def close(self, stream: int) -> None:
@@ -83,7 +83,7 @@ class ReturnScale:
         """The factor as a tensor [], float64, which updates read."""
         return self._scale[0]
 
-    def observe(self, new: Segment | StepBatch) -> None:
+    def observe(self, new: Rewarded) -> None:
         """Take the rewards of new transitions into the statistics.
 
         One return at a time (Welford, 1962): most come alone, and it does not matter how many come at once.

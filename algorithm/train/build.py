@@ -11,6 +11,7 @@ from pathlib import Path
 from algorithm.agents.base import Agent
 from algorithm.config.loader import dump_config, overlaid, plain_config
 from algorithm.core.console import Console
+from algorithm.core.errors import UsageError
 from algorithm.core.plugins import Plugin
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.resume_check import spec_as_json
@@ -25,6 +26,7 @@ from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.provenance import made_with
 from algorithm.train.assembly import Assembly, check_eval_spaces
+from algorithm.train.asynchronous.runtime import AsyncRuntime, num_processes
 from algorithm.train.callbacks import Callbacks, Training, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.foreign import ForeignNetworks, begin_with_networks, load_foreign_replays, load_replays
@@ -58,7 +60,7 @@ def build(
     seed_globally(inputs.loaded.seed)
     assembly = _assembly(inputs, start, console, stack)
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
-    source, evaluator = _environments(inputs, assembly, runtime, networks)
+    source, evaluator = _environments(inputs, assembly, _local(inputs, runtime), networks)
     own_env, plugins = env_file(inputs.loaded), plugins_of(inputs.loaded, source.env.specs, networks)
     training, start, notices = _training(inputs, assembly, source, networks, start, own_env, plugins)
     render_modes = evaluator.env.render_modes if evaluator else ()
@@ -91,6 +93,19 @@ def build(
         resumed=start,
         notices=notices,
     )
+
+
+def _local(inputs: RunInputs, runtime: type[Runtime]) -> type[Runtime]:
+    """Return the runtime: another one than that of one process, where several train."""
+    if runtime.remote or num_processes(inputs.loaded) == 1:
+        return runtime
+    if inputs.greedy:
+        raise UsageError(
+            "--disable_sample is for one process",
+            why="the processes that train take samples of the policy",
+            fix="leave it out, or set num_processes: 1",
+        )
+    return AsyncRuntime
 
 
 def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> Assembly:

@@ -62,6 +62,11 @@ SECTIONS = (
     "  algorithm: sac",
     "  algorithm: TD4",
     "  ma_config: {B: {algorithm: A3C}}",
+    "  algorithm: A3C\n  base_config: {n_envs: 2, workers: 2, reset_on_iteration: true}\n"
+    "  sac_config: {curiosity: FORWARD, extensions: [{a.py:A: {}}]}",
+    "  algorithm: A3C\n  base_config: {env_type: UNITY}\n  demonstrations: {path: a.npz}\n"
+    "  reward_signals: {rnd: {strength: 1}, gail: {strength: 1}}\n  behavioral_cloning: {strength: 1}",
+    "  algorithm: A3C\n  a3c_config: {num_processes: 1}\n  base_config: {n_envs: 2}",
     "  algorithm: PPO\n  sac_config: {tau: 0.01}",
     "  algorithm: PPO\n  sac_config: {use_priority: true}",
     "  algorithm: PPO\n  sac_config:\n    n_step: 3",

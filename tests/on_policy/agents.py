@@ -10,7 +10,8 @@ import torch
 
 from algorithm.agents.config import NnConfig
 from algorithm.agents.on_policy.agent import OnPolicyAgent
-from algorithm.agents.on_policy.family_config import A2cConfig, AcktrConfig, PpoConfig
+from algorithm.agents.on_policy.family import FAMILIES
+from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config
@@ -47,9 +48,10 @@ def make(
         ppo_config=PpoConfig(**({"num_minibatch": 4, **block} if algorithm == "PPO" else {})),
         a2c_config=A2cConfig(**(block if algorithm == "A2C" else {})),
         acktr_config=AcktrConfig(**(block if algorithm == "ACKTR" else {})),
+        a3c_config=A3cConfig(**(block if algorithm == "A3C" else {})),
         **(blocks or {}),
     )
-    agent = OnPolicyAgent(
+    agent = FAMILIES[algorithm].make_agent(
         AgentInputs(
             env.specs[DEFAULT_BEHAVIOUR],
             config,
@@ -61,6 +63,7 @@ def make(
             demonstrations=demonstrations,
         )
     )
+    assert isinstance(agent, OnPolicyAgent)
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
 
 

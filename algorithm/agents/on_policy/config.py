@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from algorithm.agents.on_policy.family_config import BLOCKS, CLASSES
+from algorithm.agents.on_policy.family_config import BLOCKS, CLASSES, processes
 from algorithm.core.fields import AnyConfig, Contradiction, contradicting
 
 MEANINGLESS = {
@@ -107,6 +107,8 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what cannot be with on-policy learning; all keys are dotted from the top level."""
     yield from meaningless(config, MEANINGLESS)
     yield from _of_rollouts(config)
+    if processes(config) > 1:
+        yield from _of_processes(config)
 
 
 def meaningless(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradiction]:
@@ -166,3 +168,35 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
             "set base_config.max_step",
         ),
     )
+
+
+def _of_processes(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield what several processes cannot have that train the same networks."""
+    base, run, key = config.base_config, config.run, f"{BLOCKS[config.algorithm]}.num_processes"
+    signals = {"rnd": config.reward_signals.rnd, "gail": config.reward_signals.gail}
+    alone = "each process has one environment of its own"
+    own = "only encoder, policy and values are shared, and every process would have networks of its own"
+    found = {
+        "base_config.n_envs": (base.n_envs > 1, alone, "leave n_envs out, and raise num_processes"),
+        "base_config.workers": (base.workers > 0, alone, "leave workers out"),
+        "base_config.env_type": (
+            base.kind.player,
+            "its players are started by one process",
+            "set num_processes: 1, or algorithm: A2C with n_envs",
+        ),
+        "base_config.reset_on_iteration": (
+            base.reset_on_iteration,
+            "no process waits for the episodes of another one",
+            "set reset_on_iteration: false",
+        ),
+        "sac_config.curiosity": (bool(run.curiosity), own, "set algorithm: A2C"),
+        "sac_config.extensions": (bool(run.extensions), own, "set algorithm: A2C"),
+        **{
+            f"reward_signals.{name}.strength": (signal.strength > 0, own, "set algorithm: A2C")
+            for name, signal in signals.items()
+        },
+        "behavioral_cloning.strength": (config.behavioral_cloning.strength > 0, own, "set algorithm: A2C"),
+    }
+    for path, (there, why, fix) in found.items():
+        if there:
+            yield Contradiction((path, key), f"not with several processes: {why}", fix)

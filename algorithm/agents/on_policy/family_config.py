@@ -163,7 +163,7 @@ class A3cConfig(OneUpdateConfig):
         ge=1,
         resume="free: another number of workers begins new episodes",
     )
-    learning_rate: Finite = option(0.0001, "Step size of the networks.", gt=0)
+    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
     max_grad_norm: Positive | None = option(40.0, _LONGEST)
     use_tf_rms: bool = option(True, _TF_RMS, resume=_OTHER_MOMENTS)
 
@@ -216,6 +216,12 @@ CLASSES: dict[str, type[OwnConfig]] = {
     "ACKTR": AcktrConfig,
 }
 """Family -> the class of its block."""
+
+
+def processes(config: AnyConfig) -> int:
+    """Return the number of processes that train an agent of the family that a configuration chooses."""
+    own = own_block(config)
+    return own.num_processes if isinstance(own, A3cConfig) else 1
 
 
 def own_block(config: AnyConfig) -> OwnConfig:

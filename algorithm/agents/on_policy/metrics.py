@@ -16,6 +16,7 @@ METRICS: Mapping[str, str] = {
     "ppo/ratio_max": "largest ratio of an action's probabilities now and while acting, a mean of minibatches",
     "ppo/explained_variance": "share of the targets' variance that the values explained before the update",
     "ppo/trace_weight": "mean of min(1, π/μ) before the update; less than 1 where older weights have acted",
+    "a3c/staleness": "updates of other processes between reading the weights and adding to them",
     "ppo/epochs_done": "times that all of the last rollout was learned from, if target_kl has not ended it",
     "acktr/step_scale": "share of a step that kl_clip leaves, ν; 1 where the trust region is wider",
 }
@@ -28,6 +29,7 @@ PANELS = (
     panel("Share of clipped ratios", share="ppo/clip_fraction"),
     panel("Share of the natural step", share="acktr/step_scale"),
     panel("Explained variance of the returns", share="ppo/explained_variance"),
+    panel("Updates of others while one is made", staleness="a3c/staleness"),
 )
 
 _LOSSES = readout(

@@ -17,10 +17,11 @@ from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
 from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
+from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo, MakeEnv
 from algorithm.env.pool.step_buffers import SharedStepBuffers, StepBuffers
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog
-from algorithm.env.pool.worker_process import POLL_S, WorkerLostError, WorkerProcess, ignore_text
+from algorithm.env.pool.worker_process import WorkerProcess
 
 
 class Executor(Protocol):
@@ -109,7 +110,7 @@ class WorkerExecutor(Executor):
     num_workers: at most ``n``
     timeout:     seconds without an answer after which a call counts as hanging; -1 waits for ever
     log:         folder for the output of the processes; a temporary one by default
-    waiting:     see :meth:`WorkerProcess.wait_ready`
+    waiting:     see :meth:`.ChildProcess.first_answer`
     Raises EnvError if the environment cannot be built.
     """
 
@@ -141,7 +142,7 @@ class WorkerExecutor(Executor):
             self.info = replace(ready, fps=None, render_modes=())  # pictures are taken in the main process
             self.buffers = self._buffers = SharedStepBuffers(self.info.spec, n)
             for worker in self._workers:
-                worker.send("buffers", self.buffers.name)
+                worker.command("buffers", self.buffers.name)
         except BaseException:
             self.close()
             raise
@@ -177,7 +178,7 @@ class WorkerExecutor(Executor):
         atexit.unregister(self.close)
         for worker in self._workers:
             with suppress(WorkerLostError):  # it is gone already
-                worker.send("close")
+                worker.command("close")
         deadline = time.monotonic() + CLOSE_TIMEOUT
         for worker in self._workers:
             worker.end(deadline)
@@ -194,7 +195,7 @@ class WorkerExecutor(Executor):
         lost: dict[WorkerProcess, WorkerLostError] = {}
         for worker, argument in arguments.items():
             try:
-                worker.send(command, argument)
+                worker.command(command, argument)
             except WorkerLostError as loss:
                 lost[worker] = loss
         active = ActiveTime(POLL_S)
@@ -228,5 +229,5 @@ class WorkerExecutor(Executor):
                 why=f"it was {self.info.spec} and is {ready.spec}",
                 fix="an environment has to keep its spaces during a run",
             ) from loss
-        worker.send("buffers", self.buffers.name)
+        worker.command("buffers", self.buffers.name)
         return fault

@@ -51,7 +51,7 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
     and ``("repeat", actions by index)`` are answered with a list of failures, ``("buffers", name)`` with
     nothing; ``("close", ())`` ends the process. Output goes to the file ``output``.
     """
-    _isolate(output)
+    isolate(output)
     try:
         with exits_as_errors():
             group = EnvGroup(make, indices)
@@ -92,7 +92,7 @@ def _as_user_error(error: Exception) -> UserError:
     return EnvError("the environment could not be made", why=described(error))
 
 
-def _isolate(output: Path) -> None:
+def isolate(output: Path) -> None:
     """Redirect output, ignore the parent's signals, and end with the parent."""
     with output.open("ab") as file:
         for stream in (1, 2):

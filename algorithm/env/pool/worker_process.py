@@ -1,118 +1,36 @@
-"""A worker process as its parent controls it: start, send, receive, detect death or hang, end."""
+"""A process with sub-environments as its parent controls it."""
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from algorithm.core.errors import EnvError
-from algorithm.core.system.processes import request_stacks
+from algorithm.env.pool.child_process import ChildProcess, ignore_text
 from algorithm.env.pool.env_group import GroupFailure, GroupInfo, MakeEnv
-from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
 from algorithm.env.pool.watchdog import ActiveTime
-from algorithm.env.pool.worker import WorkerRefusal, run_worker, truncate_log
-
-_STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
-START_TIMEOUT = 60.0  # seconds at least for a process to start and build its sub-environments
-POLL_S = 0.2  # interval at which the end of a process is detected
-_OUTPUT_BYTES = 8000  # of the end of its output, part of a failure's message
+from algorithm.env.pool.worker import run_worker
 
 
-def ignore_text(text: str) -> None:
-    """Ignore how far something is."""
-
-
-class WorkerLostError(Exception):
-    """A process that died or hung, and is dead by now.
-
-    what: "died" or "hangs"; why: signal, exit code or time-out; output: the end of its output
-    """
-
-    def __init__(self, what: str, why: str, output: str) -> None:
-        super().__init__(f"{what}: {why}")
-        self.what, self.why, self.output = what, why, output
-
-
-class RemoteTracebackError(Exception):
-    """The traceback of another process, as the cause of an error in this one."""
-
-
-class WorkerProcess:
+class WorkerProcess(ChildProcess):
     """A process that runs the sub-environments ``indices`` of ``n``.
 
     output: file for what it prints
     """
 
     def __init__(self, make: MakeEnv, indices: range, n: int, output: Path) -> None:
-        self._make, self.indices, self._n, self._output = make, indices, n, output
-        self.start()
-
-    def start(self) -> None:
-        """Start a process; :meth:`wait_ready` waits until its sub-environments are built."""
-        context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and locks
-        self._connection, theirs = context.Pipe()
-        self._output.touch()
-        self._offset = self._output.stat().st_size
-        self._process = context.Process(
-            target=run_worker,
-            args=(theirs, self._make, self.indices, self._n, self._output),
-            name=self._output.stem,
-            daemon=True,
-        )
-        self._process.start()
-        monitor_process().kill_group_on_exit(self.pid)
-        theirs.close()
-        self._started = time.monotonic()
-
-    @property
-    def name(self) -> str:
-        """``worker_0``, the name of its output file."""
-        return self._output.stem
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        assert self._process.pid is not None
-        return self._process.pid
+        self.indices, self._n = indices, n
+        super().__init__(run_worker, (make, indices, n), output, alone="base_config.workers: 0")
 
     def wait_ready(self, timeout: float, waiting: Callable[[str], None] = ignore_text) -> GroupInfo:
-        """Wait for the description of its sub-environments. Raises EnvError if they could not be built.
+        """Wait for the description of its sub-environments; see :meth:`.ChildProcess.first_answer`."""
+        making = f"{len(self.indices):,} of {self._n:,} environments"
+        return cast(GroupInfo, self.first_answer(making, timeout, waiting))
 
-        timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
-        waiting: called meanwhile; what it raises ends the wait
-        """
-
-        def since() -> float:
-            waiting(f"{self.name} makes {len(self.indices):,} of {self._n:,} environments")
-            return self._started
-
-        try:
-            limit = max(timeout, START_TIMEOUT) if timeout > 0 else -1
-            answer = self._receive(limit, ActiveTime(POLL_S), since)
-        except WorkerLostError as loss:
-            raise EnvError(
-                f"{self.name} {loss.what} while making its environments",
-                where=str(self._output),
-                why=f"{loss.why}\n{loss.output}".rstrip(),
-                fix="read that file; with base_config.workers: 0 it runs in the main process",
-            ) from loss
-        if isinstance(answer, WorkerRefusal):
-            self.end(0.0)
-            raise answer.error from RemoteTracebackError(f"\n{answer.trace}")
-        assert isinstance(answer, GroupInfo)
-        return answer
-
-    def send(self, command: str, argument: object = ()) -> None:
+    def command(self, name: str, argument: object = ()) -> None:
         """Send a command of :func:`~algorithm.env.pool.worker.run_worker`. Raises WorkerLostError."""
-        try:
-            self._connection.send((command, argument))
-        except OSError:
-            raise self._died() from None
+        self.send((name, argument))
 
     def answer(self, buffers: StepBuffers, timeout: float, active: ActiveTime) -> list[GroupFailure]:
         """Return the answer to a command. Raises WorkerLostError.
@@ -122,65 +40,4 @@ class WorkerProcess:
         """
         rows = slice(self.indices.start, self.indices.stop)
         since = lambda: float(buffers.call_started[rows].max())  # noqa: E731
-        return cast("list[GroupFailure]", self._receive(timeout, active, since))
-
-    def end(self, deadline: float) -> None:
-        """Wait until ``deadline`` (time.monotonic) for the process to end, then kill it."""
-        self._process.join(max(0.0, deadline - time.monotonic()))
-        self._kill()
-        self._connection.close()
-
-    def _receive(self, timeout: float, active: ActiveTime, since: Callable[[], float]) -> object:
-        """Return the next message; ``since()`` is the start of the current call, 0 without one.
-
-        The end of the process is checked as well: a child of its own may hold the pipe open.
-        """
-        call, before = -1.0, 0.0
-        while not self._connection.poll(POLL_S):
-            truncate_log(self._output)
-            now, at = active.update(), since()
-            if at != call:
-                call, before = at, now - active.since(at)
-            elif 0 < timeout < now - before:
-                raise self._hangs(timeout)
-            if self._process.exitcode is not None and not self._connection.poll():
-                raise self._died()
-        try:
-            return self._connection.recv()
-        except (EOFError, OSError):
-            raise self._died() from None
-
-    def _died(self) -> WorkerLostError:
-        self._process.join(_STACK_TIMEOUT)  # the pipe closes first
-        code = self._process.exitcode
-        self._kill()
-        if code is not None and code < 0:
-            why = f"killed by {signal.Signals(-code).name}"
-        else:
-            why = f"exit code {code}"
-        return WorkerLostError("died", why, self._printed())
-
-    def _hangs(self, timeout: float) -> WorkerLostError:
-        size = self._output.stat().st_size
-        if request_stacks(self.pid):
-            deadline = time.monotonic() + _STACK_TIMEOUT
-            while self._output.stat().st_size == size and time.monotonic() < deadline:
-                time.sleep(0.05)
-            time.sleep(0.1)  # for the rest of the stacks
-        self._kill()
-        return WorkerLostError(
-            "hangs", f"no answer for {timeout:g} s (base_config.env_timeout)", self._printed()
-        )
-
-    def _kill(self) -> None:
-        self._process.kill()
-        self._process.join()
-        kill_group(self.pid)
-        monitor_process().release_group(self.pid)
-
-    def _printed(self) -> str:
-        """Return the end of its output."""
-        with self._output.open("rb") as file:
-            size = self._output.stat().st_size
-            file.seek(max(self._offset if self._offset <= size else 0, size - _OUTPUT_BYTES))
-            return file.read().decode(errors="replace").strip()
+        return cast("list[GroupFailure]", self.receive(timeout, active, since))

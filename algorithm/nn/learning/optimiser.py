@@ -239,6 +239,16 @@ class FlatRms(FlatOptimiser):
         super().__init__(modules, learning_rate, max_norm=max_norm, skipped=skipped)
         self._decay, self._epsilon, self._inside = decay, epsilon, inside
         self._square = torch.full_like(self.flat.data, float(inside))
+        self._moved = self.flat.data
+
+    def share(self, data: Tensor, square: Tensor) -> None:
+        """Move other parameters [P] from now on, and keep the mean of g² [P] in ``square``.
+
+        Both may be in memory that other processes change meanwhile: nothing is locked, and an addition may be
+        lost (arXiv 1106.5730). The modules' own parameters stay as they are.
+        """
+        self._moved = data
+        self._square = square
 
     @override
     @torch.no_grad()
@@ -251,7 +261,7 @@ class FlatRms(FlatOptimiser):
         else:
             divisor = self._square.sqrt().add_(self._epsilon)
         step = gradient / divisor * (self.learning_rate * self.factor)
-        self.flat.data.sub_(torch.where(skips, torch.zeros_like(step), step))
+        self._moved.sub_(torch.where(skips, torch.zeros_like(step), step))
 
     @override
     def tensors(self) -> dict[str, Tensor]:

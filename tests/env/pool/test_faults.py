@@ -167,7 +167,7 @@ def test_spaces_that_change_with_a_restart_are_refused(tmp_path, workers, fault)
     ("hang", "no answer for 3 s"),
 ])  # fmt: skip
 def test_workers_that_cannot_make_their_environments_say_why(tmp_path, monkeypatch, fault, said):
-    monkeypatch.setattr("algorithm.env.pool.worker_process.START_TIMEOUT", 3.0 if fault == "hang" else 60.0)
+    monkeypatch.setattr("algorithm.env.pool.child_process.START_TIMEOUT", 3.0 if fault == "hang" else 60.0)
     with pytest.raises(EnvError) as caught:
         Faulty(tmp_path, fault, where="make", timeout=1.0)
     assert said in str(caught.value)

@@ -1,0 +1,194 @@
+"""A process of one's own as its parent controls it: start, death or hang, last output, end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from algorithm.core.errors import EnvError
+from algorithm.core.system.processes import request_stacks
+from algorithm.env.pool.monitor_process import kill_group, monitor_process
+from algorithm.env.pool.watchdog import ActiveTime
+from algorithm.env.pool.worker import WorkerRefusal, truncate_log
+
+_STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
+START_TIMEOUT = 60.0  # seconds at least for a process to start and build its sub-environments
+POLL_S = 0.2  # interval at which the end of a process is detected
+_OUTPUT_BYTES = 8000  # of the end of its output, part of a failure's message
+
+
+def ignore_text(text: str) -> None:
+    """Ignore how far something is."""
+
+
+class WorkerLostError(Exception):
+    """A process that died or hung, and is dead by now.
+
+    what: "died" or "hangs"; why: signal, exit code or time-out; output: the end of its output
+    """
+
+    def __init__(self, what: str, why: str, output: str) -> None:
+        super().__init__(f"{what}: {why}")
+        self.what, self.why, self.output = what, why, output
+
+
+class RemoteTracebackError(Exception):
+    """The traceback of another process, as the cause of an error in this one."""
+
+
+class ChildProcess:
+    """A process that a pipe connects with this one, and that ends with it.
+
+    run:    its function, called with its end of the pipe, ``arguments`` and ``output``; it calls
+            :func:`~algorithm.env.pool.worker.isolate` first
+    output: file for what it prints
+    alone:  key and value with which nothing runs in such a process, for messages
+    """
+
+    def __init__(
+        self, run: Callable[..., None], arguments: tuple[Any, ...], output: Path, *, alone: str
+    ) -> None:
+        self._run, self._arguments, self._output, self._alone = run, arguments, output, alone
+        self.start()
+
+    def start(self) -> None:
+        """Start a process; :meth:`first_answer` waits until it has built what it is for."""
+        context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and locks
+        self._connection, theirs = context.Pipe()
+        self._output.touch()
+        self._offset = self._output.stat().st_size
+        self._process = context.Process(
+            target=self._run,
+            args=(theirs, *self._arguments, self._output),
+            name=self._output.stem,
+            daemon=True,
+        )
+        self._process.start()
+        monitor_process().kill_group_on_exit(self.pid)
+        theirs.close()
+        self._started = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """``worker_0``, the name of its output file."""
+        return self._output.stem
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def first_answer(self, making: str, timeout: float, waiting: Callable[[str], None]) -> object:
+        """Wait for its first message. Raises EnvError if it could not build what it is for.
+
+        making:  what it builds
+        timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
+        waiting: called meanwhile; what it raises ends the wait
+        """
+
+        def since() -> float:
+            waiting(f"{self.name} makes {making}")
+            return self._started
+
+        try:
+            limit = max(timeout, START_TIMEOUT) if timeout > 0 else -1
+            answer = self.receive(limit, ActiveTime(POLL_S), since)
+        except WorkerLostError as loss:
+            raise EnvError(
+                f"{self.name} {loss.what} while making its environments",
+                where=str(self._output),
+                why=f"{loss.why}\n{loss.output}".rstrip(),
+                fix=f"read that file; with {self._alone} it runs in the main process",
+            ) from loss
+        return self.checked(answer)
+
+    def checked(self, answer: object) -> object:
+        """Return a message; of a WorkerRefusal its error is raised, once the process has ended."""
+        if isinstance(answer, WorkerRefusal):
+            self.end(0.0)
+            raise answer.error from RemoteTracebackError(f"\n{answer.trace}")
+        return answer
+
+    def send(self, message: object) -> None:
+        """Send a message. Raises WorkerLostError."""
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise self._died() from None
+
+    def receive(self, timeout: float, active: ActiveTime, since: Callable[[], float]) -> object:
+        """Return the next message; ``since()`` is the start of the current call, 0 without one.
+
+        The end of the process is checked as well: a child of its own may hold the pipe open.
+        Raises WorkerLostError.
+        """
+        call, before = -1.0, 0.0
+        while not self._arrived(POLL_S):
+            now, at = active.update(), since()
+            if at != call:
+                call, before = at, now - active.since(at)
+            elif 0 < timeout < now - before:
+                raise self.hangs(timeout)
+        return self._received()
+
+    def _arrived(self, seconds: float) -> bool:
+        """Return whether a message is there after so many seconds. Raises WorkerLostError."""
+        if self._connection.poll(seconds):
+            return True
+        truncate_log(self._output)
+        if self._process.exitcode is not None and not self._connection.poll():
+            raise self._died()
+        return False
+
+    def _received(self) -> object:
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+
+    def end(self, deadline: float) -> None:
+        """Wait until ``deadline`` (time.monotonic) for the process to end, then kill it."""
+        self._process.join(max(0.0, deadline - time.monotonic()))
+        self._kill()
+        self._connection.close()
+
+    def _died(self) -> WorkerLostError:
+        self._process.join(_STACK_TIMEOUT)  # the pipe closes first
+        code = self._process.exitcode
+        self._kill()
+        if code is not None and code < 0:
+            why = f"killed by {signal.Signals(-code).name}"
+        else:
+            why = f"exit code {code}"
+        return WorkerLostError("died", why, self._printed())
+
+    def hangs(self, timeout: float) -> WorkerLostError:
+        """Kill the process, once it has printed its stacks; return the error to raise."""
+        size = self._output.stat().st_size
+        if request_stacks(self.pid):
+            deadline = time.monotonic() + _STACK_TIMEOUT
+            while self._output.stat().st_size == size and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(0.1)  # for the rest of the stacks
+        self._kill()
+        return WorkerLostError(
+            "hangs", f"no answer for {timeout:g} s (base_config.env_timeout)", self._printed()
+        )
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        kill_group(self.pid)
+        monitor_process().release_group(self.pid)
+
+    def _printed(self) -> str:
+        """Return the end of its output."""
+        with self._output.open("rb") as file:
+            size = self._output.stat().st_size
+            file.seek(max(self._offset if self._offset <= size else 0, size - _OUTPUT_BYTES))
+            return file.read().decode(errors="replace").strip()

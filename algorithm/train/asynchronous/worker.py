@@ -1,0 +1,190 @@
+"""The process that trains a run's networks in an environment of its own, beside others."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import cast
+
+import torch
+from typing_extensions import override
+
+from algorithm.agents.base import Agent
+from algorithm.agents.roles import Contribution, Contributor, Episode
+from algorithm.core.console import Console, Evaluation, Progress, Sections
+from algorithm.core.errors import RUN_BLOCK, UserError
+from algorithm.core.timing import Stopwatch
+from algorithm.core.wording import Rows
+from algorithm.env.pool.process_exit import exit_process
+from algorithm.env.pool.worker import WorkerRefusal
+from algorithm.experience.faults import Faults
+from algorithm.nn.process import set_up_process
+from algorithm.train.assembly import Assembly, decided
+from algorithm.train.asynchronous.messages import Grant, Job, Report, Shares
+from algorithm.train.asynchronous.shared import SharedWeights
+from algorithm.train.runtime import EnvInfo, local_collector
+from algorithm.train.state import seed_globally
+
+
+def work(connection: Connection) -> None:
+    """Train as the messages ask for: a Job, answered with an EnvInfo; Shares; Grants, each with a Report.
+
+    An error for a person is the last answer. The process ends with that, and when the connection is closed.
+    """
+    logging.basicConfig(level=logging.INFO)  # traces of what environments survive
+    with ExitStack() as stack:
+        try:
+            worker = Worker(connection.recv(), stack)
+            connection.send(worker.env)
+            worker.begin(connection.recv())
+            while True:
+                connection.send(worker.rollout(connection.recv()))
+        except UserError as error:
+            connection.send(WorkerRefusal(error, "".join(traceback.format_exception(error))))
+        except (EOFError, ConnectionError):  # the run ends
+            pass
+    exit_process(0)
+
+
+class Worker:
+    """An environment, and agents that learn in it and share their networks with other processes.
+
+    stack: closes the environment
+    """
+
+    def __init__(self, job: Job, stack: ExitStack) -> None:
+        loaded = decided(job.loaded, RUN_BLOCK, lambda _: {"seed": job.seed})
+        # The parent watches, whatever hangs here.
+        loaded = decided(loaded, "base_config", lambda _: {"env_timeout": -1})
+        set_up_process(loaded.threads)
+        seed_globally(loaded.seed)
+        self._job, self._base = job, loaded.config.base_config
+        self._console = Relay()
+        self._faults = Faults(self._console)
+        assembly = Assembly(
+            loaded=loaded,
+            device=torch.device("cpu"),
+            faults=self._faults,
+            stack=stack,
+            files=job.files,
+        )
+        env = assembly.env("train", 1, render=job.render)
+        self.env = EnvInfo.of(env)
+        self._agents = assembly.agents(env.specs, job.networks, learning=False)
+        self._contributors = cast("Mapping[str, Contributor]", self._agents)
+        for agent in self._agents.values():
+            agent.attach(restore=lambda: None, report=self._faults)
+        non_finite = assembly.on_non_finite(job.task)
+        self._collector = local_collector(env, self._base, non_finite, self._agents, Stopwatch())
+
+    def begin(self, shares: Shares) -> None:
+        """Share weights with the other processes."""
+        self._shared = SharedWeights(shares.sizes, self._job.n, name=shares.name)
+        for behaviour, agent in self._contributors.items():
+            agent.join(self._shared.weights[behaviour])
+        self._read_at = dict.fromkeys(self._agents, 0)
+        self._begins = set(self._agents)  # behaviours whose next rollout has not begun
+
+    def rollout(self, grant: Grant) -> Report:
+        """Act until an agent has a rollout, and learn from it."""
+        for name in self._begins:
+            self._read_at[name] = self._updates_of_others(name)
+            self._contributors[name].renew(grant[name])
+        self._begins.clear()
+        self._run_step = self._shared.run_step
+        staleness: dict[str, list[int]] = {name: [] for name in self._agents}
+        steps_before = dict(self._collector.behaviour_steps)
+        episodes: list[Episode] = []
+        while not self._begins:
+            before = self._collector.steps
+            episodes += self._collector.step()
+            self._shared.steps[self._job.index] += self._collector.steps - before
+            for name, agent in self._agents.items():
+                staleness[name] += self._learn(name, agent)
+        steps = {name: n - steps_before[name] for name, n in self._collector.behaviour_steps.items()}
+        return self._report(episodes, steps, staleness)
+
+    def _learn(self, name: str, agent: Agent) -> list[int]:
+        """Let an agent learn if its rollout is complete; return the staleness of its updates."""
+        rollouts, updates = agent.weights_version, agent.updates
+        agent.learn(self._collector.behaviour_steps[name], run_step=self._run_step)
+        if agent.weights_version != rollouts:
+            self._begins.add(name)
+        made = agent.updates - updates
+        if not made:
+            return []
+        self._shared.updates(name)[self._job.index] += made
+        return [self._updates_of_others(name) - self._read_at[name]] * made
+
+    def _updates_of_others(self, name: str) -> int:
+        updates = self._shared.updates(name)
+        return int(updates.sum() - updates[self._job.index])
+
+    def _report(
+        self, episodes: Sequence[Episode], steps: Mapping[str, int], staleness: Mapping[str, Sequence[int]]
+    ) -> Report:
+        number, faults = self._job.number, self._faults
+        work: dict[str, Contribution] = {
+            name: agent.contribution(number, staleness[name]) for name, agent in self._contributors.items()
+        }
+        report = Report(
+            steps=steps,
+            episodes=[replace(one, agent=number(one.agent)) for one in episodes],
+            agents=frozenset((name, number(agent)) for name, agent in self._collector.agents),
+            work=work,
+            lines=[*self._console.lines],
+            restarts=faults.env_restarts,
+            dropped=faults.non_finite,
+        )
+        self._console.lines.clear()
+        faults.env_restarts = faults.non_finite = 0
+        return report
+
+
+class Relay(Console):
+    """Console whose lines go to the parent."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @override
+    def start(self, sections: Sections) -> None:
+        """Show nothing."""
+
+    @override
+    def due(self) -> bool:
+        """Return False: nobody looks."""
+        return False
+
+    @override
+    def progress(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    @override
+    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
+        """Show nothing."""
+
+    @override
+    def command(self, purpose: str, command: str) -> None:
+        """Show nothing."""
+
+    @override
+    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
+        """Show nothing."""
+
+    @override
+    def close(self) -> None:
+        """Do nothing: there is no terminal."""
+
+    @override
+    def message(self, text: str) -> None:
+        self.lines.append(text)
+
+    @override
+    def warn(self, text: str) -> None:
+        self.lines.append(text)
+        print(text)  # an error may come before the next report

@@ -1,0 +1,366 @@
+"""Several processes that train the same networks: each of their parts in this process, and real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from torch import nn
+from typing_extensions import override
+
+from algorithm.agents.on_policy.asynchronous import AsyncAgent
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.seeding import stream_seed
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.timing import Stopwatch
+from algorithm.env.pool.child_process import WorkerLostError
+from algorithm.experience.faults import Faults
+from algorithm.nn.learning.optimiser import FlatRms
+from algorithm.train.asynchronous.messages import Job
+from algorithm.train.asynchronous.process import TrainingProcess
+from algorithm.train.asynchronous.runtime import AsyncCollector, num_processes
+from algorithm.train.asynchronous.shared import SharedWeights
+from algorithm.train.asynchronous.worker import Relay, Worker
+from tests.on_policy.agents import make, train, weights
+from tests.run.sessions import result
+from tests.scenarios.processes import _CONTEXT, Program
+
+SAC = {"use_normalization": True, "reward_scaling": True}
+OWN: dict[str, Any] = {"rollout_step": 5, "learning_rate": 1e-3, "max_grad_norm": 0.5}
+
+
+def a3c(n: int = 1, **own: Any) -> tuple[AsyncAgent, Any]:
+    agent, collector = make(n=n, algorithm="A3C", sac=SAC, **{**OWN, "num_processes": 1, **own})
+    assert isinstance(agent, AsyncAgent)
+    return agent, collector
+
+
+def test_one_process_is_a2c_with_one_environment() -> None:
+    ours, own_steps = a3c()
+    theirs, their_steps = make(n=1, algorithm="A2C", sac=SAC, **OWN)
+    for agent, collector in ((ours, own_steps), (theirs, their_steps)):
+        train(agent, collector, 100)
+    assert ours.updates == theirs.updates == 19, "the first rollout is only measured"
+    found, expected = weights(ours), weights(theirs)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_a_copy_steps_where_the_shared_weights_are_by_then() -> None:
+    """Its gradient is that of the weights that acted; another copy's steps in the meantime stay."""
+    (alone, alone_steps), (copy, steps), (owner, begun) = a3c(), a3c(), a3c()
+    shared = [one.clone() for one in copy.weights()]
+    copy.join(shared)
+    for agent, collector in ((alone, alone_steps), (copy, steps)):
+        train(agent, collector, 5)  # only measured
+    own = copy.weights()[0].clone()
+    shared[0].add_(1.0)
+    train(alone, alone_steps, 10)
+    train(copy, steps, 10)
+    assert alone.updates == copy.updates == 1
+    assert torch.equal(copy.weights()[0], own), "read at the beginning of a rollout, and not before"
+    moved = alone.weights()[0] - own
+    assert moved.abs().max() > 1e-4
+    assert torch.allclose(shared[0] - 1.0, own + moved, atol=1e-6)
+    assert torch.equal(shared[1], alone.weights()[1])
+    work = copy.contribution(lambda stream: 2 * stream + 1, [3])
+    assert {stream for stream, *_ in work.returns} == {1} and len(work.rows["obs"]) == len(work.returns) == 10
+    owner.take_in(work)
+    assert (owner.updates, owner.own_metrics(10)["a3c/staleness"]) == (1, 3.0)
+    assert copy.contribution(int, []).updates == 0
+    known = owner.statistics()
+    assert known["obs.count"] == 10 and known.keys() == alone.statistics().keys()
+    assert all(np.allclose(known[name], value, rtol=1e-6) for name, value in alone.statistics().items())
+    other = np.full(4, 7.0)
+    copy.renew({**known, "obs.mean": other, "statistics": np.array([1.0, 0.0, 4.0, 2.0])})
+    assert copy.learner.return_scale.factor == 0.5, "1 / σ, and σ = √4"
+    assert torch.equal(copy.weights()[0], shared[0])
+    assert np.array_equal(copy.statistics()["obs.mean"], other)
+    begun.step()
+    owner.take_in(work)
+    assert owner._ring._num_new == 0, "weights of long ago would have acted in it"
+
+
+TASK = """\
+default:
+  algorithm: A3C
+  base_config: {env_type: GYM, env_name: CartPole-v1, max_step: -1}
+  nn_config: {policy: {dense_n: 8}, v: {dense_n: 8}}
+  a3c_config: {rollout_step: 5, learning_rate: 0.001}
+  sac_config: {write_summary_per_step: 100, save_model_per_step: 200}
+  eval_config: {per_step: -1, episodes: 1}
+mixed:
+  ma_config: {B: {algorithm: A2C}}
+"""
+
+
+# ---- workers in this process
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedConfig:
+    monkeypatch.chdir(tmp_path)
+    Path("task").mkdir()
+    Path("task/config.yaml").write_text(TASK)
+    return load_config("./task", seed=1)
+
+
+class Inside:
+    """A worker in this process, which does a rollout when it is asked for its report."""
+
+    def __init__(self, index: int, loaded: LoadedConfig, stack: ExitStack) -> None:
+        self.index, self.name, self.lost = index, f"worker_{index}", False
+        self.agents: frozenset[tuple[str, int]] = frozenset()
+        self._stack = stack
+        self._job = Job(
+            index=index,
+            n=2,
+            loaded=loaded,
+            seed=stream_seed(1, index),
+            networks=Path("task"),
+            task="./task",
+            files=Path.cwd(),
+            render=False,
+        )
+        self._ready, self._end = Pipe()
+        self._end.close()
+        self.starts = 0
+        self.start()
+
+    def start(self) -> None:
+        self.worker, self.lost = Worker(self._job, self._stack), False
+        self.granted: list[Mapping[str, Any]] = []
+        self.starts += 1
+
+    @property
+    def waits_on(self) -> tuple[Any]:
+        return (self._ready,)
+
+    def send(self, shares: Any) -> None:
+        self.worker.begin(shares)
+
+    def grant(self, grant: Mapping[str, Any]) -> None:
+        self.granted.append(grant)
+
+    def take(self, progress: int, now: float, timeout: float) -> object:
+        if self.lost:
+            raise WorkerLostError("died", "killed by SIGKILL", "its last words")
+        return self.worker.rollout(self.granted.pop(0))
+
+
+@pytest.fixture
+def crew(loaded: LoadedConfig) -> Iterator[tuple[AsyncCollector, list[Inside], AsyncAgent, Relay]]:
+    with ExitStack() as stack:
+        workers = [Inside(index, loaded, stack) for index in range(2)]
+        agent, _ = make(algorithm="A3C", sac=SAC, sizes={"dense_n": 8}, rep={}, **OWN)
+        assert isinstance(agent, AsyncAgent)
+        console = Relay()
+        collector = AsyncCollector(
+            workers,  # type: ignore[arg-type]
+            {DEFAULT_BEHAVIOUR: agent},
+            Faults(console),
+            timeout=1.0,
+            restarts=1,
+            ready=lambda _: None,
+            watch=Stopwatch(),
+        )
+        yield collector, workers, agent, console
+
+
+def test_what_workers_do_adds_up_and_a_lost_one_is_replaced(crew: Any) -> None:
+    collector, workers, agent, console = crew
+    collector.behaviour_steps[DEFAULT_BEHAVIOUR] = 50  # of a checkpoint
+    shared = collector.begin()
+    try:
+        episodes = [one for _ in range(40) for one in collector.step()]
+        assert collector.steps == 450 == shared.run_step
+        assert agent.updates == int(shared.updates(DEFAULT_BEHAVIOUR).sum()) > 70
+        assert torch.equal(agent.weights()[0], shared.weights[DEFAULT_BEHAVIOUR][0])
+        assert collector.agents == {(DEFAULT_BEHAVIOUR, 0), (DEFAULT_BEHAVIOUR, 1)}
+        assert {one.agent for one in episodes} == {0, 1} and sum(one.length for one in episodes) > 350
+        assert agent.statistics()["obs.count"] == 400
+        first = workers[0].worker._read_at[DEFAULT_BEHAVIOUR]
+        assert first == shared.updates(DEFAULT_BEHAVIOUR)[1] - 1, "of the other one"
+        workers[1].lost = True
+        collector.step()
+        assert workers[1].starts == 2 and "started anew" in console.lines[0]
+        collector.step()
+        assert collector.steps == 465 and agent.updates == int(shared.updates(DEFAULT_BEHAVIOUR).sum())
+        workers[0].lost = True
+        with pytest.raises(EnvError, match="worker_0 died"):
+            collector.step()
+    finally:
+        for worker in workers:
+            del worker.worker
+        shared.close()
+
+
+def test_counts_go_on_from_any_number_of_processes(crew: Any) -> None:
+    collector, _, _, _ = crew
+    several = collector.state()
+    _, alone = make(n=1)
+    train_steps = 7
+    for _ in range(train_steps):
+        alone.step()
+    (line,) = collector.load_state(alone.state())
+    assert collector.steps == train_steps and line.startswith("1 environment became 2; ")
+    (line,) = collector.load_state(collector.state())
+    assert collector.steps == train_steps and line.startswith("2 processes never do the same again")
+    assert alone.load_state(several) == ["2 processes became one: all open episodes end as truncated"]
+    assert alone.steps == 0
+
+
+class Silent(TrainingProcess):
+    """A process that is there and sends nothing."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+        self._granted, self._progress, self._moved_at = 0, -1, 0.0
+
+    @override
+    def send(self, message: object) -> None:
+        self.sent.append(message)
+
+    @override
+    def _arrived(self, seconds: float) -> bool:
+        return False
+
+    @override
+    def hangs(self, timeout: float) -> WorkerLostError:
+        return WorkerLostError("hangs", f"no answer for {timeout} s", "")
+
+
+def test_a_worker_has_two_rollouts_to_do_and_hangs_without_progress() -> None:
+    worker = Silent()
+    for _ in range(2):
+        worker.grant({})
+    assert worker.sent == [{}, {}]
+    for progress, now in ((5, 0.0), (5, 0.9), (6, 1.8), (6, 2.7)):
+        assert worker.take(progress, now, 1.0) is None
+    with pytest.raises(WorkerLostError, match="no answer for"):
+        worker.take(6, 2.9, 1.0)
+    assert worker.take(6, 9.9, -1.0) is None
+
+
+def test_behaviours_have_the_same_number_of_processes(loaded: LoadedConfig) -> None:
+    assert num_processes(loaded) == 2
+    with pytest.raises(UsageError, match="different numbers of processes"):
+        num_processes(load_config("./task", "mixed", seed=1))
+
+
+# ---- real processes
+
+ROUNDS, WIDTH = 3000, 9155
+
+
+def _add(name: str, go: Any) -> None:
+    shared = SharedWeights({"x": [WIDTH, WIDTH]}, 2, name=name)
+    data, square = shared.weights["x"]
+    optimiser = FlatRms([nn.Linear(1, WIDTH, bias=False)], 1.0, epsilon=0.0, inside=True)
+    optimiser.share(data, square)
+    go.wait()
+    for _ in range(ROUNDS):
+        optimiser.follow(torch.ones(WIDTH))
+
+
+def test_few_additions_are_lost_without_a_lock() -> None:
+    """Every step takes 1 from each parameter: the mean of g² begins at 1 and stays there."""
+    shared = SharedWeights({"x": [WIDTH, WIDTH]}, 2)
+    shared.write("x", [torch.zeros(WIDTH), torch.ones(WIDTH)])
+    go = _CONTEXT.Event()
+    both = [_CONTEXT.Process(target=_add, args=(shared.name, go)) for _ in range(2)]
+    for one in both:
+        one.start()
+    time.sleep(0.5)
+    go.set()
+    for one in both:
+        one.join(60)
+    taken = -shared.weights["x"][0].clone()
+    shared.close()
+    lost = 1.0 - taken.double().mean() / (2 * ROUNDS)
+    print(f"{float(lost):.3%} of {2 * ROUNDS} additions to each of {WIDTH} parameters were lost")
+    assert float(taken.max()) <= 2 * ROUNDS and lost < 0.2
+    assert [one.exitcode for one in both] == [0, 0]
+
+
+def memory_of(pid: int) -> set[Path]:
+    """Blocks of shared memory that a process has open."""
+    with contextlib.suppress(OSError):
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        return {Path(found) for found in re.findall(r"/dev/shm/psm_\w+", maps)}
+    return set()
+
+
+def gone(processes: list[psutil.Process], memory: set[Path]) -> bool:
+    """Whether processes and blocks of shared memory are gone after five seconds each."""
+    _, alive = psutil.wait_procs(processes, timeout=5.0)
+    deadline = time.monotonic() + 5.0
+    while any(one.exists() for one in memory) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    return not left and not any(one.exists() for one in memory)
+
+
+def workers_of(program: Program) -> list[psutil.Process]:
+    return [one for one in program.children() if any("spawn_main" in word for word in one.cmdline())]
+
+
+@pytest.mark.fault("F13")
+def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig) -> None:
+    program = Program(Path.cwd(), "-n", "a", "--seed=1", "-o", "sac_config.use_normalization=false")
+    try:
+        program.until(lambda: "checkpoint of step" in program.said)
+        everybody, memory = program.children(), memory_of(program.pid)
+        assert len(memory) == 1
+        workers_of(program)[0].kill()
+        program.until(lambda: "killed by SIGKILL · started anew" in program.said)
+        everybody += program.children()
+        at = len(program.said)
+        program.until(lambda: program.said.find("step=", at) >= 0)
+        program.send(signal.SIGINT, group=True)
+        assert program.end() == 130, program.said
+    finally:
+        program.kill()
+    assert gone(everybody, memory)
+    done = result(Path("models/task/a"))
+    assert done["steps"] == 5 * done["updates"] and done["faults"]["env_restarts"] == 1
+
+
+STARTS = 100
+MAIN = Path(__file__).resolve().parents[2] / "main.py"
+
+
+@pytest.mark.fault("F23")
+@pytest.mark.slow
+def test_a_hundred_starts_and_ends_leave_nothing(loaded: LoadedConfig) -> None:
+    """Half of them are killed, at any moment."""
+    rng = np.random.default_rng(0)
+    for number in range(STARTS):
+        killed = number % 2
+        words = ["./task", "--device=cpu", "-n", f"a{number}", "--seed=1"]
+        with Path("said.txt").open("w") as said:  # not a Program: its tracker of shared memory is ours
+            program = subprocess.Popen([sys.executable, str(MAIN), *words], stdout=said, stderr=said)
+        everybody: dict[int, psutil.Process] = {}
+        memory: set[Path] = set()
+        until = time.monotonic() + rng.uniform(0.0, 15.0)
+        while time.monotonic() < until if killed else "checkpoint of" not in Path("said.txt").read_text():
+            assert program.poll() is None, Path("said.txt").read_text()
+            everybody |= {one.pid: one for one in psutil.Process(program.pid).children(recursive=True)}
+            memory |= memory_of(program.pid)
+            time.sleep(0.02)
+        program.send_signal(signal.SIGKILL if killed else signal.SIGTERM)
+        assert program.wait(60) == (-signal.SIGKILL if killed else 143), Path("said.txt").read_text()
+        assert gone([*everybody.values()], memory), number
