@@ -47,8 +47,7 @@ class NnConfig(Block):
     policy: dict[str, Any] | None = option(
         None,
         "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, "
-        "activation, norm, block, noisy; that of families with rollouts std and log_std_init instead of the "
-        "last three.",
+        "activation, norm, block, noisy; of families with rollouts std and log_std_init, not the last three.",
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from algorithm.agents.base import Family
 from algorithm.agents.on_policy.acting import make_acting, remote_limits
-from algorithm.agents.on_policy.agent import OnPolicyAgent
-from algorithm.agents.on_policy.asynchronous import AsyncAgent
+from algorithm.agents.on_policy.agent import AsyncAgent, OnPolicyAgent
 from algorithm.agents.on_policy.family_config import BLOCKS, processes
 from algorithm.agents.on_policy.health import WATCHED, make_rules
 from algorithm.agents.on_policy.metrics import ACKTR_READOUTS, READOUTS
