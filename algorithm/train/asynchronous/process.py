@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
@@ -57,7 +58,7 @@ class TrainingProcess(ChildProcess):
             self.send(replace(self._job, seed=seed))
 
     @property
-    def waits_on(self) -> tuple[Connection, int]:
+    def waits_on(self) -> tuple[Any, int]:
         """What is ready when it has sent a message, or ended."""
         return self._connection, self._process.sentinel
 
