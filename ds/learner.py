@@ -180,7 +180,8 @@ class RemoteRuntime(Runtime):
                     f"{config.algorithm} has no actors in other processes",
                     where="algorithm",
                     why="what it learns from must come from its present networks",
-                    fix=f"train without a learner and actors: {self._run.command()}",
+                    fix="train without a learner and actors: "
+                    + self._run.command("--algorithm", config.algorithm),
                 )
             limited = family(config).remote_limits(config).max_length is not None
             if not limited and config.replay_config.capacity <= length:

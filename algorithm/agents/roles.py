@@ -179,13 +179,13 @@ class Contributor(Protocol):
     def weights(self) -> Sequence[Tensor]:
         """Return what an update changes, [P] each: parameters and the optimiser's state."""
 
-    def statistics(self) -> Mapping[str, Array]:
-        """Return the running statistics of observations and rewards."""
+    def statistics(self) -> Tensor:
+        """Return the running statistics of observations and rewards, [S] in double precision."""
 
     def join(self, shared: Sequence[Tensor]) -> None:
         """Become a copy, which acts by its own parameters and adds its steps to ``shared`` weights."""
 
-    def renew(self, statistics: Mapping[str, Array]) -> None:
+    def renew(self, statistics: Tensor) -> None:
         """Read the shared parameters, and take over the owner's statistics. For a copy, between rollouts."""
 
     def contribution(self, stream: Callable[[int], int], staleness: Sequence[int]) -> Contribution:

@@ -24,6 +24,7 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import check_evaluations, set_up
+from algorithm.train.asynchronous.runtime import device_name
 from algorithm.train.build import build
 from algorithm.train.run import RunInputs, RunParts
 from algorithm.train.runtime import LocalRuntime, Runtime
@@ -66,7 +67,7 @@ def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunIn
     return RunInputs(
         loaded=loaded,
         run=run,
-        device=pick_device(options.device),
+        device=pick_device(device_name(loaded, options.device)),
         arguments=sys.argv,
         flags=config_flags(options),
         evaluations=options.evaluations,

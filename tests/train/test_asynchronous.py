@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing import Pipe
 from pathlib import Path
@@ -28,9 +28,10 @@ from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.timing import Stopwatch
 from algorithm.env.pool.child_process import WorkerLostError
+from algorithm.env.pool.env_group import RestartBudget
 from algorithm.experience.faults import Faults
 from algorithm.nn.learning.optimiser import FlatRms
-from algorithm.train.asynchronous.messages import Job
+from algorithm.train.asynchronous.messages import GRANT, Job
 from algorithm.train.asynchronous.process import TrainingProcess
 from algorithm.train.asynchronous.runtime import AsyncCollector, num_processes
 from algorithm.train.asynchronous.shared import SharedWeights
@@ -82,13 +83,15 @@ def test_a_copy_steps_where_the_shared_weights_are_by_then() -> None:
     assert (owner.updates, owner.own_metrics(10)["a3c/staleness"]) == (1, 3.0)
     assert copy.contribution(int, []).updates == 0
     known = owner.statistics()
-    assert known["obs.count"] == 10 and known.keys() == alone.statistics().keys()
-    assert all(np.allclose(known[name], value, rtol=1e-6) for name, value in alone.statistics().items())
-    other = np.full(4, 7.0)
-    copy.renew({**known, "obs.mean": other, "statistics": np.array([1.0, 0.0, 4.0, 2.0])})
+    assert known[0] == 10, "of observations come count, mean, square, shift and scale, then those of returns"
+    torch.testing.assert_close(known, alone.statistics(), rtol=1e-6, atol=0)
+    other = known.clone()
+    other[1:5] = 7.0
+    other[-4:] = torch.tensor([1.0, 0.0, 4.0, 2.0])
+    copy.renew(other)
     assert copy.learner.return_scale.factor == 0.5, "1 / σ, and σ = √4"
     assert torch.equal(copy.weights()[0], shared[0])
-    assert np.array_equal(copy.statistics()["obs.mean"], other)
+    assert torch.equal(copy.statistics(), other)
     begun.step()
     owner.take_in(work)
     assert owner._ring._num_new == 0, "weights of long ago would have acted in it"
@@ -142,7 +145,7 @@ class Inside:
 
     def start(self) -> None:
         self.worker, self.lost = Worker(self._job, self._stack), False
-        self.granted: list[Mapping[str, Any]] = []
+        self.granted = 0
         self.starts += 1
 
     @property
@@ -152,13 +155,15 @@ class Inside:
     def send(self, shares: Any) -> None:
         self.worker.begin(shares)
 
-    def grant(self, grant: Mapping[str, Any]) -> None:
-        self.granted.append(grant)
+    def grant(self) -> None:
+        self.granted += 1
 
     def take(self, progress: int, now: float, timeout: float) -> object:
         if self.lost:
             raise WorkerLostError("died", "killed by SIGKILL", "its last words")
-        return self.worker.rollout(self.granted.pop(0))
+        self.granted -= 1
+        assert self.granted >= 0
+        return self.worker.rollout()
 
 
 @pytest.fixture
@@ -183,7 +188,9 @@ def crew(loaded: LoadedConfig) -> Iterator[tuple[AsyncCollector, list[Inside], A
 def test_what_workers_do_adds_up_and_a_lost_one_is_replaced(crew: Any) -> None:
     collector, workers, agent, console = crew
     collector.behaviour_steps[DEFAULT_BEHAVIOUR] = 50  # of a checkpoint
-    shared = collector.begin()
+    memory = ExitStack()
+    collector.begin(memory)
+    shared = collector._shared
     try:
         episodes = [one for _ in range(40) for one in collector.step()]
         assert collector.steps == 450 == shared.run_step
@@ -191,7 +198,7 @@ def test_what_workers_do_adds_up_and_a_lost_one_is_replaced(crew: Any) -> None:
         assert torch.equal(agent.weights()[0], shared.weights[DEFAULT_BEHAVIOUR][0])
         assert collector.agents == {(DEFAULT_BEHAVIOUR, 0), (DEFAULT_BEHAVIOUR, 1)}
         assert {one.agent for one in episodes} == {0, 1} and sum(one.length for one in episodes) > 350
-        assert agent.statistics()["obs.count"] == 400
+        assert agent.statistics()[0] == shared.statistics[DEFAULT_BEHAVIOUR][0] == 400
         first = workers[0].worker._read_at[DEFAULT_BEHAVIOUR]
         assert first == shared.updates(DEFAULT_BEHAVIOUR)[1] - 1, "of the other one"
         workers[1].lost = True
@@ -205,7 +212,39 @@ def test_what_workers_do_adds_up_and_a_lost_one_is_replaced(crew: Any) -> None:
     finally:
         for worker in workers:
             del worker.worker
-        shared.close()
+        memory.close()
+
+
+def test_one_that_is_lost_as_it_begins_is_replaced_as_any_other(
+    crew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector, workers, _, console = crew
+    collector._budget = RestartBudget(2, collector._faults)
+    losses = [WorkerLostError("died", "killed by SIGKILL", "") for _ in range(2)]
+
+    def lost(_: Any) -> None:
+        workers[1].lost = True
+        raise losses.pop()
+
+    def not_made(_: Any) -> None:
+        monkeypatch.setattr(collector, "_ready", lambda _: None)
+        raise EnvError("worker_1 died while making its environments") from losses.pop()
+
+    monkeypatch.setattr(collector, "_ready", not_made)
+    memory = ExitStack()
+    try:
+        with monkeypatch.context() as first:
+            first.setattr(workers[1], "send", lost)
+            collector.begin(memory)
+        collector.step()
+        assert workers[1].starts == 3 and len(console.lines) == 2
+        assert collector.steps == 5, "of the other one"
+        collector.step()
+        assert collector.steps == 15
+    finally:
+        for worker in workers:
+            del worker.worker
+        memory.close()
 
 
 def test_counts_go_on_from_any_number_of_processes(crew: Any) -> None:
@@ -246,8 +285,8 @@ class Silent(TrainingProcess):
 def test_a_worker_has_two_rollouts_to_do_and_hangs_without_progress() -> None:
     worker = Silent()
     for _ in range(2):
-        worker.grant({})
-    assert worker.sent == [{}, {}]
+        worker.grant()
+    assert worker.sent == [GRANT, GRANT]
     for progress, now in ((5, 0.0), (5, 0.9), (6, 1.8), (6, 2.7)):
         assert worker.take(progress, now, 1.0) is None
     with pytest.raises(WorkerLostError, match="no answer for"):
@@ -267,7 +306,7 @@ ROUNDS, WIDTH = 3000, 9155
 
 
 def _add(name: str, go: Any) -> None:
-    shared = SharedWeights({"x": [WIDTH, WIDTH]}, 2, name=name)
+    shared = SharedWeights({"x": [WIDTH, WIDTH]}, {"x": 0}, 2, name=name)
     data, square = shared.weights["x"]
     optimiser = FlatRms([nn.Linear(1, WIDTH, bias=False)], 1.0, epsilon=0.0, inside=True)
     optimiser.share(data, square)
@@ -278,7 +317,7 @@ def _add(name: str, go: Any) -> None:
 
 def test_few_additions_are_lost_without_a_lock() -> None:
     """Every step takes 1 from each parameter: the mean of g² begins at 1 and stays there."""
-    shared = SharedWeights({"x": [WIDTH, WIDTH]}, 2)
+    shared = SharedWeights({"x": [WIDTH, WIDTH]}, {"x": 0}, 2)
     shared.write("x", [torch.zeros(WIDTH), torch.ones(WIDTH)])
     go = _CONTEXT.Event()
     both = [_CONTEXT.Process(target=_add, args=(shared.name, go)) for _ in range(2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -27,7 +27,7 @@ from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.on_policy.rollout_agent import RolloutAgent
 from algorithm.agents.roles import AgentInputs, Contribution, Contributor
-from algorithm.core.data import Array, Int, Segment, SequenceBatch, State, StepBatch
+from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
 from algorithm.core.seeding import stream_seed
 from algorithm.core.wording import Rows
 from algorithm.nn.learning.optimiser import FlatRms
@@ -194,20 +194,23 @@ class AsyncAgent(OnPolicyAgent, Contributor):
             self._seen.append(new)
 
     @override
-    def statistics(self) -> Mapping[str, Array]:
-        normaliser, scale = self.learner.model.normaliser, self.learner.return_scale
-        found = {f"obs.{name}": value for name, value in normaliser.state_dict().items()}
-        found |= {name: value for name, value in scale.tensors().items() if name == "statistics"}
-        return {name: value.numpy().copy() for name, value in found.items()}
+    def statistics(self) -> Tensor:
+        of_rewards = self.learner.return_scale.tensors().get("statistics", torch.empty(0))
+        return torch.cat([one.double().flatten() for one in (*self._buffers, of_rewards)])
+
+    @property
+    def _buffers(self) -> list[Tensor]:
+        """Running statistics of observations."""
+        return [*self.learner.model.normaliser.state_dict().values()]
 
     @override
-    def renew(self, statistics: Mapping[str, Array]) -> None:
+    def renew(self, statistics: Tensor) -> None:
         self._optimiser.flat.data.copy_(self._shared[0])
-        given = {name: torch.from_numpy(value) for name, value in statistics.items()}
-        self.learner.return_scale.roll_back(given)
-        self.learner.model.normaliser.load_state_dict(
-            {name.removeprefix("obs."): value for name, value in given.items() if name.startswith("obs.")}
-        )
+        begin = 0
+        for buffer in self._buffers:
+            buffer.copy_(statistics[begin : begin + buffer.numel()].view_as(buffer))
+            begin += buffer.numel()
+        self.learner.return_scale.roll_back({"statistics": statistics[begin:]})
 
     @override
     def contribution(self, stream: Callable[[int], int], staleness: Sequence[int]) -> Contribution:

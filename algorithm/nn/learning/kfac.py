@@ -38,6 +38,8 @@ class FlatKfac(FlatOptimiser):
     * ``ν = min(1, √(kl_clip / (rate² v·∇)))``, the trust region (arXiv 1708.05144, section 3.2),
     * ``m ← momentum · m + ν v``, ``θ ← θ − rate (1 − momentum) m``.
 
+    A skipped step leaves A and G as the measurement before it has made them.
+
     A parameter named ``log_std`` is log σ of a normal distribution, whose Fisher matrix is known.
 
     modules:       of ``nn.Linear``, ``nn.Conv2d`` and such parameters

@@ -8,18 +8,21 @@ from pathlib import Path
 
 from algorithm.agents.roles import Contribution, Episode
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.data import Array
 
-Grant = Mapping[str, Mapping[str, Array]]
-"""Permission for one more rollout: behaviour -> its owner's statistics."""
+GRANT = b""
+"""Permission for one more rollout. It is small: a parent that sends must not wait for a worker that does."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Memory of the weights: its name, and how many numbers of which behaviour it holds."""
+    """Memory of the weights: its name, and how many numbers of which behaviour it holds.
+
+    sizes: of weights; widths: of running statistics
+    """
 
     name: str
     sizes: Mapping[str, Sequence[int]]
+    widths: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing_extensions import override
 from algorithm.core.seeding import stream_seed
 from algorithm.env.pool.child_process import ChildProcess, WorkerLostError
 from algorithm.env.pool.worker import isolate
-from algorithm.train.asynchronous.messages import Grant, Job
+from algorithm.train.asynchronous.messages import GRANT, Job
 
 _WAITING = 2  # rollouts that a worker may have been granted: the one under way, and the next
 
@@ -62,11 +62,11 @@ class TrainingProcess(ChildProcess):
         """What is ready when it has sent a message, or ended."""
         return self._connection, self._process.sentinel
 
-    def grant(self, grant: Grant) -> None:
+    def grant(self) -> None:
         """Let it go on, as long as it has not got two rollouts to do already. Raises WorkerLostError."""
         while self._granted < _WAITING:
             self._granted += 1
-            self.send(grant)
+            self.send(GRANT)
 
     def take(self, progress: int, now: float, timeout: float) -> object:
         """Return its next message, None if there is none yet. Raises WorkerLostError.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import cast
@@ -28,7 +29,7 @@ from algorithm.experience.faults import Faults
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
-from algorithm.train.asynchronous.messages import Grant, Job, Report, Shares
+from algorithm.train.asynchronous.messages import Job, Report, Shares
 from algorithm.train.asynchronous.process import TrainingProcess
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.runtime import EnvInfo, Runtime
@@ -42,9 +43,14 @@ def num_processes(loaded: LoadedConfig) -> int:
             "behaviours of one environment are trained by different numbers of processes",
             where=f"{loaded.source}: ma_config",
             why=f"they are {' and '.join(map(str, sorted(found)))}",
-            fix="give all behaviours the same algorithm and num_processes",
+            fix="give all behaviours, and the top level, the same algorithm and num_processes",
         )
     return found.pop()
+
+
+def device_name(loaded: LoadedConfig, name: str) -> str:
+    """Return the name of a device; ``auto`` is the CPU where several processes train."""
+    return "cpu" if name == "auto" and num_processes(loaded) > 1 else name
 
 
 class AsyncRuntime(Runtime):
@@ -122,7 +128,7 @@ class AsyncRuntime(Runtime):
 
     @override
     def begin(self) -> None:
-        self._stack.callback(self._collector.begin().close)
+        self._collector.begin(self._stack)
 
     @override
     def end(self, stopped: Callable[[], bool]) -> None:
@@ -168,18 +174,23 @@ class AsyncCollector:
         self._active = ActiveTime(POLL_S)
         self.behaviour_steps = dict.fromkeys(agents, 0)
 
-    def begin(self) -> SharedWeights:
-        """Let the workers begin, with the agents' present weights; return the memory, to be closed."""
+    def begin(self, stack: ExitStack) -> None:
+        """Let the workers begin, with the agents' present weights; the stack releases the memory of these."""
         sizes = {name: [len(one) for one in agent.weights()] for name, agent in self._agents.items()}
-        self._shared = SharedWeights(sizes, len(self._workers), base=self.steps)
-        self._shares = Shares(self._shared.name, sizes)
+        widths = {name: len(agent.statistics()) for name, agent in self._agents.items()}
+        self._shared = SharedWeights(sizes, widths, len(self._workers), base=self.steps)
+        stack.callback(self._shared.close)
+        self._shares = Shares(self._shared.name, sizes, widths)
         for name, agent in self._agents.items():
             self._shared.write(name, agent.weights())
-        grant = self._grant()
+            self._shared.statistics[name].copy_(agent.statistics())
         for worker in self._workers:
+            self._let_begin(worker)
+
+    def _let_begin(self, worker: TrainingProcess) -> None:
+        with suppress(WorkerLostError):  # as the next look at it will show
             worker.send(self._shares)
-            worker.grant(grant)
-        return self._shared
+            worker.grant()
 
     @property
     def steps(self) -> int:
@@ -216,16 +227,14 @@ class AsyncCollector:
         assert isinstance(report, Report)
         for name, work in report.work.items():
             self._agents[name].take_in(work)
+            self._shared.statistics[name].copy_(self._agents[name].statistics())
             self.behaviour_steps[name] += report.steps[name]
         worker.agents = report.agents
         for line in report.lines:
             self._faults.console.warn(f"{worker.name}: {line}")
         self._faults.of_actors(report.restarts, report.dropped)
-        worker.grant(self._grant())
+        worker.grant()
         return report.episodes
-
-    def _grant(self) -> Grant:
-        return {name: agent.statistics() for name, agent in self._agents.items()}
 
     def _replace(self, worker: TrainingProcess, loss: WorkerLostError) -> None:
         failure = GroupFailure(
@@ -237,10 +246,15 @@ class AsyncCollector:
         )
         self._budget.survive(failure, "the steps that it has not reported, and its open episode, are lost")
         worker.start()
-        self._ready(worker)
+        try:
+            self._ready(worker)
+        except EnvError as error:
+            if not isinstance(error.__cause__, WorkerLostError):
+                raise
+            self._replace(worker, error.__cause__)
+        else:
+            self._let_begin(worker)
         self._watch.lap("wait")
-        worker.send(self._shares)
-        worker.grant(self._grant())
 
     def truncate(self) -> None:
         """Do nothing: ``reset_on_iteration`` is refused."""

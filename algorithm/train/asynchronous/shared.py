@@ -13,30 +13,39 @@ from algorithm.core.data import Int
 
 
 class SharedWeights:
-    """Weights of the agents that n workers train, and what the workers have done since it was made.
+    """Weights and running statistics of the agents that n workers train, and what the workers have done.
 
     The system's resource tracker removes the memory if the process that created it is killed.
 
     sizes: behaviour -> numbers of each of its weights, in single precision
+    widths: behaviour -> numbers of its running statistics, in double precision
     n:     workers
     base:  steps of the run before
     name:  of existing memory to open; without it memory is created, which :meth:`close` removes
     """
 
     def __init__(
-        self, sizes: Mapping[str, Sequence[int]], n: int, *, base: int = 0, name: str | None = None
+        self,
+        sizes: Mapping[str, Sequence[int]],
+        widths: Mapping[str, int],
+        n: int,
+        *,
+        base: int = 0,
+        name: str | None = None,
     ) -> None:
         counts = (len(sizes) + 1) * n + 1
-        floats = sum(map(sum, sizes.values()))
+        doubles, floats = sum(widths.values()), sum(map(sum, sizes.values()))
         self._owns = name is None
-        self._memory = SharedMemory(
-            name, create=self._owns, size=8 * counts + 4 * floats if self._owns else 0
-        )
+        size = 8 * (counts + doubles) + 4 * floats
+        self._memory = SharedMemory(name, create=self._owns, size=size if self._owns else 0)
         whole = np.ndarray((counts,), np.int64, self._memory.buf)
         self._base, self.steps = whole[:1], whole[1 : n + 1]  # [n]: each worker writes its own number
         self._updates: Int = whole[n + 1 :].reshape(len(sizes), n)
         self._rows = {name: row for row, name in enumerate(sizes)}
-        rest = torch.from_numpy(np.ndarray((floats,), np.float32, self._memory.buf, 8 * counts))
+        known = torch.from_numpy(np.ndarray((doubles,), np.float64, self._memory.buf, 8 * counts))
+        self.statistics = dict(zip(widths, known.split([*widths.values()]), strict=True))
+        begin = 8 * (counts + doubles)
+        rest = torch.from_numpy(np.ndarray((floats,), np.float32, self._memory.buf, begin))
         parts = iter(rest.split([size for own in sizes.values() for size in own]))
         self.weights = {name: [next(parts) for _ in own] for name, own in sizes.items()}
         if self._owns:
@@ -74,7 +83,7 @@ class SharedWeights:
 
     def close(self) -> None:
         """Release the memory; its creator removes it. The weights are gone afterwards."""
-        del self.weights, self.steps, self._base, self._updates
+        del self.weights, self.statistics, self.steps, self._base, self._updates
         self._memory.close()
         if self._owns:
             self._memory.unlink()

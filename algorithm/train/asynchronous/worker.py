@@ -14,6 +14,7 @@ import torch
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
+from algorithm.agents.divergence import diverged
 from algorithm.agents.roles import Contribution, Contributor, Episode
 from algorithm.core.console import Console, Evaluation, Progress, Sections
 from algorithm.core.errors import RUN_BLOCK, UserError
@@ -24,14 +25,14 @@ from algorithm.env.pool.worker import WorkerRefusal
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process
 from algorithm.train.assembly import Assembly, decided
-from algorithm.train.asynchronous.messages import Grant, Job, Report, Shares
+from algorithm.train.asynchronous.messages import Job, Report, Shares
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.runtime import EnvInfo, local_collector
 from algorithm.train.state import seed_globally
 
 
 def work(connection: Connection) -> None:
-    """Train as the messages ask for: a Job, answered with an EnvInfo; Shares; Grants, each with a Report.
+    """Train as the messages ask for: a Job, answered with an EnvInfo; Shares; GRANTs, each with a Report.
 
     An error for a person is the last answer. The process ends with that, and when the connection is closed.
     """
@@ -42,7 +43,8 @@ def work(connection: Connection) -> None:
             connection.send(worker.env)
             worker.begin(connection.recv())
             while True:
-                connection.send(worker.rollout(connection.recv()))
+                connection.recv()
+                connection.send(worker.rollout())
         except UserError as error:
             connection.send(WorkerRefusal(error, "".join(traceback.format_exception(error))))
         except (EOFError, ConnectionError):  # the run ends
@@ -77,23 +79,26 @@ class Worker:
         self._agents = assembly.agents(env.specs, job.networks, learning=False)
         self._contributors = cast("Mapping[str, Contributor]", self._agents)
         for agent in self._agents.values():
-            agent.attach(restore=lambda: None, report=self._faults)
+            agent.attach(restore=self._no_way_back, report=self._faults)
         non_finite = assembly.on_non_finite(job.task)
         self._collector = local_collector(env, self._base, non_finite, self._agents, Stopwatch())
 
     def begin(self, shares: Shares) -> None:
         """Share weights with the other processes."""
-        self._shared = SharedWeights(shares.sizes, self._job.n, name=shares.name)
+        self._shared = SharedWeights(shares.sizes, shares.widths, self._job.n, name=shares.name)
         for behaviour, agent in self._contributors.items():
             agent.join(self._shared.weights[behaviour])
         self._read_at = dict.fromkeys(self._agents, 0)
         self._begins = set(self._agents)  # behaviours whose next rollout has not begun
 
-    def rollout(self, grant: Grant) -> Report:
+    def _no_way_back(self) -> None:
+        raise diverged("several processes do not go back to a checkpoint", self._run_step)
+
+    def rollout(self) -> Report:
         """Act until an agent has a rollout, and learn from it."""
         for name in self._begins:
             self._read_at[name] = self._updates_of_others(name)
-            self._contributors[name].renew(grant[name])
+            self._contributors[name].renew(self._shared.statistics[name])
         self._begins.clear()
         self._run_step = self._shared.run_step
         staleness: dict[str, list[int]] = {name: [] for name in self._agents}
