@@ -192,8 +192,8 @@ def _of_processes(config: AnyConfig) -> Iterator[Contradiction]:
         "sac_config.curiosity": (bool(run.curiosity), own, "set algorithm: A2C"),
         "sac_config.extensions": (bool(run.extensions), own, "set algorithm: A2C"),
         **{
-            f"reward_signals.{name}.strength": (signal.strength > 0, own, "set algorithm: A2C")
-            for name, signal in signals.items()
+            f"reward_signals.{name}.strength": (bonus.strength > 0, own, "set algorithm: A2C")
+            for name, bonus in signals.items()
         },
         "behavioral_cloning.strength": (config.behavioral_cloning.strength > 0, own, "set algorithm: A2C"),
     }
