@@ -46,7 +46,7 @@ class AcerConfig(RolloutConfig):
         ge=1,
         resume=_other_capacity,
     )
-    start_step: Whole = option(10_000, "Rows in the replay before it is learned from.", ge=0)
+    start_step: Whole = option(1000, "Rows in the replay before it is learned from.", ge=0)
     replay_ratio: NotNegative = option(
         4.0, "Mean number of updates from the replay for one of the last rollout (Poisson). 0: none."
     )
