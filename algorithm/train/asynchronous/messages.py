@@ -27,7 +27,7 @@ class Shares:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a worker is made from.
+    """Inputs of a worker.
 
     index:    of ``n`` workers
     loaded:   configuration of the run
@@ -54,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a worker has done for a grant.
+    """Steps, episodes and updates of a worker for one grant.
 
     steps:    transitions, by behaviour
     episodes: that ended; agents: that are there now

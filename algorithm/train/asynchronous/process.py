@@ -59,7 +59,7 @@ class TrainingProcess(ChildProcess):
 
     @property
     def waits_on(self) -> tuple[Any, int]:
-        """What is ready when it has sent a message, or ended."""
+        """Objects of :func:`multiprocessing.connection.wait`: ready at a message, and at its end."""
         return self._connection, self._process.sentinel
 
     def grant(self) -> None:

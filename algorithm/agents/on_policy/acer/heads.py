@@ -136,8 +136,7 @@ class NormalHeads(AcerHeads):
         part, average = continuous_part(at.policy), continuous_part(at.average)
         mean, log_std = part.mean[:, here], part.log_std[:, here]
         m, s = mean.detach(), log_std.detach()
-        noise = torch.randn((DRAWS + 1, *m.shape), generator=generator).to(m.device)
-        drawn = m + s.exp() * noise
+        drawn = m + s.exp() * torch.randn((DRAWS + 1, *m.shape), generator=generator).to(m.device)
         other = drawn[DRAWS]  # the action of the bias correction
         state = at.state[:, here]
         advantage = self._advantages(state, torch.cat([drawn[:DRAWS], at.z.unsqueeze(0)]))
