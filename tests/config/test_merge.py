@@ -198,7 +198,7 @@ def test_a_cycle_free_diamond_loads_and_unused_sections_are_not_judged(task):
 
 
 def test_a_task_of_sac_can_be_tried_with_another_algorithm(task):
-    """What its section sets of SAC alone is named, or switched off; what is written beside it is refused."""
+    """Keys of SAC in its section are named, or switched off; those written beside the flag are refused."""
     task(
         PENDULUM + "  nn_config: {q: {dense_n: 8}, rep: {dense_n: 8}}\n"
         "  sac_config: {tau: 0.02, use_rnd: true, siamese: null, gamma: 0.9}\nppo: {algorithm: PPO}\n"

@@ -73,7 +73,7 @@ def test_cut_off_and_correction_have_the_mean_of_the_policy_gradient(rng, ratio_
 
 
 def test_gradients_by_the_parameters_are_those_of_autograd(rng):
-    """Of the objective at a leaf φ, and of the KL divergence from the average policy."""
+    """Compare the objective at a leaf φ, and the KL divergence from the average policy."""
 
     def drawn(*size):
         return torch.tensor(rng.normal(size=size))

@@ -344,7 +344,7 @@ def memory_of(pid: int) -> set[Path]:
 
 
 def gone(processes: list[psutil.Process], memory: set[Path]) -> bool:
-    """Whether processes and blocks of shared memory are gone after five seconds each."""
+    """Return whether processes and blocks of shared memory are gone after five seconds each."""
     _, alive = psutil.wait_procs(processes, timeout=5.0)
     deadline = time.monotonic() + 5.0
     while any(one.exists() for one in memory) and time.monotonic() < deadline:
