@@ -25,6 +25,7 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows
+from algorithm.demos.npz import NpzWriter
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
@@ -158,7 +159,7 @@ class _Outputs:
     @classmethod
     def of(cls, options: TrainOptions, run: RunDir, env: VecEnv, step: int, console: Console) -> _Outputs:
         video = video_recorders(env, run.videos, warn=console.warn)(step) if options.video else None
-        return cls(run, video, Recording(Path(options.record)) if options.record else None)
+        return cls(run, video, Recording(NpzWriter(Path(options.record))) if options.record else None)
 
     @property
     def callback(self) -> EvalCallback:
@@ -171,7 +172,7 @@ class _Outputs:
         if self.video is not None and self.video.saved:
             rows.append(("film", self.run.shown(self.video.path)))
         if self.recording is not None and self.recording.episodes:
-            shown = self.run.shown(self.recording.path)
+            shown = self.run.shown(Path(self.recording.target))
             rows.append(("recording", f"{shown}, {self.recording.episodes} episodes"))
         return rows
 

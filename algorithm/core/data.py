@@ -154,6 +154,8 @@ class DemoEpisode:
     action: Float  # [L, A], the continuous part in [-1, 1]
     reward: Float  # [L]
     terminated: bool  # by its last step; otherwise it was truncated
+    z: Float | None = None  # [L, A_c] pre-tanh value of the continuous part, where it is known
+    behaviour_logp: Float | None = None  # [L, H] of whoever acted, where it is known
 
     @property
     def length(self) -> int:

@@ -1,31 +1,26 @@
-"""Demonstrations of a configuration: from paths to episodes that fit the agent.
-
-A recording is an ``.npz`` file as ``--record`` writes it, of which nothing is believed.
-"""
+"""Demonstrations of a configuration: from paths to episodes that fit the agent."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from algorithm.core.data import Array, DemoEpisode, Demonstrations
+from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import UsageError
-from algorithm.core.reading import open_plain
 from algorithm.core.spec import AgentSpec
-from algorithm.core.system.memory import free_memory
+from algorithm.demos.check import fitted
 from algorithm.demos.config import DemoConfig
+from algorithm.demos.episode import FaultyRecordingError, Reader
+from algorithm.demos.npz import read_npz
 from algorithm.env.config import without_team
 
+READERS: Mapping[str, Reader] = {".npz": read_npz}
+"""By the ending of a file's name."""
+
 _PATH = "demonstrations.path"
-_LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
-_FIELDS = ("action_mask", "action", "reward", "terminated", "truncated")
-_TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
 
 
 def load_demonstrations(
@@ -95,15 +90,19 @@ def _matching(place: Path) -> list[Path]:
 
 
 def _read(file: Path, spec: AgentSpec, behaviour: str) -> list[DemoEpisode]:
+    names = frozenset({behaviour, without_team(behaviour)})
     try:
-        return list(_read_recording(file, spec, frozenset({behaviour, without_team(behaviour)})))
+        return [fitted(episode, spec) for episode in READERS.get(file.suffix, read_npz)(file, names)]
     except FaultyRecordingError as error:
-        raise UsageError(
-            "a demonstration cannot be used",
-            where=f"{file}{f', {error.where}' if error.where else ''}",
-            why=error.why,
-            fix="give a recording of --record of this task, made with the same wrappers",
-        ) from error
+        why, where = error.why, error.where
+    except OSError as error:
+        why, where = error.strerror or str(error), ""
+    raise UsageError(
+        "a demonstration cannot be used",
+        where=f"{file}{f', {where}' if where else ''}",
+        why=why,
+        fix="give a recording of --record of this task, made with the same wrappers",
+    )
 
 
 def _selected(episodes: Sequence[DemoEpisode], config: DemoConfig) -> list[int]:
@@ -125,144 +124,3 @@ def _take_in(digest: hashlib._Hash, episode: DemoEpisode) -> None:
     for name, value in arrays.items():
         digest.update(f"{name} {value.dtype} {value.shape} {episode.terminated}\n".encode())
         digest.update(np.ascontiguousarray(value).tobytes())
-
-
-class FaultyRecordingError(Exception):
-    """A recording that does not hold what an agent needs. where: in the file; empty for all of it."""
-
-    def __init__(self, why: str, where: str = "") -> None:
-        super().__init__(why)
-        self.why, self.where = why, where
-
-
-def _read_recording(path: Path, spec: AgentSpec, behaviours: frozenset[str]) -> Iterator[DemoEpisode]:
-    """Yield the episodes of a file that one of ``behaviours`` has played, checked against ``spec``.
-
-    Raises FaultyRecordingError for a file, or an episode in it, that cannot be used.
-    """
-    try:
-        with open_plain(path, _LARGEST, follow=True) as stream, zipfile.ZipFile(stream) as archive:
-            names = _list_of(archive, "behaviour").tolist()
-            others = sorted(set(names) - behaviours)
-            if names and not behaviours.intersection(names):
-                shown = ", ".join(map(repr, sorted(behaviours)))
-                raise FaultyRecordingError(
-                    f"no episode is of the behaviour {shown}, but of {', '.join(map(repr, others))}"
-                )
-            for number, name in enumerate(names):
-                if name in behaviours:
-                    yield _episode(archive, number, spec)
-    except OSError as error:
-        raise FaultyRecordingError(error.strerror or str(error)) from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise FaultyRecordingError(f"it is no recording: {error}") from error
-
-
-def _list_of(archive: zipfile.ZipFile, name: str) -> Array:
-    """Return one of the arrays on all episodes."""
-    value = _array(archive, name)
-    if value.ndim != 1:
-        raise FaultyRecordingError(f"expected one entry for each episode, got {_shown(value)}", name)
-    return value
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> Array:
-    """Return an array by name. Nothing is allocated for a size that only its header claims."""
-    try:
-        info = archive.getinfo(f"{name}.npy")
-    except KeyError:
-        raise FaultyRecordingError("it is missing", name) from None
-    if info.file_size > free_memory() // 2:
-        raise FaultyRecordingError(
-            f"it has {info.file_size:,} bytes, more than half of the free memory", name
-        )
-    with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"{name} is of the version {version} of numpy's format")
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, column_major, dtype = read(member)
-        if not all(type(size) is int and size >= 0 for size in shape):  # numpy takes True for a size
-            raise ValueError(f"{name} has the shape {shape}")
-        if dtype.hasobject:
-            raise FaultyRecordingError("it holds Python objects, which are not read", name)
-        data = member.read(info.file_size)
-    if len(data) != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{name} has {len(data):,} bytes, and its header says {dtype} {list(shape)}")
-    value: Array = np.frombuffer(data, dtype).reshape(shape, order="F" if column_major else "C")
-    return value
-
-
-def _episode(archive: zipfile.ZipFile, number: int, spec: AgentSpec) -> DemoEpisode:
-    prefix = f"{number}/obs/"
-    seen = {n.removeprefix(prefix).removesuffix(".npy") for n in archive.namelist() if n.startswith(prefix)}
-    if seen != set(spec.obs.names):
-        expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, seen))
-        raise FaultyRecordingError(f"expected the observations {expected}, got {got}", f"episode {number}")
-    names = [*(f"obs/{name}" for name in spec.obs.names), *_FIELDS]
-    found = {name: _array(archive, f"{number}/{name}") for name in names}
-    try:
-        _check(found, spec)
-    except FaultyRecordingError as error:
-        raise FaultyRecordingError(error.why, f"episode {number}, {error.where}") from error
-    return DemoEpisode(
-        obs={name: found[f"obs/{name}"] for name in spec.obs.names},
-        action_mask=found["action_mask"].astype(np.bool_),
-        action=_within_bounds(found["action"].astype(np.float32), spec),
-        reward=found["reward"].astype(np.float32),
-        terminated=bool(found["terminated"][-1]),
-    )
-
-
-def _within_bounds(action: np.ndarray, spec: AgentSpec) -> np.ndarray:
-    action[:, spec.action.discrete :].clip(-1.0, 1.0, out=action[:, spec.action.discrete :])
-    return action
-
-
-def _check(found: Mapping[str, Array], spec: AgentSpec) -> None:
-    """Raise FaultyRecordingError for an array that is not what the spec says."""
-    length = len(found["reward"]) if found["reward"].ndim else 0
-    if not length:
-        raise FaultyRecordingError(f"expected at least one step, got {_shown(found['reward'])}", "reward")
-    expected = {
-        f"obs/{name}": (np.dtype(dtype), (length + 1, *shape)) for name, shape, dtype in spec.obs.items()
-    }
-    action = spec.action
-    expected["action_mask"] = np.dtype(np.bool_), (length + 1, action.discrete)
-    expected["action"] = np.dtype(np.float32), (length, action.size)
-    expected["reward"] = np.dtype(np.float32), (length,)
-    expected["terminated"] = expected["truncated"] = np.dtype(np.bool_), (length,)
-    for name, (dtype, shape) in expected.items():
-        value = found[name]
-        if value.dtype != dtype or value.shape != shape:
-            raise FaultyRecordingError(f"expected {dtype} {list(shape)}, got {_shown(value)}", name)
-        if dtype.kind == "f" and not np.isfinite(value).all():
-            raise FaultyRecordingError("it holds numbers that are not finite", name)
-    _check_choices(found["action"], found["action_mask"][:-1], spec)
-    for name, counts in zip(spec.obs.names, spec.obs.categories, strict=True):
-        if not counts:
-            continue
-        value = found[f"obs/{name}"].reshape(length + 1, -1)
-        if (value < 0).any() or (value >= np.array(counts)).any():  # type: ignore[operator]  # whole numbers
-            raise FaultyRecordingError(f"expected choices among {list(counts)}, from 0 on", f"obs/{name}")
-    for name in ("terminated", "truncated"):
-        if found[name][:-1].any():
-            raise FaultyRecordingError("it is true before the last step", name)
-
-
-def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
-    chosen, continuous = np.split(action, [spec.action.discrete], axis=1)
-    for branch in spec.action.branch_slices:
-        one = chosen[:, branch]
-        if not (np.isin(one, (0, 1)).all() and (one.sum(1) == 1).all()):
-            raise FaultyRecordingError(f"expected one choice among {one.shape[1]} in each step", "action")
-    if (chosen.astype(np.bool_) & ~mask.astype(np.bool_)).any():
-        raise FaultyRecordingError("a choice was taken that action_mask forbids", "action")
-    if (np.abs(continuous) > 1.0 + _TOLERANCE).any():
-        raise FaultyRecordingError("expected continuous actions in [-1, 1]", "action")
-
-
-def _shown(value: Array) -> str:
-    return f"{value.dtype} {list(value.shape)}"

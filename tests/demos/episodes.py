@@ -9,6 +9,7 @@ import numpy as np
 
 from algorithm.core.data import ActorOutput
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
 from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.recording import Recording
@@ -40,6 +41,6 @@ def record(path: Path, env_name: str, episodes: int = 3, *, limit: int = 20, tor
     env = make_vec_env("GYM", env_name, seed_of=lambda i, episode: 7 * i + episode)
     spec = env.specs[DEFAULT_BEHAVIOUR]
     players = {DEFAULT_BEHAVIOUR: Scripted(spec, torque)}
-    evaluate(env, players, episodes, length_limit=limit, callback=Recording(path))
+    evaluate(env, players, episodes, length_limit=limit, callback=Recording(NpzWriter(path)))
     env.close()
     return spec

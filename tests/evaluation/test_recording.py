@@ -10,6 +10,7 @@ import pytest
 from algorithm.agents.roles import Episode
 from algorithm.core.errors import EnvError, StorageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.demos.npz import NpzWriter
 from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.recording import Recording
 from algorithm.evaluation.video import VideoRecorder
@@ -22,7 +23,7 @@ ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 
 def record(path: Path, env, players, episodes: int, **options) -> list[Episode]:
     told: list[Episode] = []
-    evaluate(env, players, episodes, on_episode=told.append, callback=Recording(path), **options)
+    evaluate(env, players, episodes, on_episode=told.append, callback=Recording(NpzWriter(path)), **options)
     return told
 
 

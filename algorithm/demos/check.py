@@ -1,0 +1,99 @@
+"""Recorded episodes, checked against what an agent sees and does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from algorithm.core.data import Array, DemoEpisode
+from algorithm.core.spec import AgentSpec
+from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, shown
+
+_TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
+
+
+def fitted(episode: RecordedEpisode, spec: AgentSpec) -> DemoEpisode:
+    """Return the episode as an agent of this spec learns from it.
+
+    Raises FaultyRecordingError, with number and array, if it is of another agent.
+    """
+    try:
+        _check_names(episode, spec)
+        found = _arrays(episode)
+        _check(found, spec)
+    except FaultyRecordingError as error:
+        where = f"episode {episode.number}{f', {error.where}' if error.where else ''}"
+        raise FaultyRecordingError(error.why, where) from error
+    return DemoEpisode(
+        obs={name: found[f"obs/{name}"] for name in spec.obs.names},
+        action_mask=found["action_mask"].astype(np.bool_),
+        action=_within_bounds(found["action"].astype(np.float32), spec),
+        reward=found["reward"].astype(np.float32),
+        terminated=bool(found["terminated"][-1]),
+    )
+
+
+def _arrays(episode: RecordedEpisode) -> dict[str, Array]:
+    return {
+        **{f"obs/{name}": value for name, value in episode.obs.items()},
+        "action_mask": episode.action_mask,
+        "action": episode.action,
+        "reward": episode.reward,
+        "terminated": episode.terminated,
+        "truncated": episode.truncated,
+    }
+
+
+def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:
+    if set(episode.obs) != set(spec.obs.names):
+        expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, episode.obs))
+        raise FaultyRecordingError(f"expected the observations {expected}, got {got}")
+
+
+def _within_bounds(action: np.ndarray, spec: AgentSpec) -> np.ndarray:
+    action[:, spec.action.discrete :].clip(-1.0, 1.0, out=action[:, spec.action.discrete :])
+    return action
+
+
+def _check(found: Mapping[str, Array], spec: AgentSpec) -> None:
+    """Raise FaultyRecordingError for an array that is not what the spec says."""
+    length = len(found["reward"]) if found["reward"].ndim else 0
+    if not length:
+        raise FaultyRecordingError(f"expected at least one step, got {shown(found['reward'])}", "reward")
+    expected = {
+        f"obs/{name}": (np.dtype(dtype), (length + 1, *shape)) for name, shape, dtype in spec.obs.items()
+    }
+    action = spec.action
+    expected["action_mask"] = np.dtype(np.bool_), (length + 1, action.discrete)
+    expected["action"] = np.dtype(np.float32), (length, action.size)
+    expected["reward"] = np.dtype(np.float32), (length,)
+    expected["terminated"] = expected["truncated"] = np.dtype(np.bool_), (length,)
+    for name, (dtype, shape) in expected.items():
+        value = found[name]
+        if value.dtype != dtype or value.shape != shape:
+            raise FaultyRecordingError(f"expected {dtype} {list(shape)}, got {shown(value)}", name)
+        if dtype.kind == "f" and not np.isfinite(value).all():
+            raise FaultyRecordingError("it holds numbers that are not finite", name)
+    _check_choices(found["action"], found["action_mask"][:-1], spec)
+    for name, counts in zip(spec.obs.names, spec.obs.categories, strict=True):
+        if not counts:
+            continue
+        value = found[f"obs/{name}"].reshape(length + 1, -1)
+        if (value < 0).any() or (value >= np.array(counts)).any():  # type: ignore[operator]  # whole numbers
+            raise FaultyRecordingError(f"expected choices among {list(counts)}, from 0 on", f"obs/{name}")
+    for name in ("terminated", "truncated"):
+        if found[name][:-1].any():
+            raise FaultyRecordingError("it is true before the last step", name)
+
+
+def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
+    chosen, continuous = np.split(action, [spec.action.discrete], axis=1)
+    for branch in spec.action.branch_slices:
+        one = chosen[:, branch]
+        if not (np.isin(one, (0, 1)).all() and (one.sum(1) == 1).all()):
+            raise FaultyRecordingError(f"expected one choice among {one.shape[1]} in each step", "action")
+    if (chosen.astype(np.bool_) & ~mask.astype(np.bool_)).any():
+        raise FaultyRecordingError("a choice was taken that action_mask forbids", "action")
+    if (np.abs(continuous) > 1.0 + _TOLERANCE).any():
+        raise FaultyRecordingError("expected continuous actions in [-1, 1]", "action")

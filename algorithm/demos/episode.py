@@ -1,0 +1,84 @@
+"""An episode as a file holds it, and the interfaces of those who read and write such files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from algorithm.core.data import Array
+
+Behaviours = frozenset[str]
+"""Names under which a file may hold the episodes of one behaviour."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedEpisode:
+    """Whole episode of L transitions, checked against nothing: any array may have any shape and type.
+
+    number: in its file, from 0; agent: id of the agent
+    """
+
+    number: int
+    behaviour: str
+    agent: int
+    obs: Mapping[str, Array]  # [L+1, ...]
+    action_mask: Array  # [L+1, ΣN] true where a discrete action was allowed
+    action: Array  # [L, A] one-hots of the branches, then the continuous part in [-1, 1]
+    reward: Array  # [L]
+    terminated: Array  # [L]
+    truncated: Array  # [L]
+    carry: Array | None = None  # [L+1, *C] before each observation, of the agent that was recorded
+    z: Array | None = None  # [L, A_c] continuous part before it was squashed
+    behaviour_logp: Array | None = None  # [L, H] log-probabilities of whoever acted
+
+
+class FaultyRecordingError(Exception):
+    """A recording that does not hold what an agent needs. where: in the file; empty for all of it."""
+
+    def __init__(self, why: str, where: str = "") -> None:
+        super().__init__(why)
+        self.why, self.where = why, where
+
+
+Reader = Callable[[Path, Behaviours | None], Iterator[RecordedEpisode]]
+"""Yields a file's episodes of these behaviours, one after the other; None: of all.
+
+Raises FaultyRecordingError for a file that cannot be used, or holds none of them, OSError from the system.
+"""
+
+
+class EpisodeWriter(Protocol):
+    """Writer of a recording, complete or absent. Every method may raise OSError.
+
+    target: name for a person
+    """
+
+    target: str
+
+    def begin(self) -> None:
+        """Open it: a target that cannot be written to fails before anything is played."""
+
+    def write(self, episode: RecordedEpisode) -> None:
+        """Append an episode."""
+
+    def finish(self) -> None:
+        """Complete it, with one episode at least."""
+
+    def discard(self) -> None:
+        """Leave nothing behind; nothing happens without :meth:`begin`."""
+
+
+def check_behaviours(found: Iterable[str], wanted: Behaviours | None) -> None:
+    """Raise FaultyRecordingError if there are episodes, and none is of these behaviours."""
+    names = set(found)
+    if wanted is None or not names or names & wanted:
+        return
+    shown, others = (", ".join(map(repr, sorted(each))) for each in (wanted, names))
+    raise FaultyRecordingError(f"no episode is of the behaviour {shown}, but of {others}")
+
+
+def shown(value: Array) -> str:
+    """Return type and shape for a person."""
+    return f"{value.dtype} {list(value.shape)}"

@@ -1,0 +1,148 @@
+"""Recordings as one ``.npz`` of plain arrays, as ``docs/evaluation.md`` describes. Nothing is believed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from algorithm.core.data import Array
+from algorithm.core.reading import open_plain
+from algorithm.core.system.files import replace
+from algorithm.core.system.memory import free_memory
+from algorithm.demos.episode import (
+    Behaviours,
+    FaultyRecordingError,
+    RecordedEpisode,
+    check_behaviours,
+    shown,
+)
+
+_LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
+_NEEDED = ("action_mask", "action", "reward", "terminated", "truncated")
+_OPTIONAL = ("carry", "z", "behaviour_logp")
+
+
+def read_npz(path: Path, wanted: Behaviours | None) -> Iterator[RecordedEpisode]:
+    """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`."""
+    try:
+        with open_plain(path, _LARGEST, follow=True) as stream, zipfile.ZipFile(stream) as archive:
+            names = _list_of(archive, "behaviour").tolist()
+            check_behaviours(names, wanted)
+            for number, name in enumerate(names):
+                if wanted is None or name in wanted:
+                    yield _episode(archive, number, name)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise FaultyRecordingError(f"it is no recording: {error}") from error
+
+
+def _list_of(archive: zipfile.ZipFile, name: str) -> Array:
+    """Return one of the arrays on all episodes."""
+    value = _array(archive, name)
+    if value.ndim != 1:
+        raise FaultyRecordingError(f"expected one entry for each episode, got {shown(value)}", name)
+    return value
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> Array:
+    """Return an array by name. Nothing is allocated for a size that only its header claims."""
+    try:
+        info = archive.getinfo(f"{name}.npy")
+    except KeyError:
+        raise FaultyRecordingError("it is missing", name) from None
+    if info.file_size > free_memory() // 2:
+        raise FaultyRecordingError(
+            f"it has {info.file_size:,} bytes, more than half of the free memory", name
+        )
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"{name} is of the version {version} of numpy's format")
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, column_major, dtype = read(member)
+        if not all(type(size) is int and size >= 0 for size in shape):  # numpy takes True for a size
+            raise ValueError(f"{name} has the shape {shape}")
+        if dtype.hasobject:
+            raise FaultyRecordingError("it holds Python objects, which are not read", name)
+        data = member.read(info.file_size)
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{name} has {len(data):,} bytes, and its header says {dtype} {list(shape)}")
+    value: Array = np.frombuffer(data, dtype).reshape(shape, order="F" if column_major else "C")
+    return value
+
+
+def _episode(archive: zipfile.ZipFile, number: int, behaviour: str) -> RecordedEpisode:
+    prefix = f"{number}/obs/"
+    there = set(archive.namelist())
+    seen = [n.removeprefix(prefix).removesuffix(".npy") for n in there if n.startswith(prefix)]
+    optional = {name for name in _OPTIONAL if f"{number}/{name}.npy" in there}
+    return RecordedEpisode(
+        number=number,
+        behaviour=behaviour,
+        agent=0,
+        obs={name: _array(archive, f"{prefix}{name}") for name in sorted(seen)},
+        **{name: _array(archive, f"{number}/{name}") for name in (*_NEEDED, *optional)},
+    )
+
+
+class NpzWriter:
+    """Writer of such a file. It replaces one of that name, and appears at the end, complete."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.target = path, str(path)
+        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._file: zipfile.ZipFile | None = None
+        self._lists: dict[str, list[str | int | float]] = {}
+
+    def begin(self) -> None:
+        """Open the file."""
+        if self.path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        self._lists = {"behaviour": [], "agent": [], "length": [], "total": []}
+        self._file = zipfile.ZipFile(self._draft, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+
+    def write(self, episode: RecordedEpisode) -> None:
+        """Append an episode."""
+        named = {f"obs/{name}": value for name, value in episode.obs.items()}
+        named |= {name: getattr(episode, name) for name in (*_NEEDED, *_OPTIONAL)}
+        for name, value in named.items():
+            if value is not None:
+                self._array(f"{episode.number}/{name}", value)
+        total = float(np.sum(episode.reward, dtype=np.float64))
+        own: dict[str, str | int | float] = {"behaviour": episode.behaviour, "agent": episode.agent}
+        own |= {"length": len(episode.reward), "total": total}
+        for name, entry in own.items():
+            self._lists[name].append(entry)
+
+    def finish(self) -> None:
+        """Write the lists of all episodes, and give the file its name."""
+        assert self._file is not None, "begin comes first"
+        types = {"behaviour": np.str_, "agent": np.int64, "length": np.int64, "total": np.float64}
+        for name, values in self._lists.items():
+            self._array(name, np.array(values, types[name]))
+        self._file.close()
+        replace(self._draft, self.path)
+        self._file = None
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        file, self._file = self._file, None
+        with contextlib.suppress(OSError):  # the disk may be full
+            if file is not None:
+                file.close()
+        with contextlib.suppress(OSError):
+            self._draft.unlink()
+
+    def _array(self, name: str, value: ArrayLike) -> None:
+        assert self._file is not None, "begin comes first"
+        with self._file.open(f"{name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)
