@@ -42,5 +42,5 @@ def _command(options: DistributedOptions) -> int:
 
 def run() -> NoReturn:
     """Run the program, or say how a command line may go on."""
-    complete(distributed_parser, {"name": run_names})
+    complete(distributed_parser, {"name": run_names, "init_from": run_names})
     as_program(main)

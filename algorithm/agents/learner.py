@@ -42,6 +42,11 @@ class Learner(ABC):
         """Return the optimisers, with the names that they have in a checkpoint."""
         return {}
 
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Return what other networks can take the place of: part -> beginnings of names in a checkpoint."""
+        model = {name: (f"model.{name}.",) for name in ("normaliser", "rep", "policy")}
+        return {**model, "extensions": ("extensions.",)}
+
     def generators(self) -> Mapping[str, torch.Generator]:
         """Return the generators of random numbers, with the names that they have in a checkpoint."""
         return {"update": self._generator}

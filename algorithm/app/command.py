@@ -195,5 +195,5 @@ def as_program(command: Callable[[], int]) -> NoReturn:
 
 def run() -> NoReturn:
     """Run the program, or say how a command line may go on."""
-    complete(train_parser, {"name": run_names, "report": report_names})
+    complete(train_parser, {"name": run_names, "init_from": run_names, "report": report_names})
     as_program(main)

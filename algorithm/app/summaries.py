@@ -131,6 +131,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
         "updates": training.updates,
         "seconds": round(training.watch.total, 3),
         "seed": seed,
+        "init_from": run.init_from,
         **_evaluations(counters),
         "replay_ratio": fmean(agent.update_ratio(taken[name]) for name, agent in agents.items()),
         "time": {part: round(seconds, 3) for part, seconds in training.watch.seconds.items()},

@@ -71,7 +71,7 @@ def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunIn
         arguments=sys.argv,
         flags=config_flags(options),
         evaluations=options.evaluations,
-        networks=None if options.networks is None else Path(options.networks),
+        init_from=options.init_from if options.resume else None,
         task_nn=options.use_env_nn,
         greedy=options.disable_sample,
         render=options.render,

@@ -49,6 +49,9 @@ else:
     Algorithm = Literal[tuple(FAMILIES)]
 """Names of the algorithm families; ``algorithm`` chooses one."""
 
+InitPart = Literal["rep", "policy", "q", "v", "temperature", "normaliser", "extensions"]
+"""Parts of an agent that another run's can take the place of."""
+
 MAX_ENVS = 2**16
 """Largest number of sub-environments; each takes memory before its spaces are read."""
 _NO_WRAPPERS = "a Unity player is no Gymnasium environment, which the wrappers are for"
@@ -121,6 +124,20 @@ class BaseConfig(EnvConfig):
         examples=[["module:Class", {"file.py:Class": {"argument": "value"}}]],
     )
 
+    init_from: str | None = option(
+        None,
+        "Begin with the networks of a run of this task, NAME or NAME:STEP, or of the folder of a checkpoint; "
+        "optimisers begin anew. null: with random ones.",
+        min_length=1,
+        resume="ignored",
+    )
+    init_parts: Annotated[tuple[InitPart, ...], Strict(False)] | None = option(
+        None,
+        "Take these parts alone. null: all.",
+        min_length=1,
+        resume="free: of networks that the run is resumed with",
+    )
+
     evolver_enabled: bool = option(
         True, "Whether `asac-ds ENV evolver` may train a population with this configuration."
     )
@@ -131,7 +148,7 @@ class BaseConfig(EnvConfig):
     )
     evolver_keep: Annotated[tuple[Literal["optimiser", "replay"], ...], Strict(False)] = option(
         ("optimiser", "replay"),
-        "What stays when a run is resumed with the networks of `--networks`: the optimisers' moments, the "
+        "What stays when a run is resumed with the networks of `--init_from`: the optimisers' moments, the "
         "replay. What is not named begins anew.",
     )
     evolver_cem_length: Whole = option(

@@ -53,6 +53,9 @@ class NoReturnScale:
     def roll_back(self, tensors: Mapping[str, Tensor]) -> None:
         """Do nothing: there is no state."""
 
+    def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
+        """Do nothing: there is no state."""
+
 
 class ReturnScale:
     """Factor on rewards: 1/max(σ_G, max |G|/5), of the discounted returns G so far.
@@ -147,6 +150,11 @@ class ReturnScale:
         rows = zip(*(tensors[name].tolist() for name in ("stream", "step", "value")), strict=True)
         self._open = {stream: OpenReturn(step, value) for stream, step, value in rows}
         self.roll_back(tensors)
+
+    def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
+        """Begin with the statistics of another run, if it has any."""
+        if "statistics" in tensors:
+            self.roll_back(tensors)
 
     def roll_back(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the statistics only: episodes go on. Raises KeyError if they are missing."""

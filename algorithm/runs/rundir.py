@@ -241,13 +241,15 @@ class RunDir:
         seeds: Mapping[str, int],
         render_modes: Sequence[str] = (),
         spaces: Mapping[str, object] | None = None,
+        init_from: Mapping[str, object] | None = None,
         env_file: Path | None = None,
         plugins: Sequence[Plugin] = (),
     ) -> None:
         """Keep what is needed to repeat the run, and to show it.
 
         arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; spaces: of each
-        behaviour, as JSON; env_file: of an environment of the task's own; plugins: that it uses
+        behaviour, as JSON; init_from: checkpoint whose networks it begins with; env_file: of an environment
+        of the task's own; plugins: that it uses
         """
         manifest = {
             "env": self.env,
@@ -255,6 +257,7 @@ class RunDir:
             "seeds": dict(seeds),
             "render_modes": list(render_modes),
             "spaces": dict(spaces or {}),
+            **({"init_from": dict(init_from)} if init_from else {}),
             **start_of(arguments, env_file, plugins),
         }
         write_json(self.manifest, manifest)
@@ -308,6 +311,13 @@ class RunDir:
             raise _not_writable(error, copy.parent) from error
         write_bytes(copy, source_bytes)
         self._start.copied.append(copy)
+
+    @property
+    def init_from(self) -> object:
+        """Checkpoint of another run whose networks it has begun with; None without one."""
+        with contextlib.suppress(StorageError):  # a damaged manifest is told where it is needed
+            return read_json(self.manifest).get("init_from")
+        return None
 
     def write_result(self, result: Mapping[str, object]) -> None:
         """Write ``result.json``; NaN and infinity become null."""

@@ -25,11 +25,17 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.provenance import made_with
-from algorithm.train.assembly import Assembly, check_eval_spaces
+from algorithm.train.assembly import Assembly, check_eval_spaces, decided
 from algorithm.train.asynchronous.runtime import AsyncRuntime, num_processes
 from algorithm.train.callbacks import Callbacks, Training, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
-from algorithm.train.foreign import ForeignNetworks, begin_with_networks, load_foreign_replays, load_replays
+from algorithm.train.foreign import (
+    ForeignNetworks,
+    begin_with_networks,
+    load_foreign_replays,
+    load_replays,
+    networks_of,
+)
 from algorithm.train.profile import TrainingProfile
 from algorithm.train.run import RunInputs, RunParts
 from algorithm.train.runtime import LocalRuntime, Runtime
@@ -62,9 +68,10 @@ def build(
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
     source, evaluator = _environments(inputs, assembly, _local(inputs, runtime), networks)
     own_env, plugins = env_file(inputs.loaded), plugins_of(inputs.loaded, source.env.specs, networks)
-    training, start, notices = _training(inputs, assembly, source, networks, start, own_env, plugins)
+    foreign = networks_of(inputs, console.warn, resumed=start is not None)
+    training, start, notices = _training(inputs, assembly, source, networks, start, foreign, own_env, plugins)
     render_modes = evaluator.env.render_modes if evaluator else ()
-    _write_down(inputs, source.env.specs, networks, start, render_modes, own_env, plugins)
+    _write_down(inputs, source.env.specs, networks, start, foreign, render_modes, own_env, plugins)
     metrics = _metrics(inputs, start, console, stack)
     saver = _checkpointer(inputs, training, start, metrics, lock)
     trainer = Trainer(
@@ -174,12 +181,12 @@ def _training(
     source: Runtime,
     networks: Path,
     start: Start | None,
+    foreign: ForeignNetworks | None,
     own_env: Path | None,
     plugins: Sequence[Plugin],
 ) -> tuple[TrainState, Start | None, list[str]]:
     """Return the training as it begins, its checkpoint, and a line on each thing of note."""
-    loaded, keep = inputs.loaded, inputs.loaded.config.base_config.evolver_keep
-    foreign = None if inputs.networks is None else ForeignNetworks(inputs.networks, keep)
+    loaded = inputs.loaded
     agents, start, notices = _agents(inputs, assembly, source, networks, start, foreign)
     # The run's own networks and the environment's own file are looked at by themselves.
     apart = {f"{loaded.for_behaviour(name).run.nn}.py" for name in agents}
@@ -201,6 +208,7 @@ def _write_down(
     specs: Mapping[str, AgentSpec],
     networks: Path,
     start: Start | None,
+    foreign: ForeignNetworks | None,
     render_modes: Sequence[str],
     own_env: Path | None,
     plugins: Sequence[Plugin],
@@ -226,10 +234,13 @@ def _write_down(
             seeds={"run": loaded.seed},
             render_modes=render_modes,
             spaces={name: spec_as_json(spec) for name, spec in specs.items()},
+            init_from=foreign.origin if foreign else None,
             env_file=own_env,
             plugins=plugins,
         )
     if not start or start.changes:
+        if foreign and not start:
+            loaded = decided(loaded, "base_config", lambda _: {"init_from": foreign.pinned})
         run.write_config(dump_config(loaded))
 
 
@@ -250,7 +261,7 @@ def _checkpointer(
     if start:
         manager.resume(start.saved.step)
     # Networks from elsewhere are in no checkpoint of this run yet.
-    since = start.saved.step if start and inputs.networks else -1
+    since = start.saved.step if start and inputs.init_from else -1
     saver = Checkpointer(manager, training, console, metrics=metrics.state, check=lock.check, since=since)
     for name, agent in training.agents.items():
         agent.attach(restore=partial(saver.networks, name), report=training.faults)

@@ -1,19 +1,30 @@
-"""Networks and replays that a training begins with: of its own checkpoint, or of ``--networks FOLDER``."""
+"""Networks and replays that a training begins with: of its own checkpoint, or of another."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
+
+from torch import Tensor
 
 from algorithm.agents.base import Agent
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.nn.learning.optimiser import below
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, load_checkpoint, load_replay
+from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import MANIFEST
-from algorithm.runs.names import behaviour_file
+from algorithm.runs.names import Ckpt, behaviour_file, is_name
+from algorithm.runs.rundir import RunDir
+from algorithm.train.run import RunInputs
 from algorithm.train.state import fitting
+
+_SHOWN = 8  # tensors that do not fit
 
 
 def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) -> list[str]:
@@ -35,33 +46,101 @@ def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) 
 
 @dataclass(frozen=True)
 class ForeignNetworks:
-    """Networks that no checkpoint of the run holds: ``--networks FOLDER``.
+    """Networks that no checkpoint of the run holds: those of ``init_from``.
 
-    folder: a checkpoint; with a folder ``replay`` in it, of segments, its moments and replay count, too
-    keep:   ``base_config.evolver_keep``, what stays when the run goes on with them
+    saved:  their checkpoint; with a folder ``replay`` in it, of segments, its moments and replay count, too
+    keep:   ``base_config.evolver_keep``, what stays when a resumed run goes on with them
+    parts:  of the agents, that begin with theirs; None: all
+    pinned: as ``init_from`` names this very checkpoint
     """
 
-    folder: Path
+    saved: Checkpoint
     keep: Collection[str]
-
-    def __post_init__(self) -> None:
-        """Raise UsageError unless it is the folder of a checkpoint."""
-        there = False
-        with suppress(OSError, ValueError):  # no system has such a path
-            there = (self.folder / MANIFEST).is_file()
-        if not there:
-            raise UsageError(
-                "there are no networks to begin with",
-                where=f"--networks {self.folder!s:.200}",
-                why=f"it is not the folder of a checkpoint: it has no {MANIFEST}",
-                fix="give one, such as --networks models/TASK/NAME/checkpoints/step_000100000",
-            )
+    parts: Collection[str] | None
+    pinned: str
 
     @property
     def replay(self) -> Path | None:
         """Segments of the replay that comes along; None without one."""
-        folder = self.folder / "replay"
+        folder = self.saved.path / "replay"
         return folder if folder.is_dir() else None
+
+    @property
+    def origin(self) -> dict[str, object]:
+        """Source, step, and the SHA-256 of the checkpoint's manifest, for the files of a run."""
+        manifest = (self.saved.path / MANIFEST).read_bytes()
+        return {
+            "source": self.pinned,
+            "step": self.saved.step,
+            "sha256": hashlib.sha256(manifest).hexdigest(),
+            "parts": None if self.parts is None else list(self.parts),
+        }
+
+
+def networks_of(inputs: RunInputs, warn: Callable[[str], None], *, resumed: bool) -> ForeignNetworks | None:
+    """Return the networks of another run that this one begins with, or goes on with if it is ``resumed``.
+
+    warn: called for a damaged checkpoint that is passed over
+    Raises UsageError and StorageError as :func:`foreign_networks`.
+    """
+    base = inputs.loaded.config.base_config
+    text = inputs.init_from if resumed else base.init_from
+    if text is not None:
+        return foreign_networks(text, inputs.run, keep=base.evolver_keep, parts=base.init_parts, warn=warn)
+    if base.init_parts and not resumed:
+        raise UsageError(
+            "base_config.init_parts is set without init_from",
+            why="there are no networks whose parts could be taken",
+            fix="set base_config.init_from to the name of a run, or leave init_parts out",
+        )
+    return None
+
+
+def foreign_networks(
+    text: str,
+    run: RunDir,
+    *,
+    keep: Collection[str],
+    parts: Collection[str] | None,
+    warn: Callable[[str], None],
+) -> ForeignNetworks:
+    """Return what ``init_from`` names.
+
+    text: NAME or NAME:CKPT of another run of the task, or the folder of a checkpoint
+    run:  that begins with them
+    Raises UsageError for a text that can be neither, and StorageError for what is not there or damaged.
+    """
+    (name, _, at), folder = text.partition(":"), Path(text)
+    if is_name(name) and not folder.is_absolute():
+        other = RunDir.open(run.env, name, models=run.models, argument=run.argument)
+        saved = find_checkpoint(other.checkpoints, _checkpoint(at, text), warn=warn)
+        return ForeignNetworks(saved, keep, parts, f"{name}:{saved.step}")
+    there = False
+    with suppress(OSError, ValueError):  # no system has such a path
+        there = (folder / MANIFEST).is_file()
+    if not there:
+        raise UsageError(
+            "there are no networks to begin with",
+            where=f"init_from: {text:.200}",
+            why=f"it is neither the name of a run nor the folder of a checkpoint: it has no {MANIFEST}",
+            fix="give one, such as NAME, NAME:best or models/TASK/NAME/checkpoints/step_000100000",
+        )
+    return ForeignNetworks(load_checkpoint(folder), keep, parts, str(folder))
+
+
+def _checkpoint(at: str, text: str) -> Ckpt | None:
+    if at == "latest":
+        return "latest"
+    if at == "best":
+        return "best"
+    if at.isdecimal() or not at:
+        return int(at) if at else None
+    raise UsageError(
+        f"{at!r} is no checkpoint",
+        where=f"init_from: {text:.200}",
+        why="it is neither a number of steps, nor latest or best",
+        fix="write NAME:STEP, NAME:best, or NAME for the newest one",
+    )
 
 
 def load_foreign_replays(
@@ -76,12 +155,12 @@ def load_foreign_replays(
         return ["base_config.evolver_keep does not name the replay: it begins empty"]
     if foreign.replay is None:
         return load_replays(agents, own, replays)
-    lines = load_replays(agents, replace(own, path=foreign.folder), foreign.replay)
+    lines = load_replays(agents, replace(own, path=foreign.saved.path), foreign.replay)
     for agent in agents.values():
         for replay in agent.stores().values():
             replay.forget_saved()  # its rows are in no segment of this run
             replay.close_all()  # this run's episodes do not continue those of the other
-    return [*lines, f"the replay is that of {foreign.folder}"]
+    return [*lines, f"the replay is that of {foreign.pinned}"]
 
 
 def begin_with_networks(
@@ -90,21 +169,65 @@ def begin_with_networks(
     """Let agents begin with networks from elsewhere; returns lines for the user.
 
     own: checkpoint that the run goes on from, None for a new run
-    Raises StorageError if there are none, or they do not fit.
+    Raises StorageError, with a table, for parts that do not fit wholly, UsageError for one that no agent has.
     """
-    found = load_checkpoint(foreign.folder)
-    moments = None
+    found, moments = foreign.saved, None
     if own is not None and "optimiser" in foreign.keep:
         moments = own if foreign.replay is None else found
     for name, agent in agents.items():
+        parts, level = _prefixes(agent, foreign.parts), partial(behaviour_file, name)
+        if level("model") not in found.tensors:
+            raise _misfit(foreign, f"there are none for {name!r}")
+        model = _merged(agent.tensors()["model"], found.tensors[level("model")], parts, foreign)
         try:
-            model = found.tensors[behaviour_file(name, "model")]
-            agent.begin_with(model, moments.tensors.get(behaviour_file(name, "optim")) if moments else None)
+            agent.begin_with(model, moments.tensors.get(level("optim")) if moments else None)
         except (KeyError, ValueError) as error:
-            raise StorageError(
-                "the networks do not fit this agent",
-                where=foreign.folder,
-                why=str(error) if isinstance(error, ValueError) else f"there are none for {name!r}",
-                fix="give a checkpoint of the same networks and configuration: --networks FOLDER",
-            ) from error
-    return [f"the networks are those of {foreign.folder}"]
+            raise _misfit(foreign, str(error)) from error
+        if own is None and "normaliser" in parts:  # critics and values are in units of the scaled reward
+            agent.learner.return_scale.begin_with(below("returns.", found.tensors.get(level("optim"), {})))
+    of = "" if foreign.parts is None else f" ({', '.join(foreign.parts)})"
+    return [f"the networks are those of {foreign.pinned}{of}"]
+
+
+def _prefixes(agent: Agent, wanted: Collection[str] | None) -> dict[str, tuple[str, ...]]:
+    """Return the chosen parts of an agent, with the beginnings of their tensors' names."""
+    parts = agent.learner.parts()
+    if unknown := set(wanted or ()) - parts.keys():
+        raise UsageError(
+            f"{agent.config.algorithm} has no part {', '.join(sorted(unknown))}",
+            where="base_config.init_parts",
+            why=f"its parts are {', '.join(parts)}",
+            fix="leave it out",
+        )
+    return {name: prefixes for name, prefixes in parts.items() if wanted is None or name in wanted}
+
+
+def _merged(
+    own: Mapping[str, Tensor],
+    other: Mapping[str, Tensor],
+    parts: Mapping[str, tuple[str, ...]],
+    foreign: ForeignNetworks,
+) -> dict[str, Tensor]:
+    """Return the networks ``own`` with some parts of ``other``."""
+    prefixes = tuple(chain.from_iterable(parts.values()))
+    names = [name for name in dict.fromkeys((*own, *other)) if name.startswith(prefixes)]
+    pairs = [(name, _shape(own, name), _shape(other, name)) for name in names]
+    rows = [f"{name}: expected {here}, got {there}" for name, here, there in pairs if here != there]
+    if rows or not names:
+        rows = rows or ["it has none of the parts that this agent has"]
+        more = [f"and {len(rows) - _SHOWN} more"] if len(rows) > _SHOWN else []
+        raise _misfit(foreign, "\n".join([*rows[:_SHOWN], *more]))
+    return {**own, **{name: other[name] for name in names}}
+
+
+def _shape(tensors: Mapping[str, Tensor], name: str) -> str:
+    return str(list(tensors[name].shape)) if name in tensors else "none"
+
+
+def _misfit(foreign: ForeignNetworks, why: str) -> StorageError:
+    return StorageError(
+        "the networks do not fit this agent",
+        where=foreign.saved.path,
+        why=why,
+        fix="give a checkpoint of the same networks, or name the parts that fit: base_config.init_parts",
+    )

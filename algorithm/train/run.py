@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 
@@ -29,7 +28,7 @@ class RunInputs:
     flags:       dotted path → value of the changes to a resumed run that are no overrides
     callbacks:   called behind those of the configuration
     evaluations: of the run in all, after which it ends; None for no such end
-    networks:    folder of a checkpoint with the networks to begin with
+    init_from:   networks that a resumed run goes on with, as ``base_config.init_from`` is written
     task_nn:     a resumed run takes ``nn.py`` of its task, and not the copy in its folder
     greedy:      agents act without sampling
     render:      show the environment
@@ -44,7 +43,7 @@ class RunInputs:
     flags: Mapping[str, object] = field(default_factory=dict)
     callbacks: Sequence[Callback] = ()
     evaluations: int | None = None
-    networks: Path | None = None
+    init_from: str | None = None
     task_nn: bool = False
     greedy: bool = False
     render: bool = False

@@ -64,7 +64,7 @@ class MemberCommands:
         if step <= part.start.step:
             words += part.flags
             if part.networks is not None:
-                words += ("--networks", str(part.networks))
+                words += ("--init_from", str(part.networks))
         return (*words, "--evaluations", str(part.evaluations))
 
     def actor(self, host: str, port: int) -> tuple[str, ...]:

@@ -152,8 +152,15 @@ SAMPLES = {
     **{"config": "x", "name": "x", "agents": "2", "env_args": "a=1", "max_iter": "3", "max_step": "9"},
     **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "port": "1", "device": "cpu"},
     **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
-    **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3", "networks": "x"},
-    **{"completion": "bash", "directory": "runs", "preset": "lean", "algorithm": "PPO"},
+    **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3"},
+    **{
+        "init_from": "x",
+        "init_parts": "q",
+        "completion": "bash",
+        "directory": "runs",
+        "preset": "lean",
+        "algorithm": "PPO",
+    },
 }
 NEEDED = {"cluster": ("--num_actors", "--scale"), "evolver": ("--num_learners",)}
 """Role -> flags of which it needs one."""

@@ -268,6 +268,11 @@ class OffPolicyLearner(Learner):
         self._move_targets(1.0)
 
     @override
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Return those of every learner, critics and temperatures."""
+        return {**super().parts(), "q": ("model.q.",), "temperature": ("composition.",)}
+
+    @override
     def generators(self) -> dict[str, torch.Generator]:
         """Return those of the noise, and of the subset of critics in a target."""
         return {"update": self._generator, "subset": self.critics.subset_generator}

@@ -308,6 +308,11 @@ class OnPolicyLearner(RolloutLearner):
         return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions, **own})
 
     @override
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Return those of every learner, and values with an encoder of their own, if there is one."""
+        return {**super().parts(), "v": ("v.", *(f"{name}." for name in self._encoders.own()))}
+
+    @override
     def optimisers(self) -> dict[str, FlatOptimiser]:
         """Return that of the networks, those of extensions, and that of cloning."""
         cloning = {"cloning": self._cloning.optimiser} if self._cloning else {}

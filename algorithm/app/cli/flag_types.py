@@ -52,6 +52,11 @@ def checkpoint(text: str) -> Ckpt:
         raise argparse.ArgumentTypeError(f"{error}, and neither latest nor best") from None
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Return the names of a list with commas."""
+    return tuple(name.strip() for name in text.split(","))
+
+
 def limit(text: str) -> int:
     """Return a whole number ≥ 1, or −1 for none."""
     return -1 if text == "-1" else positive(text)

@@ -157,7 +157,11 @@ def refuse_mixed(options: TrainOptions) -> None:
     if len(chosen) > 1:
         what = f"{' and '.join(chosen[:2])} cannot go together"
         problems.insert(0, cannot(what, "each is another command", "leave one out"))
-    of_training = [f"--{name}" for name in ("evaluations", "networks", "profile") if getattr(options, name)]
+    of_training = [
+        f"--{name}"
+        for name in ("evaluations", "init_from", "init_parts", "profile")
+        if getattr(options, name)
+    ]
     of_training += ["--repeat"] * (options.repeat > 1)
     if of_training and chosen not in ([], ["--resume"]):
         problems.append(

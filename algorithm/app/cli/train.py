@@ -16,6 +16,7 @@ from algorithm.app.cli.flag_types import (
     is_export,
     limit,
     mapping,
+    names,
     natural,
     port_number,
     positive,
@@ -92,12 +93,20 @@ class TrainOptions:
         metavar="N",
         help="end with the N-th evaluation of the run in all",
     )
-    networks: str | None = _what(
-        "--networks",
+    init_from: str | None = _what(
+        "--init_from",
         roles=_LEARNER,
-        metavar="FOLDER",
-        help="begin with the networks of a checkpoint, targets equal to them; with --resume "
-        "base_config.evolver_keep says what stays besides",
+        metavar="NAME[:CKPT]",
+        help="begin with the networks of a run of ENV, or of a checkpoint's folder, targets equal to them; "
+        "with --resume base_config.evolver_keep says what stays besides",
+    )
+    init_parts: tuple[str, ...] = _what(
+        "--init_parts",
+        roles=_LEARNER,
+        default=(),
+        type=names,
+        metavar="PART,PART",
+        help="with --init_from: these alone, such as rep,policy,normaliser",
     )
     profile: bool = _what(
         "--profile",
@@ -234,6 +243,8 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
         "base_config.name": options.name,
         "base_config.preset": options.preset,
         "base_config.env_args": options.env_args,
+        "base_config.init_from": None if options.resume else options.init_from,
+        "base_config.init_parts": options.init_parts or None,
         "base_config.unity_args.port": options.port,
         "base_config.unity_args.fixed_port": None if options.port is None else True,
         "base_config.unity_args.editor": options.editor or None,

@@ -204,6 +204,11 @@ class AcerLearner(RolloutLearner):
         return nn.ModuleDict(parts)
 
     @override
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Return those of every learner, and critics."""
+        return {**super().parts(), "q": ("critics.",)}
+
+    @override
     def optimisers(self) -> dict[str, FlatOptimiser]:
         """Return that of the networks, and those of extensions."""
         return {"all": self._optimiser, **self._bonuses.optimisers}
