@@ -157,15 +157,20 @@ class RunDir:
         raise _taken(cls(env, name, parent / name, argument or env))
 
     @classmethod
-    def open(cls, env: str, name: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
-        """Return the folder of an existing run. Raises StorageError, with the runs there are, without one."""
+    def open(
+        cls, env: str, name: str, *, models: Path = MODELS, argument: str = "", flag: str = "-n"
+    ) -> RunDir:
+        """Return the folder of an existing run; ``flag`` has named it.
+
+        Raises StorageError, with the runs there are, without one.
+        """
         check_name(name)
         run = cls(env, name, env_folder(env, models) / name, argument or env)
         if name in run_names(env, models=models):
             return run
         if is_taken(run.path) and not run.config.exists():
             raise _taken(run)
-        raise _unknown(f"there is no run {name!r} of {env}", env, name, models, argument)
+        raise _unknown(f"there is no run {name!r} of {env}", env, name, models, argument, flag)
 
     @classmethod
     def newest(cls, env: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
@@ -331,9 +336,7 @@ class RunDir:
 def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: str = "") -> UsageError:
     """Return the error for a pattern of names that fits none of the runs there are."""
     known = run_names(env, models=models)
-    why, fix = _instead(known, argument or env, models)
-    if known:
-        fix = f"choose one: --report {shlex.quote(known[0])}"
+    why, fix = _instead(known, argument or env, models, "--report")
     return UsageError(
         f"no run of {env} matches {pattern!r}", where=shown(env_folder(env, models)), why=why, fix=fix
     )
@@ -343,23 +346,23 @@ def _not_writable(error: OSError, path: Path) -> StorageError:
     return StorageError.of(error, what="the run's folder cannot be written", where=shown(path))
 
 
-def _unknown(what: str, env: str, name: str, models: Path, argument: str) -> StorageError:
+def _unknown(what: str, env: str, name: str, models: Path, argument: str, flag: str = "-n") -> StorageError:
     known = run_names(env, models=models)
-    why, fix = _instead(known, argument or env, models)
+    why, fix = _instead(known, argument or env, models, flag)
     close = difflib.get_close_matches(name, known, n=1)
     if close:
-        fix = f"did you mean -n {shlex.quote(close[0])}?"
+        fix = f"did you mean {flag} {shlex.quote(close[0])}?"
     return StorageError(what, where=shown(env_folder(env, models)), why=why, fix=fix)
 
 
-def _instead(known: Sequence[str], argument: str, models: Path) -> tuple[str, str]:
+def _instead(known: Sequence[str], argument: str, models: Path, flag: str) -> tuple[str, str]:
     """Return the runs there are, and advice where another one was asked for."""
     if not known:
         train = shlex.join([*program(), argument, *directory_flags(models)])
         return "nothing was saved there", f"train first: {train}"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     why = f"runs there, newest first: {', '.join(known[:10])}{more}"
-    return why, f"choose one: -n {shlex.quote(known[0])}"
+    return why, f"choose one: {flag} {shlex.quote(known[0])}"
 
 
 def _taken(run: RunDir) -> UsageError:

@@ -112,7 +112,7 @@ def foreign_networks(
     """
     (name, _, at), folder = text.partition(":"), Path(text)
     if is_name(name) and not folder.is_absolute():
-        other = RunDir.open(run.env, name, models=run.models, argument=run.argument)
+        other = RunDir.open(run.env, name, models=run.models, argument=run.argument, flag="--init_from")
         saved = find_checkpoint(other.checkpoints, _checkpoint(at, text), warn=warn)
         return ForeignNetworks(saved, keep, parts, f"{name}:{saved.step}")
     there = False

@@ -56,7 +56,9 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
             print(population.shown(write_population(population)))
             return 0
     matched = matching_names(folder.label, names, models=models, argument=argument)
-    runs = [RunDir.open(folder.label, name, models=models, argument=argument) for name in matched]
+    runs = [
+        RunDir.open(folder.label, name, models=models, argument=argument, flag="--report") for name in matched
+    ]
     if len(names) == 1 and not _WILD & set(names[0]):
         paths = [write_report(runs[0])]
     else:
