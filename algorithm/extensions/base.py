@@ -13,14 +13,25 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from algorithm.agents.config import RewardSignals
+from algorithm.agents.config import CuriositySignal, GailSignal, RewardSignals, RndSignal
 from algorithm.agents.run_config import RunConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.encoding import States
-from algorithm.nn.learning.gradients import Autograd, Loss
+from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.protocols import Obs
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Discounting of rewards, ``Q = r + γ d V(s')``.
+
+    ends: d is 0 where the task terminated. Otherwise it is 1, and V is that of the final observation.
+    """
+
+    gamma: float
+    ends: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +123,8 @@ class Extension(nn.Module):
     joint: parts trained by ``auxiliary_losses``, together with encoder and critics
     own:   parts trained by ``own_losses``
     learning_rate: of these; None: that of the agent
+    horizon: of ``reward_bonus``; None: that of the agent. Each other one has critics, or values, of its own
+    signal: name of the reward in the metrics of these
     gated: the encoder gets the gradient of ``auxiliary_losses`` only if its cosine with the critics' is
         positive
     prefix: in front of the names of its losses, metrics and pictures; empty for those of this project
@@ -123,6 +136,8 @@ class Extension(nn.Module):
     prefix = ""
     num_candidates = 1
     learning_rate: float | None = None
+    horizon: Horizon | None = None
+    signal = "signal"
 
     def __init__(self, *shown: str) -> None:
         super().__init__()
@@ -165,6 +180,19 @@ class Extension(nn.Module):
         return 0.0
 
 
+def by_horizon(extensions: Sequence[Extension], own: Horizon) -> dict[Horizon, list[Extension]]:
+    """Return the extensions by their horizons, in their order; ``own``, the agent's, is the first."""
+    found: dict[Horizon, list[Extension]] = {own: []}
+    for one in extensions:
+        found.setdefault(one.horizon or own, []).append(one)
+    return found
+
+
+def signal_metric(name: str, extensions: Sequence[Extension]) -> str:
+    """Return the name of a metric of a further horizon, which has that of its first signal."""
+    return f"{extensions[0].prefix}{name}_{extensions[0].signal}"
+
+
 class Demonstrated(Protocol):
     """Source of demonstrated windows, whose learned part is ``learned``."""
 
@@ -189,6 +217,10 @@ class Build:
     signals: RewardSignals
     demonstrations: Demonstrated | None = None
     make_network: Callable[..., nn.Module]
+
+    def horizon(self, signal: CuriositySignal | RndSignal | GailSignal) -> Horizon:
+        """Return the horizon of a reward signal."""
+        return Horizon(self.options.gamma if signal.gamma is None else signal.gamma, signal.ends)
 
 
 class OwnSteps:
@@ -222,13 +254,23 @@ class OwnSteps:
         trained = [loss for own in losses.values() for loss in own.values()] if self.optimisers else []
         return trained, idle, found
 
-    def update(self, ctx: Context) -> dict[str, Tensor]:
-        """Take a step of each optimiser; return losses and metrics of the extensions, on the device."""
-        losses, idle, found = self.losses(ctx)
-        if losses:
-            loss = Loss(torch.stack(losses).sum(), idle=idle)
-            Autograd().descend(list(self.optimisers.values()), lambda: (loss, found))
-        return found
+    def update(self, ctx: Context, by: Gradients | None = None) -> dict[str, Tensor]:
+        """Take a step of each optimiser; return losses and metrics of the extensions, on the device.
+
+        by: way to the gradients; None: by backward passes
+        """
+
+        def evaluate() -> tuple[Loss, dict[str, Tensor]]:
+            losses, idle, found = self.losses(ctx)
+            return Loss(torch.stack(losses).sum() if losses else self._nothing(), idle=idle), found
+
+        if not self.optimisers:
+            return self.losses(ctx)[2]
+        return (by or Autograd()).descend(list(self.optimisers.values()), evaluate)[0]
+
+    def _nothing(self) -> Tensor:
+        """Return 0 [] with a gradient, for a backward pass behind which every optimiser rests."""
+        return next(p for one in self._extensions for p in one.own.parameters()).sum() * 0.0
 
 
 def shown_losses(losses: Mapping[Extension, Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Build, Context, Demonstrated, Extension
+from algorithm.extensions.base import Build, Context, Demonstrated, Extension, Horizon
 from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.models.discriminator import check_discriminator
@@ -76,6 +76,8 @@ class Gail(Extension):
     penalty:       weight of that of the slope
     """
 
+    signal = "gail"
+
     def __init__(
         self,
         discriminator: nn.Module,
@@ -86,10 +88,11 @@ class Gail(Extension):
         strength: float,
         penalty: float,
         learning_rate: float,
+        horizon: Horizon,
     ) -> None:
         super().__init__(*(f"gail/{name}" for name in ("expert", "policy", "penalty", "bonus_mean")))
         self.own.append(discriminator)
-        self.learning_rate = learning_rate
+        self.learning_rate, self.horizon = learning_rate, horizon
         self.inputs, self._reward, self._demonstrations = inputs, reward, demonstrations
         self._strength, self._penalty = strength, penalty
         self.eval()
@@ -173,4 +176,5 @@ def make_gail(build: Build) -> Gail | None:
         strength=options.strength,
         penalty=options.gradient_penalty,
         learning_rate=options.learning_rate,
+        horizon=build.horizon(options),
     )

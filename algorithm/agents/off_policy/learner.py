@@ -28,7 +28,7 @@ from algorithm.agents.off_policy.values import choose_reduce, make_values
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Context, Extension, draw_all
+from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
 from algorithm.nn.layers.noisy import LayerNoise
 from algorithm.nn.layers.norm import BatchStatistics
 from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
@@ -38,7 +38,7 @@ from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.process import graphs_round
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
-from algorithm.ops.shapes import valid_share
+from algorithm.ops.shapes import added, valid_share
 
 
 class OffPolicyLearner(Learner):
@@ -77,6 +77,7 @@ class OffPolicyLearner(Learner):
             Normaliser(spec.obs) if config.use_normalization else NoNormaliser(),
             action_size=spec.action.continuous,
             ensemble_size=config.ensemble_q_num,
+            horizons=len(by_horizon(self.extensions, Horizon(config.gamma))),
             device=device,
         )
         check_norms(self.model, config)
@@ -85,7 +86,8 @@ class OffPolicyLearner(Learner):
         self._values = make_values(config, spec.action, device)
         _, self._climbed = choose_reduce(config)
         self._action_size = spec.action.continuous
-        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
+        members = [member for q in self.model.critics for member in q.members]
+        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *members], on=True)
         self._make_optimisers(spec, seed)
         self._by = Autograd(gate=self.critics.encoder)
         self._compiled = self._make_compiled() if compiled else None
@@ -252,10 +254,11 @@ class OffPolicyLearner(Learner):
         ):
             policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
         u, logp = self.heads.sample(policy, noise)
-        every_q = self._values.point(self.model.q.frozen(state, u, members=self.heads.climbed))
+        outs = (q.frozen(state, u, members=self.heads.climbed) for q in self.model.critics)
+        every_q = [self._values.point(out) for out in outs]
         mask = flatten_time(ctx.batch.action_mask[:, learned])
-        choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
-        losses = self.heads.losses(choice, logp, self._climbed(every_q), share)
+        choice = self.heads.choose(policy, mask, lambda: added(q.mean(0) for q in every_q))
+        losses = self.heads.losses(choice, logp, added(map(self._climbed, every_q)), share)
         shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
         # The losses of policy and temperature share no parameter, so one backward pass serves both.
         total = sum(losses.values(), start=state.new_zeros(()))
