@@ -122,6 +122,7 @@ class Extension(nn.Module):
 
     joint: parts trained by ``auxiliary_losses``, together with encoder and critics
     own:   parts trained by ``own_losses``
+    rounds: steps of these for an update, each with numbers drawn anew; the most of all extensions counts
     learning_rate: of these; None: that of the agent
     horizon: of ``reward_bonus``; None: that of the agent. Each other one has critics, or values, of its own
     signal: name of the reward in the metrics of these
@@ -135,6 +136,7 @@ class Extension(nn.Module):
     gated = False
     prefix = ""
     num_candidates = 1
+    rounds = 1
     learning_rate: float | None = None
     horizon: Horizon | None = None
     signal = "signal"
@@ -231,10 +233,12 @@ class OwnSteps:
     extensions have no loss.
 
     make_step: constructor of an optimiser of modules, at the agent's rate unless ``learning_rate`` is given
+    rounds:    steps for an update
     """
 
     def __init__(self, extensions: Sequence[Extension], make_step: Callable[..., FlatAdam]) -> None:
         self._extensions = tuple(extensions)
+        self.rounds = max((one.rounds for one in extensions), default=1)
         together = [one for one in extensions if one.learning_rate is None]
         made = {"own": (if_any(make_step, [one.own for one in together]), together)}
         for one in extensions:

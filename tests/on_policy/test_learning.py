@@ -13,6 +13,7 @@ import torch
 from algorithm.agents.on_policy.learner import _entropies
 from algorithm.agents.on_policy.rollout import Rollout
 from algorithm.core.errors import ModelError, UsageError
+from algorithm.extensions.base import Horizon
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.learning.optimiser import FlatAdam, FlatRms
 from algorithm.ops.discrete import branch_log_probs
@@ -229,6 +230,6 @@ def test_a_bonus_is_a_reward():
     found, bonus = [], torch.rand(len(batch.reward), 1)
     for added in (0.0 * bonus, bonus):
         rollout = Rollout(batch, 0, agent.learner._values(batch))
-        rollout.estimate(added, reward_scale=1.0, gamma=0.9, trace_decay=0.0)
+        rollout.estimate([added], [Horizon(0.9)], reward_scale=1.0, trace_decay=0.0)
         found.append(rollout.advantage.clone())
     torch.testing.assert_close(found[1] - found[0], bonus * batch.valid)

@@ -42,6 +42,7 @@ class UpdateNoise:
     now: Tensor | None  # [P, A_c] at the learned tokens, where the policy is updated
     critics: Tensor | None  # [M] those of the targets; None: all
     extensions: Mapping[str, object]  # of what they draw, by the names of their classes
+    rounds: Sequence[Mapping[str, object]] = ()  # the same for further steps of their own parts
 
 
 class UpdateOutput(TypedDict):
