@@ -211,7 +211,7 @@ def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monke
         Rollout, "estimate", lambda *args, **how: found.append(args) or estimate(*args, **how)
     )
     train(agent, collector, 64)
-    ((rollout, bonus),) = found  # once a rollout
+    ((rollout, (bonus,), _),) = found  # once a rollout
     batch = rollout._batch
     with torch.no_grad():
         state, _ = model(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
