@@ -188,7 +188,7 @@ class HorizonCritics:
             reward=self.reward(ctx)[:, first],
             terminated=ended if self.horizon.ends else torch.zeros_like(ended),
             valid=batch.valid[:, first],
-            next_value=value + bonus if self.main else value,
+            next_value=value + bonus,
             next_bonus=bonus,
             log_ratio=log_ratio,
         )
