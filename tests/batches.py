@@ -265,10 +265,16 @@ def context(sac: Sac, batch: SequenceBatch) -> Context:
 
 
 @torch.no_grad()
+def learning_targets(sac: Sac, batch: SequenceBatch) -> list[LearningTarget]:
+    """Targets of the critics of each horizon for a batch, by the networks as they are."""
+    members, passes = sac.critics.draw_subset(), [one.apart for one in sac.critics._critics]
+    found = sac.critics._evaluate(sac.encode(batch), sac._draw_ahead(batch), members, passes)
+    return [target for _, target, _ in found]
+
+
 def learning_target(sac: Sac, batch: SequenceBatch) -> LearningTarget:
-    """Target of the critics for a batch, by the networks as they are."""
-    members = sac.critics.draw_subset()
-    return sac.critics._evaluate(sac.encode(batch), sac._draw_ahead(batch), members, sac.critics._apart)[1]
+    """That of the environment's reward."""
+    return learning_targets(sac, batch)[0]
 
 
 def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:

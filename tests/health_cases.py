@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from algorithm.agents.config import GailSignal, RewardSignals
 from algorithm.config.schema import Config
 
 Series = float | Callable[[int], float]
@@ -91,6 +92,10 @@ DIVERGING: dict[str, Series] = {"value/q_mean": lambda k: -(1.5**k)}
 CLIPPED: dict[str, Series] = {"value/clipped": 0.9, "replay/priority_mean": 3.0}
 CLIP = {"clip_epsilon": 0.5, "tau": 0.02, "update_target_per_step": 2}
 LARGEST: dict[str, Series] = {"replay/priority_saturated": 0.95, "replay/priority_mean": 3.0}
+SURE: dict[str, Series] = {"gail/expert": 0.99, "gail/policy": 0.01, **WORSE}
+IMITATES = sac(replay_ratio=0.2).model_copy(
+    update={"reward_signals": RewardSignals(gail=GailSignal(strength=1.0))}
+)
 HISTOGRAMS = {"value_head": "categorical", "reward_scaling": True}
 UNKNOWN: dict[str, Series] = {"loss/q": NAN}
 # Returns of at most 200, as at random; a bonus of 0.9 · 5 a step, 450 where it never ends.
@@ -118,6 +123,7 @@ TROUBLES = _cases(
         ("a target above every entropy", sac(target_c_alpha=-1), ABOVE, 16_000),
         ("a target below every entropy", sac(target_c_alpha=10), BELOW, 21_000),
         ("actions at their bounds", sac(), SATURATED, 12_000),
+        ("a discriminator that is sure", IMITATES, SURE, 6000),
         ("a ratio that is not kept", sac(capacity=300, replay_ratio=2.0), {"time/replay_ratio": 1.5}, 5000),
         ("a learner without an update", sac(), UNKNOWN, 6000),
         ("a learner that stops", sac(), {"loss/q": lambda k: min(k, 12) / 7}, 18_000),
@@ -240,6 +246,8 @@ LIKE_TROUBLE = _cases(
             CLIPPED | {"replay/priority_mean": lambda k: 100 * 0.85**k},
         ),
         ("nothing was learned yet", sac(**CLIP), CLIPPED | {"value/clipped": NAN}),
+        ("a discriminator is sure and returns rise", IMITATES, SURE | {MEAN: rising}),
+        ("a discriminator is nearly sure", IMITATES, SURE | {"gail/policy": 0.03}),
         ("there are no priorities", sac(use_priority=False), LARGEST),
         ("everything is used once", sac(use_priority=False, use_replay_buffer=False), LARGEST),
         ("some are not the largest", sac(), LARGEST | {"replay/priority_saturated": 0.85}),

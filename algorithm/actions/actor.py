@@ -21,6 +21,7 @@ from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.acting.programs import NumpyPrograms
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.noisy import LayerNoise
+from algorithm.ops.shapes import added
 
 
 class Actor:
@@ -50,15 +51,15 @@ class Actor:
         self._parts, self._device = parts, device
         scorers = [x for x in extensions if exploring and x.num_candidates > 1]
         self._num_candidates = max((x.num_candidates for x in scorers), default=1)
-        q = model.q if parts.discrete.asks_critics else None
+        critics = model.critics if parts.discrete.asks_critics else ()
         self._choice = _Choice(
-            ActingModel(model.normaliser, model.rep, model.policy, q),
+            ActingModel(model.normaliser, model.rep, model.policy, critics),
             parts,
             noise or NoNoise(),
             scorers,
             value_of or _as_it_is,
         )
-        layers = [model.rep, model.policy, *(q.members if q else ())]
+        layers = [model.rep, model.policy, *(member for q in critics for member in q.members)]
         self._layer_noise = LayerNoise(layers, on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
         self._programs = NumpyPrograms(self._choice, device)
@@ -225,7 +226,7 @@ class _Choice:
         onehot, d_logp = self.parts.discrete.act(
             policy,
             mask,
-            lambda: self.value_of(self.model.q.frozen(state, z.tanh())).mean(0),
+            lambda: added(self.value_of(q.frozen(state, z.tanh())).mean(0) for q in self.model.critics),
             uniform,
             self.noise,
         )

@@ -11,6 +11,7 @@ from algorithm.core.fields import (
     Block,
     Contradiction,
     Finite,
+    Share,
     Whole,
     block,
     contradicting,
@@ -18,6 +19,7 @@ from algorithm.core.fields import (
 )
 
 _OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
+_OTHER_HORIZON = "fixed: values were learned for the other horizon"
 _UNTRAINED = "fixed: what it trains is not in the checkpoint, or would be lost"
 
 
@@ -78,6 +80,35 @@ class ExtrinsicSignal(Block):
     )
 
 
+def _gamma() -> Any:  # noqa: ANN401 - as option
+    """Declare the discount factor of a signal."""
+    return option(
+        None,
+        "Discount factor of this reward per step. null: that of the agent. Another one has critics, or "
+        "values, of its own.",
+        resume=_OTHER_HORIZON,
+        shared=True,
+    )
+
+
+def _ends() -> Any:  # noqa: ANN401 - as option
+    """Declare what the end of a task means to a signal."""
+    return option(
+        True,
+        "Whether nothing of it follows the end of a task. false: its values go on there, so that no end is "
+        "feared.",
+        resume=_OTHER_HORIZON,
+        shared=True,
+    )
+
+
+class CuriositySignal(Block):
+    """Horizon of the bonus of sac_config.curiosity."""
+
+    gamma: Share | None = _gamma()
+    ends: bool = _ends()
+
+
 class RndSignal(Block):
     """Bonus for what is new, by random network distillation (arXiv 1810.12894)."""
 
@@ -88,6 +119,8 @@ class RndSignal(Block):
         shared=True,
         resume=_on_as_before(lambda config: config.reward_signals.rnd.strength),
     )
+    gamma: Share | None = _gamma()
+    ends: bool = _ends()
     learning_rate: Finite = option(0.0001, "Step size of its network.", gt=0)
 
 
@@ -100,6 +133,8 @@ class GailSignal(Block):
         ge=0,
         resume=_on_as_before(lambda config: config.reward_signals.gail.strength),
     )
+    gamma: Share | None = _gamma()
+    ends: bool = _ends()
     form: Literal["GAIL", "AIRL"] = option(
         "GAIL",
         "Reward of a discriminator D. GAIL: −log(1 − D), never negative, so that long episodes pay. AIRL: "
@@ -112,6 +147,12 @@ class GailSignal(Block):
         "Whether the discriminator sees actions. false: observations alone.",
         resume=_OTHER_NETWORKS,
     )
+    use_vail: bool = option(
+        False,
+        "A stochastic bottleneck in the discriminator, which holds back how much it knows (arXiv "
+        "1810.00821).",
+        resume=_OTHER_NETWORKS,
+    )
     gradient_penalty: Finite = option(
         10.0, "Weight of (‖∇D's logit‖ − 1)² in the discriminator's loss.", ge=0
     )
@@ -122,7 +163,13 @@ class GailSignal(Block):
 class RewardSignals(Block):
     """Sources of the reward that is learned from; it is their sum."""
 
+    updates: AtLeastOne = option(
+        1,
+        "Steps of the signals' networks for an update of the agent, on its batch; demonstrations are drawn "
+        "anew for each.",
+    )
     extrinsic: ExtrinsicSignal = block(ExtrinsicSignal, "The environment's own reward.")
+    curiosity: CuriositySignal = block(CuriositySignal, "The horizon of curiosity's bonus.")
     rnd: RndSignal = block(RndSignal, "A bonus for what is new.")
     gail: GailSignal = block(GailSignal, "A reward for what looks demonstrated.")
 
@@ -151,7 +198,7 @@ def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction
     clones: the chosen family's policy can be cloned into
     """
     signals, cloning = config.reward_signals, config.behavioral_cloning
-    strengths = {name: getattr(signals, name).strength for name in type(signals).model_fields}
+    strengths = {name: getattr(signals, name).strength for name in ("extrinsic", "rnd", "gail")}
     learners = {"reward_signals.gail": signals.gail, "behavioral_cloning": cloning}
     shown = config.demonstrations.path is not None
     yield from contradicting(
@@ -185,4 +232,31 @@ def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction
             )
             for key in ("pretrain", "steps", "batch_size")
         ),
+        *(
+            (
+                getattr(signal, key) != default and not on,
+                (f"reward_signals.{name}.{key}", switch),
+                f"there is no reward of {name} to discount",
+                f"set {switch}, or leave {key} out",
+            )
+            for name, signal, switch, on in _discounted(config)
+            for key, default in (("gamma", None), ("ends", True))
+        ),
     )
+
+
+def _discounted(config: AnyConfig) -> Iterator[tuple[str, AnyConfig, str, bool]]:
+    """Yield signals that may have a horizon: name, keys, the key that switches it on, whether it is."""
+    signals, curiosity = config.reward_signals, config.run.curiosity is not None
+    yield "curiosity", signals.curiosity, "sac_config.curiosity", curiosity
+    for name in ("rnd", "gail"):
+        signal = getattr(signals, name)
+        yield name, signal, f"reward_signals.{name}.strength", signal.strength > 0
+
+
+def sharing(config: AnyConfig) -> list[int]:
+    """Return which of the agent and the signals that are on share a horizon: the first of it, by number."""
+    agent = config.run.gamma
+    signals = [one for _, one, _, on in _discounted(config) if on]
+    horizons = [(agent, True), *((agent if x.gamma is None else x.gamma, x.ends) for x in signals)]
+    return [horizons.index(one) for one in horizons]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from algorithm.core.wording import short
+
 WINDOW = 12
 """Summaries that are kept."""
 
@@ -111,6 +113,29 @@ def grows(values: list[float], factor: float = 1.0) -> bool:
     rising = all(after > before for before, after in pairwise(values))
     return len(values) > 1 and rising and values[-1] >= factor * values[0]
 
+
+def told_apart(updates_per_step: float, penalty: float, history: History) -> str | None:
+    """Report a discriminator that is sure of everything, in six summaries and 1,000 updates, without a gain.
+
+    Its reward then hardly says what would be better.
+
+    updates_per_step: of the agent
+    penalty:          weight of that of the slope
+    """
+    sure = history.least("gail/expert", 6) >= 0.98 and history.most("gail/policy", 6) <= 0.02
+    before, now = history.random_return, history.returns(6)
+    if not sure or updates_per_step * history.span(5) < 1000 or not now <= before:
+        return None
+    return (
+        f"the discriminator tells everything apart: gail/expert is {short(history.now('gail/expert'))} and "
+        f"gail/policy {short(history.now('gail/policy'))}, and episodes return {short(now)}, no more than at "
+        f"the start ({short(before)}) · raise reward_signals.gail.gradient_penalty ({penalty:g}), or begin "
+        "anew with use_vail: true or use_actions: false"
+    )
+
+
+SIGNALS = ("gail/expert", "gail/policy")
+"""Metrics of signals that a rule looks at."""
 
 Rule = Callable[[History], "str | None"]
 """A rule of the health monitor: a line for a person once trouble is certain, else None."""

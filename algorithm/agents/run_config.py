@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Strict
 
+from algorithm.agents.config import sharing
 from algorithm.core.fields import AnyConfig, Block, ExtensionEntry, Finite, Whole, option, to_whole
 
 MAX_SEED = 2**32 - 1
@@ -26,6 +27,13 @@ def _new_context(old: AnyConfig, new: AnyConfig) -> str:
     if new.run.seq_encoder == "ATTN" and steps != new.run.burn_in_step:
         return f"fixed: attention was trained to see {steps} steps back, burn_in_step"
     return "free"
+
+
+def _new_gamma(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of another ``gamma``, which may become, or cease to be, that of a signal."""
+    if sharing(old) != sharing(new):
+        return "fixed: reward signals would share critics, or values, that they have for themselves"
+    return "free: the critics have to learn values of another horizon"
 
 
 def _new_inputs(old: AnyConfig, new: AnyConfig) -> str:
@@ -93,7 +101,7 @@ class RunConfig(Block):
         "Discount factor per step.",
         ge=0,
         le=1,
-        resume="free: the critics have to learn values of another horizon",
+        resume=_new_gamma,
     )
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
         None,

@@ -42,6 +42,8 @@ def make_extensions(build: Build) -> tuple[Extension, ...]:
     UsageError for a plug-in that cannot be used.
     """
     ours = [one for one in (make(build) for make in REGISTRY) if one is not None]
+    for one in ours:
+        one.rounds = build.signals.updates
     theirs = [
         _of_plugin(name, kwargs or {}, build)
         for entry in build.options.extensions

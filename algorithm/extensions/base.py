@@ -13,14 +13,25 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from algorithm.agents.config import RewardSignals
+from algorithm.agents.config import CuriositySignal, GailSignal, RewardSignals, RndSignal
 from algorithm.agents.run_config import RunConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.encoding import States
-from algorithm.nn.learning.gradients import Autograd, Loss
+from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.protocols import Obs
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Discounting of rewards, ``Q = r + γ d V(s')``.
+
+    ends: d is 0 where the task terminated. Otherwise it is 1, and V is that of the final observation.
+    """
+
+    gamma: float
+    ends: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +122,10 @@ class Extension(nn.Module):
 
     joint: parts trained by ``auxiliary_losses``, together with encoder and critics
     own:   parts trained by ``own_losses``
+    rounds: steps of these for an update, each with numbers drawn anew; the most of all extensions counts
     learning_rate: of these; None: that of the agent
+    horizon: of ``reward_bonus``; None: that of the agent. Each other one has critics, or values, of its own
+    signal: name of the reward in the metrics of these
     gated: the encoder gets the gradient of ``auxiliary_losses`` only if its cosine with the critics' is
         positive
     prefix: in front of the names of its losses, metrics and pictures; empty for those of this project
@@ -122,7 +136,10 @@ class Extension(nn.Module):
     gated = False
     prefix = ""
     num_candidates = 1
+    rounds = 1
     learning_rate: float | None = None
+    horizon: Horizon | None = None
+    signal = "signal"
 
     def __init__(self, *shown: str) -> None:
         super().__init__()
@@ -165,6 +182,19 @@ class Extension(nn.Module):
         return 0.0
 
 
+def by_horizon(extensions: Sequence[Extension], own: Horizon) -> dict[Horizon, list[Extension]]:
+    """Return the extensions by their horizons, in their order; ``own``, the agent's, is the first."""
+    found: dict[Horizon, list[Extension]] = {own: []}
+    for one in extensions:
+        found.setdefault(one.horizon or own, []).append(one)
+    return found
+
+
+def signal_metric(name: str, extensions: Sequence[Extension]) -> str:
+    """Return the name of a metric of a further horizon, which has that of its first signal."""
+    return f"{extensions[0].prefix}{name}_{extensions[0].signal}"
+
+
 class Demonstrated(Protocol):
     """Source of demonstrated windows, whose learned part is ``learned``."""
 
@@ -190,6 +220,10 @@ class Build:
     demonstrations: Demonstrated | None = None
     make_network: Callable[..., nn.Module]
 
+    def horizon(self, signal: CuriositySignal | RndSignal | GailSignal) -> Horizon:
+        """Return the horizon of a reward signal."""
+        return Horizon(self.options.gamma if signal.gamma is None else signal.gamma, signal.ends)
+
 
 class OwnSteps:
     """Updates of the extensions' own parts.
@@ -199,10 +233,12 @@ class OwnSteps:
     extensions have no loss.
 
     make_step: constructor of an optimiser of modules, at the agent's rate unless ``learning_rate`` is given
+    rounds:    steps for an update
     """
 
     def __init__(self, extensions: Sequence[Extension], make_step: Callable[..., FlatAdam]) -> None:
         self._extensions = tuple(extensions)
+        self.rounds = max((one.rounds for one in extensions), default=1)
         together = [one for one in extensions if one.learning_rate is None]
         made = {"own": (if_any(make_step, [one.own for one in together]), together)}
         for one in extensions:
@@ -222,13 +258,23 @@ class OwnSteps:
         trained = [loss for own in losses.values() for loss in own.values()] if self.optimisers else []
         return trained, idle, found
 
-    def update(self, ctx: Context) -> dict[str, Tensor]:
-        """Take a step of each optimiser; return losses and metrics of the extensions, on the device."""
-        losses, idle, found = self.losses(ctx)
-        if losses:
-            loss = Loss(torch.stack(losses).sum(), idle=idle)
-            Autograd().descend(list(self.optimisers.values()), lambda: (loss, found))
-        return found
+    def update(self, ctx: Context, by: Gradients | None = None) -> dict[str, Tensor]:
+        """Take a step of each optimiser; return losses and metrics of the extensions, on the device.
+
+        by: way to the gradients; None: by backward passes
+        """
+
+        def evaluate() -> tuple[Loss, dict[str, Tensor]]:
+            losses, idle, found = self.losses(ctx)
+            return Loss(torch.stack(losses).sum() if losses else self._nothing(), idle=idle), found
+
+        if not self.optimisers:
+            return self.losses(ctx)[2]
+        return (by or Autograd()).descend(list(self.optimisers.values()), evaluate)[0]
+
+    def _nothing(self) -> Tensor:
+        """Return 0 [] with a gradient, for a backward pass behind which every optimiser rests."""
+        return next(p for one in self._extensions for p in one.own.parameters()).sum() * 0.0
 
 
 def shown_losses(losses: Mapping[Extension, Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.extensions.base import Build, Context, Extension
+from algorithm.extensions.base import Build, Context, Extension, Horizon
 from algorithm.nn.models.dynamics import check_dynamic
 from algorithm.ops.intrinsic import merge_moments, prediction_error, standard_deviation
 from algorithm.ops.shapes import masked_mean, window_mean
@@ -77,8 +77,13 @@ class Curiosity(Extension):
     strength: factor on the bonus
     """
 
-    def __init__(self, network: nn.Module, error: PredictionError, strength: float) -> None:
+    signal = "curiosity"
+
+    def __init__(
+        self, network: nn.Module, error: PredictionError, strength: float, horizon: Horizon | None = None
+    ) -> None:
         super().__init__("curiosity/bonus_mean", "curiosity/bonus_std")
+        self.horizon = horizon
         self.own.append(network)
         self.deviation = RunningDeviation()
         self._error, self._strength = error, strength
@@ -118,13 +123,14 @@ def make_curiosity(build: Build) -> Curiosity | None:
     options, spec, size = build.options, build.spec, build.state_size
     if options.curiosity is None:
         return None
+    horizon = build.horizon(build.signals.curiosity)
     if options.curiosity == "FORWARD":
         network = build.make_network("ModelForwardDynamic", spec, size)
         check_dynamic(network, (size, spec.action.size), size)
-        return Curiosity(network, forward_error, options.curiosity_strength)
+        return Curiosity(network, forward_error, options.curiosity_strength, horizon)
     network = build.make_network("ModelInverseDynamic", spec, size)
     check_dynamic(network, (size, size), spec.action.size)
-    return Curiosity(network, inverse_error, options.curiosity_strength)
+    return Curiosity(network, inverse_error, options.curiosity_strength, horizon)
 
 
 def bonus_summary(name: str, bonus: Tensor, valid: Tensor) -> dict[str, Tensor]:

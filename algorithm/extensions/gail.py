@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Build, Context, Demonstrated, Extension
+from algorithm.extensions.base import Build, Context, Demonstrated, Extension, Horizon
 from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.layers.images import image_layouts
-from algorithm.nn.models.discriminator import check_discriminator
+from algorithm.nn.models.discriminator import (
+    BOTTLENECK,
+    BottleneckDiscriminator,
+    ModelDiscriminator,
+    check_discriminator,
+)
 from algorithm.nn.protocols import Obs
-from algorithm.ops.imitation import airl_reward, discriminator_loss, gail_reward, gradient_penalty
-from algorithm.ops.shapes import window_mean
+from algorithm.ops.imitation import airl_reward, code_kl, discriminator_loss, gail_reward, gradient_penalty
+from algorithm.ops.shapes import added, window_mean
+
+CODE_KL, BETA_STEP = 0.5, 5e-4
+"""Nats that a code may hold without a price, and the step size of the price β (ML-Agents' values)."""
 
 _VECTOR = "/vector"  # no observation has a name with a slash in front
 
@@ -73,8 +83,11 @@ class Gail(Extension):
     discriminator: logit of D, see :class:`~algorithm.nn.models.discriminator.ModelDiscriminator`
     reward:        r of the logit
     demonstrations: None: D rewards and learns nothing
+    shown:         names of further metrics
     penalty:       weight of that of the slope
     """
+
+    signal = "gail"
 
     def __init__(
         self,
@@ -82,14 +95,15 @@ class Gail(Extension):
         inputs: TransitionInputs,
         reward: Callable[[Tensor], Tensor],
         demonstrations: Demonstrated | None,
-        *,
+        *shown: str,
         strength: float,
         penalty: float,
         learning_rate: float,
+        horizon: Horizon,
     ) -> None:
-        super().__init__(*(f"gail/{name}" for name in ("expert", "policy", "penalty", "bonus_mean")))
+        super().__init__(*(f"gail/{name}" for name in ("expert", "policy", "penalty", "bonus_mean")), *shown)
         self.own.append(discriminator)
-        self.learning_rate = learning_rate
+        self.learning_rate, self.horizon = learning_rate, horizon
         self.inputs, self._reward, self._demonstrations = inputs, reward, demonstrations
         self._strength, self._penalty = strength, penalty
         self.eval()
@@ -105,7 +119,7 @@ class Gail(Extension):
     @override
     def draw(
         self, batch: SequenceBatch, learned: slice, generator: torch.Generator
-    ) -> tuple[SequenceBatch, Tensor] | None:
+    ) -> tuple[Any, ...] | None:
         """Return as many demonstrated windows, and shares [B·T] of demonstrated in own transitions."""
         if self._demonstrations is None:
             return None
@@ -119,14 +133,15 @@ class Gail(Extension):
         """Return the discriminator's loss on the learned transitions, and as many demonstrated windows."""
         assert self._demonstrations is not None, "who learns has demonstrations"
         at = self._demonstrations.learned
-        shown, share = ctx.drawn[type(self).__name__]
+        shown, share, *noise = ctx.drawn[type(self).__name__]
         expert = self.inputs(shown, ctx.normalise(shown.obs), at)
         own = self.inputs(ctx.batch, ctx.obs, ctx.learned)
         both = {name: torch.cat([expert[name], value]) for name, value in own.items()}
-        logits = self._logit(both).chunk(2)
+        there, here = shown.valid[:, at], ctx.batch.valid[:, ctx.learned]
+        judged, *costs = self._judge(both, torch.cat([there, here]), *noise)
+        logits = judged.chunk(2)
         of_expert, of_own = discriminator_loss(*logits)
         slope = gradient_penalty(self._logit, expert, own, share)
-        there, here = shown.valid[:, at], ctx.batch.valid[:, ctx.learned]
 
         def mean(values: Tensor, valid: Tensor) -> Tensor:
             return window_mean(values.view(valid.shape), valid)
@@ -141,12 +156,55 @@ class Gail(Extension):
                     "gail/bonus_mean": mean(self._strength * self._reward(logits[1]), here),
                 }
             )
-        return {"gail": mean(of_expert, there) + mean(of_own, here) + self._penalty * penalty}
+        loss = mean(of_expert, there) + mean(of_own, here) + self._penalty * penalty
+        return {"gail": added([loss, *costs])}
+
+    def _judge(self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor) -> tuple[Tensor, ...]:
+        """Return logits [P] of transitions of which ``valid`` [B, T] exist, and further losses."""
+        return (self._logit(inputs),)
 
     def _logit(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        images = {name: value for name, value in inputs.items() if name != _VECTOR}
-        logit: Tensor = self.own[0](inputs[_VECTOR], images)
+        logit: Tensor = self.own[0](*_parts(inputs))
         return logit
+
+
+class Vail(Gail):
+    """The same behind a stochastic bottleneck, z ~ N(μ(x), σ²(x)) (arXiv 1810.00821).
+
+    D judges z, and pays β · (KL(z ‖ N(0, 1)) − ``CODE_KL``) for what z says of x, a mean over demonstrated
+    and own transitions. β ← max(0, β + ``BETA_STEP`` · (KL − ``CODE_KL``)). The reward and the penalty on
+    the slope are those of the mean. The discriminator is a ``BottleneckDiscriminator``.
+    """
+
+    @override
+    def draw(
+        self, batch: SequenceBatch, learned: slice, generator: torch.Generator
+    ) -> tuple[Any, ...] | None:
+        """Return what :class:`Gail` draws, and normal noise [2·B·T, Z] of the codes."""
+        drawn = super().draw(batch, learned, generator)
+        if drawn is None:
+            return None
+        size = 2 * len(drawn[1]), BOTTLENECK
+        noise = torch.randn(size, generator=generator, device=generator.device)
+        return *drawn, noise.to(batch.reward.device)
+
+    @override
+    def _judge(self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor) -> tuple[Tensor, ...]:
+        network = cast(BottleneckDiscriminator, self.own[0])
+        mean, log_std = network.code(*_parts(inputs))
+        logit = network.logit(mean + log_std.exp() * noise[0])
+        kl = window_mean(code_kl(mean, log_std).view(valid.shape), valid)
+        beta = network.beta.clone()  # for a backward pass behind its change
+        with torch.no_grad():
+            moved = (beta + BETA_STEP * (kl - CODE_KL)).clamp(min=0.0)
+            network.beta.copy_(torch.where(moved.isfinite(), moved, beta))
+            self.shown.show({"gail/kl": kl, "gail/beta": beta})
+        return logit, beta * (kl - CODE_KL)
+
+
+def _parts(inputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the vector and the images among the inputs of a discriminator."""
+    return inputs[_VECTOR], {name: value for name, value in inputs.items() if name != _VECTOR}
 
 
 def make_extrinsic(build: Build) -> Extrinsic | None:
@@ -161,16 +219,26 @@ def make_gail(build: Build) -> Gail | None:
     if not options.strength:
         return None
     inputs = TransitionInputs(build.spec, use_actions=options.use_actions)
-    network = build.make_network(
-        "ModelDiscriminator", build.spec, inputs.size, options.dense_n, options.dense_depth
-    )
+    sizes = build.spec, inputs.size, options.dense_n, options.dense_depth
+    network = build.make_network("ModelDiscriminator", *sizes)
+    if options.use_vail:
+        if type(network) is not ModelDiscriminator:
+            raise ModelError(
+                "reward_signals.gail.use_vail is true, and nn.py has a ModelDiscriminator",
+                why="the bottleneck lies inside of the default one",
+                fix="take the class out, or set use_vail: false",
+            )
+        network = BottleneckDiscriminator(ModelDiscriminator(*sizes, outputs=2 * BOTTLENECK))
     check_discriminator(network, build.spec, inputs.size)
-    return Gail(
+    kind, shown = (Vail, ("gail/kl", "gail/beta")) if options.use_vail else (Gail, ())
+    return kind(
         network,
         inputs,
         gail_reward if options.form == "GAIL" else airl_reward,
         build.demonstrations,
+        *shown,
         strength=options.strength,
         penalty=options.gradient_penalty,
         learning_rate=options.learning_rate,
+        horizon=build.horizon(options),
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.extensions.base import Build, Context, Extension
+from algorithm.extensions.base import Build, Context, Extension, Horizon
 from algorithm.extensions.curiosity import RunningDeviation, bonus_summary
 from algorithm.nn.models.dynamics import check_dynamic
 from algorithm.ops.intrinsic import distillation_error
@@ -62,6 +62,8 @@ class RndBonus(RND):
     The paper divides by the deviation of the bonuses' returns.
     """
 
+    signal = "rnd"
+
     def __init__(
         self,
         network: nn.Module,
@@ -70,10 +72,11 @@ class RndBonus(RND):
         *,
         strength: float,
         learning_rate: float,
+        horizon: Horizon,
     ) -> None:
         super().__init__(network, fixed, num_candidates, "rnd/bonus_mean", "rnd/bonus_std")
         self.deviation = RunningDeviation()
-        self.learning_rate, self._strength = learning_rate, strength
+        self.learning_rate, self.horizon, self._strength = learning_rate, horizon, strength
         self.eval()
 
     @torch.no_grad()
@@ -111,5 +114,10 @@ def make_novelty(build: Build) -> RND | None:
     if not bonus.strength:
         return RND(network, fixed, num_candidates)
     return RndBonus(
-        network, fixed, num_candidates, strength=bonus.strength, learning_rate=bonus.learning_rate
+        network,
+        fixed,
+        num_candidates,
+        strength=bonus.strength,
+        learning_rate=bonus.learning_rate,
+        horizon=build.horizon(bonus),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -16,6 +18,11 @@ def check_shapes(function: str, shape: tuple[int, ...], tensors: Mapping[str, Te
     for name, tensor in tensors.items():
         if tensor.shape != shape:
             raise ValueError(f"{function}: {name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}")
+
+
+def added(values: Iterable[Tensor]) -> Tensor:
+    """Return ``Σ_i x_i`` of tensors of one shape; of a single one itself."""
+    return reduce(operator.add, values)
 
 
 def valid_share(valid: Tensor, dtype: torch.dtype) -> Tensor:

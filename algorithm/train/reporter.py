@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 
 from algorithm.agents.divergence import diverged
+from algorithm.agents.metrics import READOUTS
 from algorithm.agents.registry import family
 from algorithm.agents.roles import Episode
 from algorithm.config.schema import Config
@@ -115,7 +116,7 @@ class Reporter:
             best_eval=_shown_overall(counters.best_eval),
             env_restarts=training.faults.env_restarts,
             metrics=self._latest_metrics,
-            readouts=family(list(training.agents.values())[-1].config).readouts,
+            readouts=(*family(list(training.agents.values())[-1].config).readouts, *READOUTS),
             rows=training.collector.rows(),
         )
         self._console.progress(progress)

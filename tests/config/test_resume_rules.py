@@ -23,7 +23,9 @@ sac_config.reward_scaling sac_config.use_prediction sac_config.curiosity sac_con
 nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rms ppo_config.shared
 a2c_config.shared a3c_config.rollout_step a3c_config.use_tf_rms a3c_config.shared acktr_config.rollout_step
 acktr_config.shared acer_config.rollout_step reward_signals.gail.form reward_signals.gail.use_actions
-reward_signals.gail.dense_n
+reward_signals.gail.dense_n reward_signals.gail.use_vail
+reward_signals.curiosity.gamma reward_signals.curiosity.ends reward_signals.rnd.gamma reward_signals.rnd.ends
+reward_signals.gail.gamma reward_signals.gail.ends
 reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes"""
 
 OTHER_NETWORKS = "the networks would be others than those that were trained"
@@ -69,6 +71,8 @@ def test_all_that_is_refused_is_told_at_once_and_the_way_back_leads_back(loaded)
 
 
 PPO = "algorithm=PPO"
+NOVEL = ["reward_signals.rnd.strength=1", "reward_signals.rnd.gamma=0.9"]
+FAR, NEAR = "sac_config.gamma=0.999", "sac_config.gamma=0.9"
 CURIOUS = "sac_config.use_prediction=true"
 FEW, MANY_ENVS = "base_config.n_envs=2", "base_config.n_envs=4"
 
@@ -111,6 +115,10 @@ OF_SIGNALS = {
         ),
         (windows("ATTN", 4, 4), windows("ATTN", 4, 8), {"sac_config.learn_step"}, set()),
         (windows("ATTN", 4, 4), windows("ATTN", 2, 4), set(), {"sac_config.burn_in_step"}),
+        (NOVEL, [*NOVEL, FAR], {"sac_config.gamma"}, set()),
+        (NOVEL, [*NOVEL, NEAR], set(), {"sac_config.gamma"}),
+        ([*NOVEL, NEAR], NOVEL, set(), {"sac_config.gamma"}),
+        ([], ["reward_signals.updates=2"], {"reward_signals.updates"}, set()),
         ([], ["sac_config.use_extra_data=false"], {"sac_config.use_extra_data"}, set()),
         ([CURIOUS], [CURIOUS, "sac_config.use_extra_data=false"], set(), {"sac_config.use_extra_data"}),
     ],

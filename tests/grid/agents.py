@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from algorithm.agents.base import Agent
-from algorithm.agents.config import GailSignal, NnConfig, RewardSignals, RndSignal
+from algorithm.agents.config import CuriositySignal, GailSignal, NnConfig, RewardSignals, RndSignal
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.family_config import A2cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import family
@@ -79,14 +79,24 @@ BYOL = {"siamese": "BYOL", "siamese_use_adaptive": True, "use_prediction": True}
 NOVELTY = {"use_rnd": True, "rnd_n_sample": 3}
 BONUS = RewardSignals(rnd=RndSignal(strength=0.5))
 GAIL = RewardSignals(gail=GailSignal(strength=1.0, dense_n=8))
+VAIL = RewardSignals(updates=2, gail=GailSignal(strength=1.0, dense_n=8, use_vail=True))
 EXTENSIONS = {
     "none": ({}, RewardSignals()),
     "ATC": (ATC, RewardSignals()),
     "forward, RND": ({"curiosity": "FORWARD"}, BONUS),
     "inverse, choice": ({"curiosity": "INVERSE", **NOVELTY}, RewardSignals()),
     "GAIL": ({}, GAIL),
-    "all": ({**BYOL, **NOVELTY, "curiosity": "FORWARD"}, GAIL),
+    "all": ({**BYOL, **NOVELTY, "curiosity": "FORWARD"}, VAIL),
 }
+HORIZONS = {
+    "one": RewardSignals(),
+    "two": RewardSignals(
+        curiosity=CuriositySignal(gamma=0.5, ends=False),
+        rnd=RndSignal(gamma=0.5, ends=False),
+        gail=GailSignal(gamma=0.9),
+    ),
+}
+"""Of the signals that an extension has; of "all" they are three."""
 FACTORS = {
     "family": FAMILIES,
     "action": ACTIONS,
@@ -98,6 +108,7 @@ FACTORS = {
     "critics": CRITICS,
     "replay": REPLAYS,
     "extension": EXTENSIONS,
+    "horizon": HORIZONS,
 }
 OF_CRITICS = ("head", "norm", "targets", "critics", "replay")
 """Factors that mean nothing to families without SAC's critics."""
@@ -117,7 +128,10 @@ def excluded(one: Setting, other: Setting) -> bool:
     if row.get("family") in WITHOUT:
         plain = all(name not in row or row[name] == next(iter(FACTORS[name])) for name in OF_CRITICS)
         serves = row.get("extension") in (None, "none", "forward, RND", "GAIL")
-        return not plain or not serves or row.get("action") in WITHOUT[row["family"]]
+        apart = row.get("horizon") == "two" and row["family"] == "ACER"
+        return not plain or not serves or apart or row.get("action") in WITHOUT[row["family"]]
+    if row.get("horizon") == "two" and row.get("extension") in ("none", "ATC"):
+        return True
     if row.get("family") == "TD3":
         return row.get("action", "continuous") != "continuous"
     if row.get("targets") == "none":  # but a batch norm nothing makes target networks dispensable
@@ -183,7 +197,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         replay_config=ReplayConfig(capacity=200),
         sac_config=SacConfig(**{"start_step": 0, "batch_size": 16, "replay_ratio": 0.125, **options}),
         nn_config=NnConfig(rep={**sizes, **rep}, q={**sizes, **net}, policy={**sizes, **net}, v=sizes),
-        reward_signals=signals,
+        reward_signals=with_horizons(signals, chosen.get("horizon", HORIZONS["one"])),
         ppo_config=PpoConfig(num_epoch=1, num_minibatch=2, **on_policy),
         a2c_config=A2cConfig(shared=row["memory"] != "none", use_tf_rms=False, **on_policy),
         acktr_config=AcktrConfig(shared=row["obs"] == "mixed", inverse_every=2, **on_policy),
@@ -200,6 +214,15 @@ def make_agent(row: Row, seed: int) -> Agent:
         demonstrations=demonstrations(spec) if signals.gail.strength else None,
     )
     return family(config).make_agent(inputs)
+
+
+def with_horizons(signals: RewardSignals, horizons: RewardSignals) -> RewardSignals:
+    """Return the signals with other horizons."""
+    found = {}
+    for name in ("curiosity", "rnd", "gail"):
+        one = getattr(horizons, name)
+        found[name] = getattr(signals, name).model_copy(update={"gamma": one.gamma, "ends": one.ends})
+    return signals.model_copy(update=found)
 
 
 def demonstrations(spec: AgentSpec) -> Demonstrations:

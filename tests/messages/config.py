@@ -55,6 +55,8 @@ SECTIONS = (
     "  algorithm: PPO\n  behavioral_cloning: {pretrain: 9}",
     "  behavioral_cloning: {batch_size: 0}",
     "  reward_signals: {rnd: {strength: -1}}",
+    "  reward_signals: {curiosity: {gamma: 0.9}, rnd: {ends: false}, gail: {gamma: 1}}",
+    "  reward_signals: {updates: 0, gail: {gamma: 1.5}}",
     "  demonstrations: {path: 3}",
     "  algorithm: DDPG",
     "  algorithm: ACKTR\n  sac_config: {seq_encoder: RNN}",

@@ -61,7 +61,7 @@ class UpdateRecord:
         """Return the weights after our update with these keys; ``factor``: of the learning rate."""
         learner = self.agent.learner
         learner._own = own
-        learner._optimiser = learner._make_optimiser([learner.model.policy, learner._v])
+        learner._optimiser = learner._make_optimiser([learner.model.policy, *learner._v])
         learner.load_model(self.before["model"])
         learner._generator.set_state(self.before["optim"]["random.update"])
         learner.set_factors(learning_rate=factor, clip=1.0)
@@ -84,7 +84,7 @@ class UpdateRecord:
 
 def named_weights(agent: OnPolicyAgent) -> Weights:
     """Return copies of the networks by the names that CleanRL gives them."""
-    policy, v = agent.learner.model.policy, agent.learner._v
+    policy, v = agent.learner.model.policy, agent.learner._v[0]
     last = policy.head.discrete or policy.head.continuous
     nets = {"actor": nn.Sequential(*policy.net, last), "critic": nn.Sequential(*v.net, v.last)}
     found = {f"{name}.{k}": p for name, net in nets.items() for k, p in net.state_dict().items()}

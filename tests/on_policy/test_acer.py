@@ -257,6 +257,8 @@ def test_the_learning_rate_falls_to_0_at_the_end_of_the_run():
 
 
 def test_what_is_refused():
+    with pytest.raises(UsageError, match="ACER has one horizon for all rewards"):
+        make_agent({**PLAIN, "extension": "GAIL", "horizon": "two"}, 1)
     with pytest.raises(UsageError, match="ACER is for discrete actions, or for continuous ones"):
         make_agent({**PLAIN, "action": "hybrid"}, 1)
     assert misplaced("ACER", "replay_config", "capacity")

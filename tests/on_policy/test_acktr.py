@@ -13,7 +13,7 @@ from tests.on_policy.agents import fill, make, train
 def test_samples_are_of_the_policy_and_of_values_with_standard_deviation_1():
     """The gradient of −log π(a) is −1 by log π(a), that of ½ (V − v)² with v = V + ξ is −ξ by V."""
     log_prob, value = (torch.tensor(x, requires_grad=True) for x in ([-1.0, -2.0], [3.0, 5.0]))
-    sampled_loss(log_prob, value, torch.tensor([0.5, -2.0])).backward()
+    sampled_loss(log_prob, [value], [torch.tensor([0.5, -2.0])]).backward()
     assert log_prob.grad.tolist() == [-1.0, -1.0] and value.grad.tolist() == [-0.5, 2.0]
 
 
@@ -23,7 +23,7 @@ def outputs(learner, batch):
     with torch.no_grad():
         policy = learner.model.policy(obs["obs"], obs)
         found = policy.continuous if policy.logits is None else policy.logits.log_softmax(-1)
-        return found, learner._v(obs["obs"], obs)
+        return found, learner._v[0](obs["obs"], obs)
 
 
 @pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])

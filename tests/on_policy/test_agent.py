@@ -94,7 +94,7 @@ def test_one_transition_keeps_its_advantage():
     agent, collector = make("Pendulum-v1", n=1, rollout_step=4)
     while agent._ring._num_new < 1:
         collector.step()
-    rollout = Rollout(agent.replay.chains(agent._ring._new[0]), 0, torch.zeros(1, 2))
+    rollout = Rollout(agent.replay.chains(agent._ring._new[0]), 0, torch.zeros(1, 1, 2))
     rollout.advantage.fill_(3.0)
     rollout.normalise()
     assert rollout.advantage.item() == 3.0

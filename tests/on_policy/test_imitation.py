@@ -133,12 +133,12 @@ def test_of_strength_0_the_environment_rewards_nothing(tmp_path, monkeypatch):
     """Also with scaled rewards; what is left is the discriminator's."""
     found, estimate = [], Rollout.estimate
 
-    def estimated(rollout, bonus, *, reward_scale, **options):
+    def estimated(rollout, bonuses, horizons, *, reward_scale, **options):
         batch = rollout._batch
-        total = batch.reward * reward_scale + bonus
+        total = batch.reward * reward_scale + bonuses[0]
         ctx = agent.learner._bonuses._context(batch, 1.0)
         found.append((total[batch.valid], one.reward_bonus(ctx)[batch.valid], reward_scale))
-        return estimate(rollout, bonus, reward_scale=reward_scale, **options)
+        return estimate(rollout, bonuses, horizons, reward_scale=reward_scale, **options)
 
     monkeypatch.setattr(Rollout, "estimate", estimated)
     agent, collector = make(

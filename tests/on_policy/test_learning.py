@@ -10,9 +10,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from algorithm.agents.config import CuriositySignal, RewardSignals
 from algorithm.agents.on_policy.learner import _entropies
 from algorithm.agents.on_policy.rollout import Rollout
 from algorithm.core.errors import ModelError, UsageError
+from algorithm.extensions.base import Horizon
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.learning.optimiser import FlatAdam, FlatRms
 from algorithm.ops.discrete import branch_log_probs
@@ -210,7 +212,7 @@ def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monke
         Rollout, "estimate", lambda *args, **how: found.append(args) or estimate(*args, **how)
     )
     train(agent, collector, 64)
-    ((rollout, bonus),) = found  # once a rollout
+    ((rollout, (bonus,), _),) = found  # once a rollout
     batch = rollout._batch
     with torch.no_grad():
         state, _ = model(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
@@ -223,12 +225,71 @@ def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monke
     assert factors == {1 - collector.steps / 1000}, "all fall alike"
 
 
+def curious(gamma, *, ends=True):
+    return {"reward_signals": RewardSignals(curiosity=CuriositySignal(gamma=gamma, ends=ends))}
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "ACKTR"])
+def test_the_horizon_of_the_agent_changes_nothing_to_the_last_bit(algorithm):
+    found = []
+    for gamma in (None, 0.9):
+        keys = {"curiosity": "FORWARD", "gamma": 0.9}
+        agent, collector = make("CartPole-v1", 2, algorithm=algorithm, sac=keys, blocks=curious(gamma))
+        train(agent, collector, 64)
+        found.append(weights(agent))
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[1][name], value) for name, value in found[0].items())
+
+
+def test_advantages_of_two_horizons_are_added_and_one_goes_on_behind_an_end():
+    """Of the further one r is the bonus alone, and V at an end that of the final observation."""
+    keys, blocks = {"curiosity": "FORWARD", "gamma": 0.9}, curious(0.5, ends=False)
+    agent, collector = make("CartPole-v1", 2, sac=keys, blocks=blocks, rollout_step=40)
+    batch = fill(agent, collector)
+    values, size = agent.learner._values(batch), len(batch.reward)
+    bonuses = [torch.zeros(size, 1), torch.rand(size, 1)]
+    rollout = Rollout(batch, 0, values)
+    horizons = list(agent.learner._bonuses.by_horizon)
+    assert horizons == [Horizon(0.9), Horizon(0.5, ends=False)]
+    rollout.estimate(bonuses, horizons, reward_scale=1.0, trace_decay=0.8)
+    place = {int(number): i for i, number in enumerate(batch.ids[:, 0])}
+
+    def plain(i, v, reward, gamma, ends):
+        left = gamma * (not (ends and batch.terminated[i, 0]))
+        after = place.get(int(batch.ids[i, 1]))
+        ahead = 0.0 if after is None else gamma * 0.8 * plain(after, v, reward, gamma, ends)
+        return float(reward[i, 0] + left * v[i, 1] - v[i, 0]) + ahead
+
+    parts = [
+        [plain(i, v, reward, gamma, ends) for i in range(size)]
+        for v, reward, gamma, ends in (
+            (values[0], batch.reward, 0.9, True),
+            (values[1], bonuses[1], 0.5, False),
+        )
+    ]
+    assert batch.terminated.any()
+    for part, value, target in zip(parts, values, rollout.targets, strict=True):
+        torch.testing.assert_close(target[:, 0], torch.tensor(part) + value[:, 0])
+    torch.testing.assert_close(rollout.advantage[:, 0], torch.tensor(parts).sum(0))
+
+
+def test_each_horizon_has_values_that_learn(monkeypatch):
+    blocks = curious(0.5, ends=False)
+    agent, collector = make("CartPole-v1", 2, sac={"curiosity": "FORWARD"}, blocks=blocks, clip_value=None)
+    before = weights(agent)
+    train(agent, collector, 64)
+    moved = {name for name, value in weights(agent).items() if not torch.equal(value, before[name])}
+    assert any(name.startswith("signal_v.0.") for name in moved)
+    metrics = agent.metrics(64)
+    assert {"loss/value_curiosity", "ppo/explained_variance_curiosity"} <= metrics.keys()
+
+
 def test_a_bonus_is_a_reward():
     agent, collector = make("CartPole-v1", 2)
     batch = fill(agent, collector)
     found, bonus = [], torch.rand(len(batch.reward), 1)
     for added in (0.0 * bonus, bonus):
         rollout = Rollout(batch, 0, agent.learner._values(batch))
-        rollout.estimate(added, reward_scale=1.0, gamma=0.9, trace_decay=0.0)
+        rollout.estimate([added], [Horizon(0.9)], reward_scale=1.0, trace_decay=0.0)
         found.append(rollout.advantage.clone())
     torch.testing.assert_close(found[1] - found[0], bonus * batch.valid)

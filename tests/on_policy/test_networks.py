@@ -29,7 +29,7 @@ def losses(agent, collector):
     part = {}
     learner._step = lambda minibatch, *, first: part.update(one=minibatch) or {}
     learner.update(batch)
-    log_ratio, _, value = learner._evaluate(part["one"])
+    log_ratio, _, (value,) = learner._evaluate(part["one"])
     return log_ratio.sum(), value.sum()
 
 

@@ -41,6 +41,17 @@ OPTIONS = {
     "two of three": {"ensemble_q_num": 3, "ensemble_q_sample": 2, "weight_decay": 0.1},
     "rewards": {"curiosity": "FORWARD", "signals": RewardSignals(rnd=RND), "n_step": 2, "rep_depth": 1},
     "imitation": {"signals": RewardSignals(gail=GAIL), "demonstrations": Shown(), "rep_depth": 1},
+    "horizons": {
+        "signals": RewardSignals(
+            updates=2,
+            rnd=RND.model_copy(update={"gamma": 0.5, "ends": False}),
+            gail=GAIL.model_copy(update={"gamma": 0.9, "use_vail": True}),
+        ),
+        "demonstrations": Shown(),
+        "n_step": 3,
+        "rep_depth": 1,
+        "q": BATCH,
+    },
     "atc": {"siamese": "ATC", "siamese_use_q": True, "curiosity": "INVERSE", "n_step": 2, "rep_depth": 1},
     "byol": {"siamese": "BYOL", "siamese_use_adaptive": True, "use_prediction": True, "rep_depth": 1},
 }

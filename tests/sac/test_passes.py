@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.agents.off_policy.targets import Joint, Separate
+from algorithm.agents.off_policy.model import Joint, Separate
 from algorithm.agents.off_policy.upkeep import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
@@ -98,7 +98,8 @@ def test_without_a_norm_both_passes_say_the_same():
     state, action = torch.randn(8, 3), torch.rand(8, 2)
     exists = torch.ones(8, dtype=torch.bool)
     found = []
-    for passes in (Separate(sac.model), Joint(sac.model, own_target=True, all_rows_exist=True, unify=False)):
+    critics = sac.model.q, sac.model.target_q
+    for passes in (Separate(*critics), Joint(*critics, own_target=True, all_rows_exist=True, unify=False)):
         found.append(passes((state, action), (state + 1, action), (exists, exists), None))
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-6)

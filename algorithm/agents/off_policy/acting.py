@@ -22,7 +22,7 @@ from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import Acting, ActingInputs
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Extension
+from algorithm.extensions.base import Extension, Horizon, by_horizon
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.normalise import NoNormaliser, Normaliser
@@ -79,7 +79,7 @@ def acting_parts(
     """
     used: dict[str, nn.Module] = {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
     if parts.discrete.asks_critics:
-        used["q"] = model.q
+        used |= {"q": model.q, "signal_q": model.signal_q}
     scorers = {type(one).__name__: one for one in extensions if one.num_candidates > 1}
     return used | scorers
 
@@ -92,11 +92,12 @@ def make_acting(variant: Variant, inputs: ActingInputs) -> Acting:
     networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
     extensions = [one.to(device) for one in extensions_of(inputs, networks)]
     make_q = partial(networks.make, "ModelQ")
+    horizons = by_horizon(extensions, Horizon(keys.gamma)) if parts.discrete.asks_critics else ()
     model = ActingModel(
         (Normaliser(spec.obs) if keys.use_normalization else NoNormaliser()).to(device),
         networks.rep.to(device),
         networks.built["ModelPolicy"].to(device),
-        Ensemble(make_q, keys.ensemble_q_num, device=device) if parts.discrete.asks_critics else None,
+        [Ensemble(make_q, keys.ensemble_q_num, device=device) for _ in horizons],
     )
     actor = new_actor(
         spec,

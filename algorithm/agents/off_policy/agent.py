@@ -235,8 +235,10 @@ class OffPolicyAgent(Agent):
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters: encoder, all critics, policy."""
         model = self.learner.model
-        parts = {"encoder": model.rep, "critics": model.q, "policy": model.policy}
-        return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+        parts = {"encoder": [model.rep], "critics": model.critics, "policy": [model.policy]}
+        return {
+            name: sum(p.numel() for one in part for p in one.parameters()) for name, part in parts.items()
+        }
 
     @override
     def own_rows(self) -> Rows:

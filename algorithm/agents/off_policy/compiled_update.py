@@ -16,6 +16,7 @@ from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.core.data import SequenceBatch
+from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError
 from algorithm.nn.learning.gradients import Functional, Gradients
 from algorithm.nn.learning.optimiser import FlatAdam
@@ -41,6 +42,7 @@ class UpdateNoise:
     now: Tensor | None  # [P, A_c] at the learned tokens, where the policy is updated
     critics: Tensor | None  # [M] those of the targets; None: all
     extensions: Mapping[str, object]  # of what they draw, by the names of their classes
+    rounds: Sequence[Mapping[str, object]] = ()  # the same for further steps of their own parts
 
 
 class UpdateOutput(TypedDict):
@@ -121,15 +123,19 @@ def functional_of(
 
     others: modules besides the model's · steps: all optimisers · gate: the encoder's part of the first one's
     """
-    networks = [model.rep, model.policy, model.q, *model.q.copies, *others]
+    networks = [model.rep, model.policy, *_ensembles(model.critics), *others]
     if isinstance(model.target, NoTarget):
         return Functional(networks, steps, gate=gate)
-    networks += [model.target_rep, model.target_q, *model.target_q.copies]
+    networks += [model.target_rep, *_ensembles(model.target_critics)]
     targets = [model.target.flat.data]
     if model.policy_target is not None:
         networks.append(model.target_policy)
         targets.append(model.policy_target.flat.data)
     return Functional(networks, steps, targets, gate=gate)
+
+
+def _ensembles(critics: Sequence[Ensemble]) -> list[nn.Module]:
+    return [module for q in critics for module in (q, *q.copies)]
 
 
 def reason_against(

@@ -12,18 +12,20 @@ from typing_extensions import NotRequired, TypedDict
 
 from algorithm.actions.discrete import DiscretePolicy
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.model import Model, flatten_time
-from algorithm.agents.off_policy.targets import Passes, Separate, Steps, make_passes, make_target
+from algorithm.agents.off_policy.model import Model, Passes, flatten_time
+from algorithm.agents.off_policy.targets import HorizonCritics, make_critics, spread_out
 from algorithm.agents.off_policy.values import LearningTarget, Values
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec
-from algorithm.extensions.base import Context, Extension, OwnSteps, shown_losses
+from algorithm.extensions.base import Context, Extension, OwnSteps, shown_losses, signal_metric
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.norm import BatchNorm
 from algorithm.nn.learning.gradients import Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.ops.shapes import added
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,11 @@ class Ahead:
     rows: those that are bootstrapped from, [B·T] of the P; None: all
     """
 
-    policy: HybridAction
     u: Tensor  # [P, A_c]
-    logp: Tensor  # [P]
-    choice: DiscretePolicy
+    bonus: Tensor  # [P] h(s)
+    choice: DiscretePolicy  # at ``rows``
     rows: Tensor | None
+    log_ratio: Callable[[], Tensor]  # [B, L−1] log π/μ of the stored actions, computed once if at all
 
 
 class Critique(TypedDict):
@@ -80,14 +82,12 @@ class CriticUpdate:
         self.encoder = slice(0, size)
         own = config.encoder_learning_rate
         first = (size, own) if size and own is not None else None
-        self.step = make_step([model.rep, model.q], weight_decay=config.weight_decay, first=first)
+        self.step = make_step([model.rep, *model.critics], weight_decay=config.weight_decay, first=first)
         self.joint = if_any(make_step, [one.joint for one in extensions])
         self.own = OwnSteps(extensions, make_step)
         model.follow(self.step.flat if config.use_target_network else None)
-        self._return_target = make_target(config)
+        self._critics = make_critics(model, config, self._extensions)
         self._values = values
-        self._apart = Separate(model)
-        self._passes = make_passes(model, config)
         norms = (
             layer for layer in model.q.members[0].modules() if isinstance(layer, nn.LayerNorm | BatchNorm)
         )
@@ -100,7 +100,8 @@ class CriticUpdate:
 
     def look(self) -> bool:
         """Return whether a batch norm may be past its warm-up."""
-        return self._passes.look()
+        found = [critics.passes.look() for critics in self._critics]  # each of them has to look
+        return any(found)
 
     def update(self, ctx: Context, noise: Tensor, members: Tensor | None, by: Gradients) -> Critique:
         """Take a step of encoder and critics, and of the extensions' parts.
@@ -113,35 +114,48 @@ class CriticUpdate:
         found, norms = by.descend(steps, partial(self._losses, ctx, noise, members))
         found["metrics"] |= {
             "optim/grad_norm": norms[0],
-            **self._passes.settle(self.step.usable),
+            **self._settle(),
             **self._weight_norm(),
         }
         return found
 
+    def _settle(self) -> dict[str, Tensor]:
+        """Take over what the passes noted; return the largest values to log."""
+        settled = [critics.passes.settle(self.step.usable) for critics in self._critics]
+        return {name: torch.stack([one[name] for one in settled]).amax() for name in settled[0]}
+
     def _losses(self, ctx: Context, noise: Tensor, members: Tensor | None) -> tuple[Loss, Critique]:
-        taken, target, target_metrics = self._evaluate(ctx, noise, members, self._passes)
-        loss, metrics = self._values.loss(taken, target)
+        found = self._evaluate(ctx, noise, members, [one.passes for one in self._critics])
+        losses, shown = zip(*(self._values.loss(taken, target) for taken, target, _ in found), strict=True)
+        q = [self._values.mean(taken.detach()) for taken, *_ in found]
+        loss = added(losses)
         auxiliary = {x: x.auxiliary_losses(ctx) for x in self._extensions}
-        q = self._values.mean(taken.detach())
         own, idle, own_metrics = self.own.losses(ctx)
-        found: Critique = {
-            "td_error": q - target.y,
+        critique: Critique = {
+            "td_error": added(value - target.y for value, (_, target, _) in zip(q, found, strict=True)),
             "state": ctx.state[:, ctx.learned].detach(),
             "metrics": {
-                **target_metrics,
-                **metrics,
-                "loss/q": loss.detach(),
-                "value/q_mean": q / self._return_scale.scale,
+                **found[0][2],
+                **{name: added(one[name] for one in shown) / len(shown) for name in shown[0]},
+                **self._shown(losses, q),
                 **shown_losses(auxiliary),
                 **own_metrics,
             },
         }
         if self._refreshes:
-            found["carry"] = ctx.carry_before()
+            critique["carry"] = ctx.carry_before()
         gated = [v for x, losses in auxiliary.items() if x.gated for v in losses.values()]
         free = [v for x, losses in auxiliary.items() if not x.gated for v in losses.values()]
         free += own
-        return Loss(loss, _sum(gated), _sum(free), idle), found
+        return Loss(loss, _sum(gated), _sum(free), idle), critique
+
+    def _shown(self, losses: Sequence[Tensor], q: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return losses and values by horizon; one that is not the agent's is named after its signal."""
+        found = {"loss/q": losses[0].detach(), "value/q_mean": q[0] / self._return_scale.scale}
+        for critics, loss, value in zip(self._critics[1:], losses[1:], q[1:], strict=True):
+            found[signal_metric("loss/q", critics.extensions)] = loss.detach()
+            found[signal_metric("value/q", critics.extensions)] = value / self._return_scale.scale
+        return found
 
     def _weight_norm(self) -> dict[str, Tensor]:
         """Return the length of the parameters where it counts: behind a norm long rows learn slowly."""
@@ -150,13 +164,13 @@ class CriticUpdate:
     @torch.no_grad()
     def td_error(self, ctx: Context, noise: Tensor, members: Tensor | None) -> Tensor:
         """Return the TD errors [E, B, T]; nothing is learned. noise, members: as in :meth:`update`."""
-        taken, target, _ = self._evaluate(ctx, noise, members, self._apart)
-        return self._values.mean(taken) - target.y
+        found = self._evaluate(ctx, noise, members, [one.apart for one in self._critics])
+        return added(self._values.mean(taken) - target.y for taken, target, _ in found)
 
     @torch.no_grad()
-    def target_q(self, batch: SequenceBatch, state: Tensor) -> Tensor:
-        """Return Q of the stored actions by the target critics; see :meth:`taken_q`."""
-        return self.taken_q(batch, self._model.target_q.frozen, state)
+    def target_q(self, batch: SequenceBatch, state: Tensor, critics: Ensemble | None = None) -> Tensor:
+        """Return Q of the stored actions by target critics, the first ones if None; see :meth:`taken_q`."""
+        return self.taken_q(batch, (critics or self._model.target_q).frozen, state)
 
     def taken_q(
         self, batch: SequenceBatch, critics: Callable[[Tensor, Tensor], Tensor], state: Tensor
@@ -172,9 +186,13 @@ class CriticUpdate:
         return taken.view(*taken.shape[:-1], *shape)
 
     def _evaluate(
-        self, ctx: Context, noise: Tensor, members: Tensor | None, passes: Passes
-    ) -> tuple[Tensor, LearningTarget, dict[str, Tensor]]:
-        """Return what the critics say of the stored actions, with gradient, what they should, and metrics."""
+        self, ctx: Context, noise: Tensor, members: Tensor | None, passes: Sequence[Passes]
+    ) -> list[tuple[Tensor, LearningTarget, dict[str, Tensor]]]:
+        """Return for each horizon what its critics say of the stored actions, with gradient, what they
+        should, and metrics.
+
+        passes: of each of them
+        """
         batch, learned = ctx.batch, ctx.learned
         action = flatten_time(batch.action[:, learned])
         valid = batch.valid[:, ctx.burn_in :]
@@ -182,17 +200,17 @@ class CriticUpdate:
         then = flatten_time(ctx.target_following), ahead.u
         if ahead.rows is not None:
             then = then[0][ahead.rows], then[1][ahead.rows]
-        out, following = passes(
-            (flatten_time(ctx.state[:, learned]), action[:, self._continuous]),
-            then,
-            (
-                flatten_time(batch.valid[:, learned]),
-                valid.flatten() if ahead.rows is None else valid.flatten()[ahead.rows],
-            ),
-            members,
+        now = flatten_time(ctx.state[:, learned]), action[:, self._continuous]
+        exist = (
+            flatten_time(batch.valid[:, learned]),
+            valid.flatten() if ahead.rows is None else valid.flatten()[ahead.rows],
         )
-        target, metrics = self._target(ctx, ahead, following)
-        return self._of_stored(out, action, batch.valid[:, learned].shape), target, metrics
+        found = []
+        for critics, run in zip(self._critics, passes, strict=True):
+            out, following = run(now, then, exist, members)
+            target, metrics = self._target(ctx, ahead, following, critics)
+            found.append((self._of_stored(out, action, batch.valid[:, learned].shape), target, metrics))
+        return found
 
     @torch.no_grad()
     def _look_ahead(self, ctx: Context, noise: Tensor) -> Ahead:
@@ -205,48 +223,40 @@ class CriticUpdate:
         u, logp = self._heads.ahead(policy, noise)
 
         def mean_q() -> Tensor:
-            return self._values.point(self._model.q.frozen(state, u)).mean(0)
+            return added(self._values.point(q.frozen(state, u)).mean(0) for q in self._model.critics)
 
         valid = batch.valid[:, ctx.burn_in :]
-        rows = self._return_target.rows(valid)
+        rows = self._critics[0].returns.rows(valid)
         if rows is not None:
             rows = (
                 rows + torch.arange(len(rows), device=rows.device).unsqueeze(-1) * valid.shape[1]
             ).flatten()
-        return Ahead(policy, u, logp, self._heads.choose(policy, mask, mean_q), rows)
+        choice = self._heads.choose(policy, mask, mean_q)
+        bonus = self._heads.entropy_bonus(choice, logp)
+        chosen = choice if rows is None else choice.at(rows)
+        return Ahead(u, bonus, chosen, rows, _once(partial(self._log_ratio, ctx, policy)))
 
     @torch.no_grad()
     def _target(
-        self, ctx: Context, ahead: Ahead, following: Tensor
+        self, ctx: Context, ahead: Ahead, following: Tensor, critics: HorizonCritics
     ) -> tuple[LearningTarget, dict[str, Tensor]]:
         """Return the target of the learned positions: π and u on online states, Q' on target states.
 
         following: outputs [M, P, N·K] of the drawn target critics behind all transitions, or ``ahead.rows``
         """
-        batch, first = ctx.batch, ctx.burn_in
-        shape, rows, choice = batch.valid[:, first:].shape, ahead.rows, ahead.choice
-        bonus = self._heads.entropy_bonus(choice, ahead.logp).view(shape)
-        if rows is not None:
-            choice = choice.at(rows)
-        found = self._values.bootstrap(following, lambda q: self._heads.expected(q, choice))
-        value = found.value.view(shape) if rows is None else _spread_out(found.value, rows, shape)
-        reward = batch.reward + sum(x.reward_bonus(ctx) for x in self._extensions)
-        steps = Steps(
-            reward=reward[:, first:],
-            terminated=batch.terminated[:, first:],
-            valid=batch.valid[:, first:],
-            next_value=value + bonus,
-            next_bonus=bonus,
-            log_ratio=lambda: self._log_ratio(ctx, ahead.policy),
-        )
-        y, metrics = self._return_target(steps)
+        batch, rows, returns = ctx.batch, ahead.rows, critics.returns
+        shape = batch.valid[:, ctx.burn_in :].shape
+        found = self._values.bootstrap(following, lambda q: self._heads.expected(q, ahead.choice))
+        value = found.value.view(shape) if rows is None else spread_out(found.value, rows, shape)
+        steps = critics.steps(ctx, value, ahead.bonus.view(shape), ahead.log_ratio)
+        y, metrics = returns(steps)
         spread = found.spread
         if spread is not None:
-            spread = self._return_target.spread(spread.unflatten(-1, (len(y), -1)), steps)
+            spread = returns.spread(spread.unflatten(-1, (len(y), -1)), steps)
         target = LearningTarget(
             y=y,
             spread=spread,
-            q_target=lambda: ctx.target_q(ctx.target_learned),
+            q_target=lambda: self.target_q(batch, ctx.target_learned, critics.target_q),
             weight=batch.weight,
             valid=batch.valid[:, ctx.learned],
             unit=self._return_scale.scale,
@@ -272,12 +282,17 @@ class CriticUpdate:
         return torch.randperm(self._num_critics, generator=self.subset_generator)[: self._subset]
 
 
+def _once(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Return a function that computes a tensor at its first call."""
+    known: list[Tensor] = []
+
+    def get() -> Tensor:
+        if not known:
+            known.append(compute())
+        return known[0]
+
+    return get
+
+
 def _sum(losses: Sequence[Tensor]) -> Tensor | None:
     return torch.stack(list(losses)).sum() if losses else None
-
-
-def _spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
-    """Return values [B·T] at their ``rows`` of a [B, L], 0 elsewhere; of a row met twice either is right."""
-    full = value.new_zeros(shape)
-    full.view(-1)[rows] = value
-    return full

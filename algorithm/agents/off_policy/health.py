@@ -10,13 +10,14 @@ from collections.abc import Callable
 from functools import partial
 
 from algorithm.agents.behaviour_config import BehaviourConfig
-from algorithm.agents.health import RETURNS, WINDOW, History, Rule, grows
+from algorithm.agents.health import RETURNS, SIGNALS, WINDOW, History, Rule, grows, told_apart
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.wording import short
 from algorithm.replay.config import ReplayConfig
 
 WATCHED = (
     *RETURNS,
+    *SIGNALS,
     "loss/q",
     "value/q_mean",
     "value/clipped",
@@ -46,6 +47,8 @@ def critic_rules(
     bonus: the most that an algorithm adds to a value of rewards
     """
     replay, prioritised = config.replay_config, keys.use_priority and keys.use_replay_buffer
+    gail = config.reward_signals.gail
+    rate = keys.replay_ratio if keys.use_replay_buffer else 1 / keys.batch_size
     table = (
         ("diverging", True, partial(diverging_critics, keys, bonus)),
         ("saturated", True, saturated_actions),
@@ -54,6 +57,7 @@ def critic_rules(
         ("held_back", keys.clip_epsilon > 0, partial(held_back_critic, keys)),
         ("priorities", prioritised, partial(saturated_priorities, keys, replay)),
         ("ratio", keys.use_replay_buffer, partial(ratio_not_kept, keys, replay)),
+        ("told_apart", gail.strength > 0, partial(told_apart, rate, gail.gradient_penalty)),
         ("starved", True, partial(starved_learner, keys)),
     )
     return {name: rule for name, applies, rule in table if applies}

@@ -28,7 +28,7 @@ from algorithm.agents.off_policy.values import choose_reduce, make_values
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Context, Extension, draw_all
+from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
 from algorithm.nn.layers.noisy import LayerNoise
 from algorithm.nn.layers.norm import BatchStatistics
 from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
@@ -38,7 +38,7 @@ from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.process import graphs_round
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
-from algorithm.ops.shapes import valid_share
+from algorithm.ops.shapes import added, valid_share
 
 
 class OffPolicyLearner(Learner):
@@ -77,6 +77,7 @@ class OffPolicyLearner(Learner):
             Normaliser(spec.obs) if config.use_normalization else NoNormaliser(),
             action_size=spec.action.continuous,
             ensemble_size=config.ensemble_q_num,
+            horizons=len(by_horizon(self.extensions, Horizon(config.gamma))),
             device=device,
         )
         check_norms(self.model, config)
@@ -85,7 +86,8 @@ class OffPolicyLearner(Learner):
         self._values = make_values(config, spec.action, device)
         _, self._climbed = choose_reduce(config)
         self._action_size = spec.action.continuous
-        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *self.model.q.members], on=True)
+        members = [member for q in self.model.critics for member in q.members]
+        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *members], on=True)
         self._make_optimisers(spec, seed)
         self._by = Autograd(gate=self.critics.encoder)
         self._compiled = self._make_compiled() if compiled else None
@@ -146,7 +148,8 @@ class OffPolicyLearner(Learner):
             ahead=self._draw_ahead(batch),
             now=self._draw_now(batch) if turn.policy else None,
             critics=self.critics.draw_subset(),
-            extensions=draw_all(self.extensions, batch, self._learned, self._generator),
+            extensions=self._draw_extensions(batch),
+            rounds=[self._draw_extensions(batch) for _ in range(self.critics.own.rounds - 1)],
         )
         take: Take = self._eager
         if self._compiled and self.updates > self._eager_first:
@@ -168,6 +171,10 @@ class OffPolicyLearner(Learner):
         """Draw the noise of the actions at the learned tokens, [P, A_c]."""
         return self._draw(len(batch.reward) * self._keys.learn_step)
 
+    def _draw_extensions(self, batch: SequenceBatch) -> dict[str, object]:
+        """Draw what extensions need for a step of their own parts."""
+        return draw_all(self.extensions, batch, self._learned, self._generator)
+
     def _draw(self, rows: int) -> Tensor:
         return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
 
@@ -180,6 +187,8 @@ class OffPolicyLearner(Learner):
         ctx = replace(self.encode(batch), drawn=noise.extensions)
         critique = self.critics.update(ctx, noise.ahead, noise.critics, by)
         metrics = critique["metrics"]
+        for drawn in noise.rounds:
+            metrics |= self.critics.own.update(replace(self.encode(batch), drawn=drawn), by)
         if noise.now is not None:
             metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
         if turn.target:
@@ -252,10 +261,11 @@ class OffPolicyLearner(Learner):
         ):
             policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
         u, logp = self.heads.sample(policy, noise)
-        every_q = self._values.point(self.model.q.frozen(state, u, members=self.heads.climbed))
+        outs = (q.frozen(state, u, members=self.heads.climbed) for q in self.model.critics)
+        every_q = [self._values.point(out) for out in outs]
         mask = flatten_time(ctx.batch.action_mask[:, learned])
-        choice = self.heads.choose(policy, mask, lambda: every_q.mean(0))
-        losses = self.heads.losses(choice, logp, self._climbed(every_q), share)
+        choice = self.heads.choose(policy, mask, lambda: added(q.mean(0) for q in every_q))
+        losses = self.heads.losses(choice, logp, added(map(self._climbed, every_q)), share)
         shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
         # The losses of policy and temperature share no parameter, so one backward pass serves both.
         total = sum(losses.values(), start=state.new_zeros(()))
@@ -270,7 +280,7 @@ class OffPolicyLearner(Learner):
     @override
     def parts(self) -> dict[str, tuple[str, ...]]:
         """Return those of every learner, critics and temperatures."""
-        return {**super().parts(), "q": ("model.q.",), "temperature": ("composition.",)}
+        return {**super().parts(), "q": ("model.q.", "model.signal_q."), "temperature": ("composition.",)}
 
     @override
     def generators(self) -> dict[str, torch.Generator]:

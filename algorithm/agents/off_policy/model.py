@@ -1,12 +1,13 @@
-"""All networks of one agent, online and target, and the encoding of batches."""
+"""All networks of one agent, online and target, the encoding of batches, and passes of the critics."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.data import SequenceBatch
@@ -15,7 +16,7 @@ from algorithm.nn.acting.model import ActingModel, TrainingMode
 from algorithm.nn.dry_run import check_policy, check_q
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
-from algorithm.nn.layers.norm import NormedLinear, has_batch_norm
+from algorithm.nn.layers.norm import BatchStatistics, NormedLinear, has_batch_norm
 from algorithm.nn.learning.flat import FlatParameters
 from algorithm.nn.learning.target import NoTarget, Target
 from algorithm.nn.loader import Network, Networks
@@ -44,6 +45,7 @@ class Model(ActingModel):
     normaliser:    the first layer of every observation
     action_size:   |A_c|, the critics' second input
     ensemble_size: E, critics
+    horizons:      ensembles, one for each horizon of rewards
     """
 
     next_policy: nn.Module  # of targets: the policy, or its slow copy
@@ -55,6 +57,7 @@ class Model(ActingModel):
         *,
         action_size: int,
         ensemble_size: int,
+        horizons: int = 1,
         device: torch.device,
         backend: Backend | None = None,
     ) -> None:
@@ -64,25 +67,29 @@ class Model(ActingModel):
         )
         rep = networks.rep.to(device)
         make_q, policy = partial(networks.make, "ModelQ"), networks.built["ModelPolicy"]
-        q = Ensemble(make_q, ensemble_size, device=device, backend=backend, probe=probe)
-        super().__init__(normaliser.to(device), rep, policy.to(device), q)
+        critics = [
+            Ensemble(make_q, ensemble_size, device=device, backend=backend, probe=probe)
+            for _ in range(horizons)
+        ]
+        super().__init__(normaliser.to(device), rep, policy.to(device), critics)
         self._encoding = make_encoding(self.rep)
-        self.training_mode = TrainingMode([self.rep, self.q, self.policy])
+        self.training_mode = TrainingMode([self.rep, *self.critics, self.policy])
 
     def follow(self, online: FlatParameters | None) -> None:
         """Create the target networks; encoder and critics lie in their optimiser's storage ``online``.
 
         None: there are no target networks, and the online ones stand for them.
         """
-        networks = [self.rep, self.q]
+        networks = [self.rep, *self.critics]
         self.target = NoTarget(networks) if online is None else Target(networks, online.data)
-        rep, q = cast(tuple[Rep, Ensemble], self.target.modules)
+        rep, q, *more = cast(tuple[Rep, Ensemble, Unpack[tuple[Ensemble, ...]]], self.target.modules)
         vars(self)["next_policy"] = self.policy
         self.policy_target: Target | None = None
         if online is None:  # not registered a second time, so that a checkpoint holds them once
             vars(self).update(target_rep=rep, target_q=q)
         else:
-            self.target_rep, self.target_q = rep, q
+            self.target_rep, self.target_q, self.target_signal_q = rep, q, nn.ModuleList(more)
+        self.target_critics = (q, *more)
 
     def follow_policy(self, online: FlatParameters) -> None:
         """Create a slow copy of the policy, which acts in targets; the policy lies in ``online``."""
@@ -104,6 +111,116 @@ class Model(ActingModel):
 def flatten_time(x: Tensor) -> Tensor:
     """Return [B, T, ...] as [B·T, ...], contiguous: the fastest layout for networks."""
     return x.flatten(0, 1)
+
+
+StateActions = tuple[Tensor, Tensor]
+"""States [P, S] and continuous actions [P, A_c]."""
+
+RowMasks = tuple[Tensor, Tensor]
+"""Rows that exist, [P] and [P'] bool."""
+
+
+class Passes(Protocol):
+    """Outputs of the critics for what was done, and of the drawn target critics for what follows."""
+
+    def __call__(
+        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs [E, P, N·K] of ``now``, with gradient, and [M, P', N·K] of ``then``, without.
+
+        exist:   rows of both that exist
+        members: the drawn target critics; None: all
+        """
+        ...
+
+    def look(self) -> bool:
+        """Return whether a norm may be past its warm-up, as ``BatchStatistics`` does."""
+        ...
+
+    def settle(self, usable: Tensor) -> dict[str, Tensor]:
+        """Take over what the passes noted, if the step was ``usable`` [] bool; return values to log."""
+        ...
+
+
+class Separate:
+    """Two passes, by the critics and by their targets."""
+
+    def __init__(self, q: Ensemble, target_q: Ensemble) -> None:
+        self._q, self._target_q = q, target_q
+
+    def __call__(
+        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return both."""
+        with torch.no_grad():
+            following = self._target_q.frozen(*then, members=members)
+        return self._q(*now), following
+
+    def look(self) -> bool:
+        """Return false: there are no norms."""
+        return False
+
+    def settle(self, usable: Tensor) -> dict[str, Tensor]:
+        """Do nothing: nothing is noted."""
+        return {}
+
+
+class Joint:
+    """One pass of all rows, normalised by the statistics of them all (CrossQ, arXiv 1902.05605).
+
+    What was done and what follows are two distributions of actions. A batch norm that saw one of them alone
+    would fit the other badly. The second half gives a gradient through the statistics alone. With target
+    networks it is theirs, on the same rows and by statistics of their own (XQC, arXiv 2509.25174).
+    """
+
+    def __init__(
+        self, q: Ensemble, target_q: Ensemble, *, own_target: bool, all_rows_exist: bool, unify: bool
+    ) -> None:
+        self._q, self._target_q, self._all_rows_exist, self._unify = q, target_q, all_rows_exist, unify
+        self._statistics = BatchStatistics(q.members, q.copies)
+        self._target = BatchStatistics((), target_q.copies) if own_target else None
+
+    def __call__(
+        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return both."""
+        state, action = (torch.cat(pair) for pair in zip(now, then, strict=True))
+        share = None if self._all_rows_exist else halves(*exist)
+        size = len(now[0])
+        with self._statistics.of_batch(share):
+            out = self._q(state, action)
+        if self._target is None:
+            following = out[:, size:].detach()
+            return out[:, :size], following if members is None else following[members]
+        with torch.no_grad(), self._target.of_batch(share):
+            following = self._target_q.frozen(state.detach(), action, members=members)[:, size:]
+        return out[:, :size], following
+
+    def look(self) -> bool:
+        """Return whether a norm may be past its warm-up."""
+        corrects = self._statistics.look()
+        if self._target is not None:  # its warm-up is a copy of theirs
+            self._target.corrects = corrects
+        return corrects
+
+    def settle(self, usable: Tensor) -> dict[str, Tensor]:
+        """Move the running statistics."""
+        return {"norm/shift": self._statistics.settle(usable, unify=self._unify)}
+
+
+def make_passes(q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig) -> Passes:
+    """Return one pass for critics with a batch norm, else two."""
+    if not has_batch_norm(q.members[0]):
+        return Separate(q, target_q)
+    alike = keys.seq_encoder is None and (keys.n_step == 1 or not keys.use_n_step_is)
+    own_target, unify = keys.use_target_network, keys.unit_weights
+    return Joint(q, target_q, own_target=own_target, all_rows_exist=alike, unify=unify)
+
+
+def halves(now_valid: Tensor, then_valid: Tensor) -> Tensor:
+    """Return the share of each row in the statistics [P + P']: half for each part, none for missing rows."""
+    parts = [valid.float() / valid.sum().clamp(min=1.0) for valid in (now_valid, then_valid)]
+    return torch.cat(parts) / 2.0
 
 
 def check_norms(model: Model, config: OffPolicyConfig) -> None:

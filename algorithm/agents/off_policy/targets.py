@@ -1,8 +1,8 @@
-"""Passes and targets of the critics: objects chosen once, at construction."""
+"""Targets of the critics: objects chosen once, at construction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,117 +10,11 @@ import torch
 from torch import Tensor
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.model import Model
-from algorithm.nn.layers.norm import BatchStatistics, has_batch_norm
+from algorithm.agents.off_policy.model import Model, Passes, Separate, make_passes
+from algorithm.extensions.base import Context, Extension, Horizon, by_horizon
+from algorithm.nn.ensemble import Ensemble
 from algorithm.ops.returns import last_of_n, n_step_discount, one_step, soft_n_step, soft_vtrace
 from algorithm.ops.shapes import masked_mean
-
-StateActions = tuple[Tensor, Tensor]
-"""States [P, S] and continuous actions [P, A_c]."""
-
-
-RowMasks = tuple[Tensor, Tensor]
-"""Rows that exist, [P] and [P'] bool."""
-
-
-class Passes(Protocol):
-    """Outputs of the critics for what was done, and of the drawn target critics for what follows."""
-
-    def __call__(
-        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the outputs [E, P, N·K] of ``now``, with gradient, and [M, P', N·K] of ``then``, without.
-
-        exist:   rows of both that exist
-        members: the drawn target critics; None: all
-        """
-        ...
-
-    def look(self) -> bool:
-        """Return whether a norm may be past its warm-up, as ``BatchStatistics`` does."""
-        ...
-
-    def settle(self, usable: Tensor) -> dict[str, Tensor]:
-        """Take over what the passes noted, if the step was ``usable`` [] bool; return values to log."""
-        ...
-
-
-class Separate:
-    """Two passes, by the critics and by their targets."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def __call__(
-        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return both."""
-        with torch.no_grad():
-            following = self._model.target_q.frozen(*then, members=members)
-        return self._model.q(*now), following
-
-    def look(self) -> bool:
-        """Return false: there are no norms."""
-        return False
-
-    def settle(self, usable: Tensor) -> dict[str, Tensor]:
-        """Do nothing: nothing is noted."""
-        return {}
-
-
-class Joint:
-    """One pass of all rows, normalised by the statistics of them all (CrossQ, arXiv 1902.05605).
-
-    What was done and what follows are two distributions of actions. A batch norm that saw one of them alone
-    would fit the other badly. The second half gives a gradient through the statistics alone. With target
-    networks it is theirs, on the same rows and by statistics of their own (XQC, arXiv 2509.25174).
-    """
-
-    def __init__(self, model: Model, *, own_target: bool, all_rows_exist: bool, unify: bool) -> None:
-        self._model, self._all_rows_exist, self._unify = model, all_rows_exist, unify
-        self._statistics = BatchStatistics(model.q.members, model.q.copies)
-        self._target = BatchStatistics((), model.target_q.copies) if own_target else None
-
-    def __call__(
-        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return both."""
-        state, action = (torch.cat(pair) for pair in zip(now, then, strict=True))
-        share = None if self._all_rows_exist else halves(*exist)
-        size = len(now[0])
-        with self._statistics.of_batch(share):
-            out = self._model.q(state, action)
-        if self._target is None:
-            following = out[:, size:].detach()
-            return out[:, :size], following if members is None else following[members]
-        with torch.no_grad(), self._target.of_batch(share):
-            following = self._model.target_q.frozen(state.detach(), action, members=members)[:, size:]
-        return out[:, :size], following
-
-    def look(self) -> bool:
-        """Return whether a norm may be past its warm-up."""
-        corrects = self._statistics.look()
-        if self._target is not None:  # its warm-up is a copy of theirs
-            self._target.corrects = corrects
-        return corrects
-
-    def settle(self, usable: Tensor) -> dict[str, Tensor]:
-        """Move the running statistics."""
-        return {"norm/shift": self._statistics.settle(usable, unify=self._unify)}
-
-
-def make_passes(model: Model, keys: OffPolicyConfig) -> Passes:
-    """Return one pass for critics with a batch norm, else two."""
-    if not has_batch_norm(model.q.members[0]):
-        return Separate(model)
-    alike = keys.seq_encoder is None and (keys.n_step == 1 or not keys.use_n_step_is)
-    return Joint(model, own_target=keys.use_target_network, all_rows_exist=alike, unify=keys.unit_weights)
-
-
-def halves(now_valid: Tensor, then_valid: Tensor) -> Tensor:
-    """Return the share of each row in the statistics [P + P']: half for each part, none for missing rows."""
-    parts = [valid.float() / valid.sum().clamp(min=1.0) for valid in (now_valid, then_valid)]
-    return torch.cat(parts) / 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,10 +137,78 @@ class VTraceTarget:
         return y, {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}
 
 
-def make_target(keys: OffPolicyConfig) -> ReturnTarget:
+def spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
+    """Return values [B·T] at their ``rows`` of a [B, L], 0 elsewhere; of a row met twice either is right."""
+    full = value.new_zeros(shape)
+    full.view(-1)[rows] = value
+    return full
+
+
+def make_target(keys: OffPolicyConfig, gamma: float) -> ReturnTarget:
     """Return the target for these settings."""
     if keys.n_step == 1:
-        return OneStepTarget(keys.gamma)
+        return OneStepTarget(gamma)
     if not keys.use_n_step_is:
-        return NStepTarget(keys.gamma, keys.n_step)
-    return VTraceTarget(keys.gamma, keys.n_step, keys.v_lambda, keys.v_rho, keys.v_c)
+        return NStepTarget(gamma, keys.n_step)
+    return VTraceTarget(gamma, keys.n_step, keys.v_lambda, keys.v_rho, keys.v_c)
+
+
+@dataclass(frozen=True)
+class HorizonCritics:
+    """Critics of the rewards that have one horizon, and what they learn towards.
+
+    extensions: whose rewards they are of
+    main:       the environment's reward and the bonus h(s) are part of their values
+    apart:      passes by the present critics, as :class:`Separate`
+    """
+
+    target_q: Ensemble
+    passes: Passes
+    apart: Passes
+    returns: ReturnTarget
+    horizon: Horizon
+    extensions: Sequence[Extension]
+    main: bool
+
+    def reward(self, ctx: Context) -> Tensor:
+        """Return the sum of its rewards [B, W]."""
+        environment = ctx.batch.reward if self.main else torch.zeros_like(ctx.batch.reward)
+        return environment + sum(one.reward_bonus(ctx) for one in self.extensions)
+
+    def steps(self, ctx: Context, value: Tensor, bonus: Tensor, log_ratio: Callable[[], Tensor]) -> Steps:
+        """Return the transitions from the first learned one on.
+
+        value, bonus: [B, L] V without the bonus of its own state, and h, behind each
+        log_ratio:    of :class:`Steps`
+        """
+        first, batch = slice(ctx.burn_in, None), ctx.batch
+        ended = batch.terminated[:, first]
+        bonus = bonus if self.main else torch.zeros_like(bonus)
+        return Steps(
+            reward=self.reward(ctx)[:, first],
+            terminated=ended if self.horizon.ends else torch.zeros_like(ended),
+            valid=batch.valid[:, first],
+            next_value=value + bonus,
+            next_bonus=bonus,
+            log_ratio=log_ratio,
+        )
+
+
+def make_critics(
+    model: Model, keys: OffPolicyConfig, extensions: Sequence[Extension]
+) -> list[HorizonCritics]:
+    """Return the critics of each horizon, those of the environment's reward first."""
+    own = Horizon(keys.gamma)
+    groups = by_horizon(extensions, own).items()
+    return [
+        HorizonCritics(
+            target_q,
+            make_passes(q, target_q, keys),
+            Separate(q, target_q),
+            make_target(keys, horizon.gamma),
+            horizon,
+            rewarding,
+            main=horizon == own,
+        )
+        for q, target_q, (horizon, rewarding) in zip(model.critics, model.target_critics, groups, strict=True)
+    ]

@@ -12,6 +12,7 @@ from algorithm.agents.on_policy.family_config import AcktrConfig
 from algorithm.agents.on_policy.learner import OnPolicyLearner
 from algorithm.agents.on_policy.rollout import Minibatch
 from algorithm.nn.learning.kfac import FlatKfac
+from algorithm.ops.shapes import added
 
 
 class AcktrLearner(OnPolicyLearner):
@@ -35,13 +36,14 @@ class AcktrLearner(OnPolicyLearner):
         )
 
     @override
-    def _evaluate(self, part: Minibatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    def _evaluate(self, part: Minibatch) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
         with self._optimiser.recording():
-            log_ratio, entropies, value = super()._evaluate(part)
+            log_ratio, entropies, values = super()._evaluate(part)
         # The rollout's actions are samples of the policy, and values those of N(V, 1) (section 3.1).
-        noise = torch.randn(len(value), generator=self._generator).to(value.device)
-        self._optimiser.measure(sampled_loss(log_ratio, value, noise), len(value))
-        return log_ratio, entropies, value
+        size, device = len(log_ratio), log_ratio.device
+        noise = [torch.randn(size, generator=self._generator).to(device) for _ in values]
+        self._optimiser.measure(sampled_loss(log_ratio, values, noise), size)
+        return log_ratio, entropies, values
 
     @override
     def _step(self, part: Minibatch, *, first: bool) -> dict[str, Tensor]:
@@ -49,9 +51,10 @@ class AcktrLearner(OnPolicyLearner):
         return {**found, "acktr/step_scale": self._optimiser.scale}
 
 
-def sampled_loss(log_prob: Tensor, value: Tensor, noise: Tensor) -> Tensor:
-    """Return ``Σ −log π(a) + ½ (V − sg(V + ξ))²``, −log p of sampled actions and values.
+def sampled_loss(log_prob: Tensor, values: Sequence[Tensor], noise: Sequence[Tensor]) -> Tensor:
+    """Return ``Σ −log π(a) + ½ Σ_g (V_g − sg(V_g + ξ_g))²``, −log p of sampled actions and values.
 
-    log_prob: [M] log π(a), or it and a constant; value: [M] V; noise: [M] ξ ~ N(0, 1)
+    log_prob: [M] log π(a), or it and a constant; values: [M] V_g each; noise: [M] ξ_g ~ N(0, 1)
     """
-    return (0.5 * (value - (value + noise).detach()).square() - log_prob).sum()
+    of_values = added(0.5 * (v - (v + one).detach()).square() for v, one in zip(values, noise, strict=True))
+    return (of_values - log_prob).sum()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import RUN_BLOCK, UsageError
-from algorithm.extensions.base import Context, Extension, OwnSteps, draw_all
+from algorithm.extensions.base import Context, Extension, Horizon, OwnSteps, by_horizon, draw_all
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.learning.optimiser import FlatAdam
@@ -24,6 +24,7 @@ class Bonuses:
     model:      encoder and normaliser, which get no gradient from here
     make_step:  constructor of the optimiser of the extensions' own networks
     burn_in, learn: K and T of a rollout's windows
+    gamma:      discount factor of the agent
     """
 
     def __init__(
@@ -35,44 +36,50 @@ class Bonuses:
         burn_in: int,
         learn: int,
         device: torch.device,
+        gamma: float,
     ) -> None:
         for one in extensions:
             _check_serves(one)
         self.extensions = tuple(extension.to(device) for extension in extensions)
+        self.by_horizon = by_horizon(self.extensions, Horizon(gamma))
         self._own = OwnSteps(self.extensions, make_step)
         self.optimisers = self._own.optimisers
         self._model, self._burn_in, self._learn, self._device = model, burn_in, learn, device
         self._encoding = make_encoding(model.rep)
 
     @torch.no_grad()
-    def rewards(self, batch: SequenceBatch, chunk: int, *, reward_scale: float) -> Tensor:
-        """Return the sum of the bonuses of the learned transitions [B, T], on the CPU.
+    def rewards(self, batch: SequenceBatch, chunk: int, *, reward_scale: float) -> list[Tensor]:
+        """Return for each horizon the sum of the bonuses of the learned transitions [B, T], on the CPU.
 
         chunk: sequences whose bonuses are computed at once
         reward_scale: factor that the batch's rewards are learned with
         """
-        total = torch.zeros(len(batch.reward), self._learn)
+        totals = [torch.zeros(len(batch.reward), self._learn) for _ in self.by_horizon]
         if not self.extensions:
-            return total
-        for rows in torch.arange(len(total)).split(chunk):
+            return totals
+        for rows in torch.arange(len(batch.reward)).split(chunk):
             context = self._context(batch.rows(rows), reward_scale)
-            for one in self.extensions:
-                bonus = one.reward_bonus(context)
-                if isinstance(bonus, Tensor):
-                    total[rows] += bonus[:, context.learned].cpu()
-        return total
+            for total, extensions in zip(totals, self.by_horizon.values(), strict=True):
+                for one in extensions:
+                    bonus = one.reward_bonus(context)
+                    if isinstance(bonus, Tensor):
+                        total[rows] += bonus[:, context.learned].cpu()
+        return totals
 
     def update(
         self, batch: SequenceBatch, generator: torch.Generator, *, reward_scale: float
     ) -> dict[str, Tensor]:
-        """Take a step of the extensions' own networks on these windows; return metrics on the device.
+        """Take the steps of the extensions' own networks on these windows; return metrics on the device.
 
         reward_scale: as of :meth:`rewards`
         """
-        batch = batch.to(self._device)
+        batch, found = batch.to(self._device), dict[str, Tensor]()
         learned = slice(self._burn_in, self._burn_in + self._learn)
-        drawn = draw_all(self.extensions, batch, learned, generator)
-        return self._own.update(replace(self._context(batch, reward_scale), drawn=drawn))
+        context = self._context(batch, reward_scale)
+        for _ in range(self._own.rounds):
+            drawn = draw_all(self.extensions, batch, learned, generator)
+            found = self._own.update(replace(context, drawn=drawn))
+        return found
 
     def _context(self, batch: SequenceBatch, reward_scale: float) -> Context:
         batch = batch.to(self._device)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from functools import partial
 
 from algorithm.agents.behaviour_config import BehaviourConfig
-from algorithm.agents.health import RETURNS, History, Rule, grows
+from algorithm.agents.health import RETURNS, SIGNALS, History, Rule, grows, told_apart
 from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, PpoConfig, own_block
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.wording import short
 
 WATCHED = (
     *RETURNS,
+    *SIGNALS,
     "policy/entropy_share",
     "policy/std",
     "ppo/approx_kl",
@@ -34,7 +35,13 @@ def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
         ("widening", True, widening_policy),
         ("too_far", ppo, moves_too_far),
     )
-    return {name: partial(rule, config) for name, applies, rule in table if applies}
+    rules: dict[str, Rule] = {name: partial(rule, config) for name, applies, rule in table if applies}
+    own, gail = own_block(config), config.reward_signals.gail
+    if gail.strength:
+        size = own.rollout_step * config.base_config.n_envs
+        rate = own.num_epoch * own.num_minibatch / size
+        rules["told_apart"] = partial(told_apart, rate, gail.gradient_penalty)
+    return rules
 
 
 def moves_too_far(config: BehaviourConfig, history: History) -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_var
 from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Extension
+from algorithm.extensions.base import Extension, Horizon, by_horizon, signal_metric
 from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.augment import RandomShift
@@ -33,11 +33,14 @@ from algorithm.nn.return_scale import ReturnScale
 from algorithm.ops.densities import normal_entropy
 from algorithm.ops.discrete import branch_log_probs
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
+from algorithm.ops.shapes import added
 
 EPSILON = 1e-5
 """Addend of both optimisers' divisors (The 37 Implementation Details, 3)."""
 
 _ENTROPY_OF_ONE = 0.5 * math.log(2.0 * math.pi * math.e)  # of a normal distribution with σ = 1
+
+_Value = TypeVar("_Value", float, Tensor)
 
 _CHUNK = 1024  # sequences whose values are computed at once
 
@@ -91,21 +94,32 @@ class OnPolicyLearner(RolloutLearner):
         extensions: Sequence[Extension] = (),
     ) -> None:
         super().__init__(device, seed)
-        self._own, self._gamma, self._burn_in = own, gamma, burn_in
+        self._own, self._burn_in = own, burn_in
         check_norms(networks)
         self._encoders = make_encoders(networks, shared=own.shared, device=device)
         self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
-        self._v = networks.built["ModelV"].to(device).eval()
+        horizons = by_horizon(extensions, Horizon(gamma))
+        made = [networks.built["ModelV"], *(networks.make("ModelV") for _ in list(horizons)[1:])]
+        self._v = nn.ModuleList(made).to(device).eval()
         # The policy has acted on images that were not shifted.
-        learning = self._encoders, self.model.policy, self._v
+        learning = self._encoders, self.model.policy, *self._v
         self._training_mode = TrainingMode(learning, never=(RandomShift,))
         self.return_scale = ReturnScale(gamma) if scaled else self.return_scale
         self._action, self._parts = spec.action, make_parts(spec.action)
-        trained = [self.model.rep, self.model.policy, self._v, *self._encoders.own().values()]
+        v, *more = self._v
+        trained = [self.model.rep, self.model.policy, v, *self._encoders.own().values(), *more]
         self._optimiser = self._make_optimiser(trained)
         limit = own.max_grad_norm or math.inf
         make_own = partial(FlatAdam, learning_rate=own.adam_rate, max_norm=limit, skipped=self._skipped)
-        self._bonuses = Bonuses(extensions, self.model, make_own, burn_in=burn_in, learn=learn, device=device)
+        self._bonuses = Bonuses(
+            extensions,
+            self.model,
+            make_own,
+            burn_in=burn_in,
+            learn=learn,
+            device=device,
+            gamma=gamma,
+        )
         self._cloning: Cloning | None = None
         self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where rollouts are
         self._clip_factor = 1.0
@@ -134,10 +148,10 @@ class OnPolicyLearner(RolloutLearner):
                 self._set_first(rollout)
             if corrected:
                 rollout.correct()
-            value, target = rollout.estimate(
+            (value, target), *more = rollout.estimate(
                 self._bonuses.rewards(batch, _CHUNK, reward_scale=self.return_scale.factor),
+                list(self._bonuses.by_horizon),
                 reward_scale=self.return_scale.factor,
-                gamma=self._gamma,
                 trace_decay=own.gae_lambda,
             )
             if own.normalise_advantage == "rollout":
@@ -152,10 +166,16 @@ class OnPolicyLearner(RolloutLearner):
             **metrics.means(),
             **cloned,
             "ppo/explained_variance": explained_variance(value, target),
+            **self._of_signals("ppo/explained_variance", (explained_variance(*one) for one in more)),
             "ppo/epochs_done": float(epochs),
             "ppo/trace_weight": float(rollout.weight[rollout.valid].mean()),
             "value/target": float(target.mean()) / self.return_scale.factor,
         }
+
+    def _of_signals(self, name: str, values: Iterable[_Value]) -> dict[str, _Value]:
+        """Return values of all horizons but the agent's, by names of their signals."""
+        _, *groups = self._bonuses.by_horizon.values()
+        return {signal_metric(name, group): value for group, value in zip(groups, values, strict=True)}
 
     @torch.no_grad()
     def _set_first(self, rollout: Rollout) -> None:
@@ -187,17 +207,20 @@ class OnPolicyLearner(RolloutLearner):
     def _step(self, part: Minibatch, *, first: bool) -> dict[str, Tensor]:
         own = self._own
         clip = own.clip * self._clip_factor
-        advantage, target = part.taken(part.advantage), part.taken(part.target)
+        advantage = part.taken(part.advantage)
         if own.normalise_advantage == "minibatch" and len(advantage) > 1:
             advantage = standardised(advantage)
-        log_ratio, entropies, value = self._evaluate(part)
+        log_ratio, entropies, values = self._evaluate(part)
         if first:
             check_ratios(log_ratio)
         policy_loss = (part.taken(part.weight) * surrogate(log_ratio, advantage, clip)).mean()
-        value_loss = value_error(value, part.taken(part.value), target, own.clip_value).mean()
+        value_losses = [
+            value_error(value, part.taken(old), part.taken(target), own.clip_value).mean()
+            for value, old, target in zip(values, part.values, part.targets, strict=True)
+        ]
         mean_entropies = {name: entropy.mean() for name, entropy in entropies.items()}
-        mean_entropy = reduce(operator.add, mean_entropies.values())
-        loss = policy_loss + own.value_coef * value_loss - own.entropy_coef * mean_entropy
+        mean_entropy = added(mean_entropies.values())
+        loss = policy_loss + own.value_coef * added(value_losses) - own.entropy_coef * mean_entropy
         norm = self._optimiser.step(loss)
         self.updates += 1
         with torch.no_grad():
@@ -205,7 +228,8 @@ class OnPolicyLearner(RolloutLearner):
             change = moved.expm1()  # ρ − 1
             return {
                 "loss/policy": policy_loss.detach(),
-                "loss/value": value_loss.detach(),
+                "loss/value": value_losses[0].detach(),
+                **self._of_signals("loss/value", (one.detach() for one in value_losses[1:])),
                 "policy/entropy": mean_entropy.detach(),
                 **self._widths(mean_entropies),
                 "ppo/approx_kl": approximate_kl(moved).mean(),
@@ -214,8 +238,8 @@ class OnPolicyLearner(RolloutLearner):
                 "optim/grad_norm": norm,
             }
 
-    def _evaluate(self, part: Minibatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Return log π − log μ, entropies of the policy and V of the M transitions of a minibatch."""
+    def _evaluate(self, part: Minibatch) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
+        """Return log π − log μ, entropies of the policy and each V of the M transitions of a minibatch."""
         obs = self.model.normaliser(part.obs)
         states = self._encoders(obs, part.prev_action, part.carry, part.exists)
         learned, taken = slice(self._burn_in, None), part.taken
@@ -229,7 +253,7 @@ class OnPolicyLearner(RolloutLearner):
             choices = branch_log_probs(policy.logits, mask, self._action.branches)
             chosen = taken(part.action)[:, : self._action.discrete]
             log_ratio = log_ratio + (choices[0] * chosen).sum(-1) - logp[:, 0]
-        return log_ratio, _entropies(policy, choices), self._v(of_value, obs)
+        return log_ratio, _entropies(policy, choices), [v(of_value, obs) for v in self._v]
 
     def _widths(self, entropies: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return metrics of how far the policy spreads its actions."""
@@ -241,7 +265,7 @@ class OnPolicyLearner(RolloutLearner):
         return found
 
     def _values(self, batch: SequenceBatch) -> Tensor:
-        """Return V [B, T+1] of the learned tokens and of the one behind, on the CPU."""
+        """Return each V [G, B, T+1] of the learned tokens and of the one behind, on the CPU."""
         exists = batch.obs_valid
         if self.model.rep.carry_shape != (0,):
             return self._values_of(batch.obs, batch.prev_action, batch.carry, exists)
@@ -252,8 +276,8 @@ class OnPolicyLearner(RolloutLearner):
         obs = {name: value.flatten(0, 1)[chosen].unsqueeze(1) for name, value in batch.obs.items()}
         prev_action = batch.prev_action.flatten(0, 1)[chosen].unsqueeze(1)
         carry, alone = batch.carry.new_zeros(len(chosen), 0), exists.new_ones(len(chosen), 1)
-        result = torch.zeros(exists.shape)
-        result[exists] = self._values_of(obs, prev_action, carry, alone)[torch.from_numpy(place), 0]
+        result = torch.zeros(len(self._v), *exists.shape)
+        result[:, exists] = self._values_of(obs, prev_action, carry, alone)[:, torch.from_numpy(place), 0]
         return result
 
     @torch.no_grad()
@@ -265,9 +289,9 @@ class OnPolicyLearner(RolloutLearner):
             tokens = (one[rows].to(self.device) for one in (prev_action, carry, exists))
             state = self._encoders.for_values(obs, *tokens)
             shape, state = state[:, learned].shape[:2], state[:, learned].flatten(0, 1)
-            value = self._v(state, {k: v[:, learned].flatten(0, 1) for k, v in obs.items()})
-            found.append(value.view(shape).cpu())
-        return torch.cat(found)
+            seen = {k: v[:, learned].flatten(0, 1) for k, v in obs.items()}
+            found.append(torch.stack([v(state, seen).view(shape).cpu() for v in self._v]))
+        return torch.cat(found, 1)
 
     def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
         """Set learning rates, clip and the rate of cloning to so many times those of the configuration."""
@@ -304,13 +328,14 @@ class OnPolicyLearner(RolloutLearner):
     def modules(self) -> nn.Module:
         """Return all networks, those of extensions among them."""
         extensions = nn.ModuleList(self._bonuses.extensions)
-        own = self._encoders.own()
-        return nn.ModuleDict({"model": self.model, "v": self._v, "extensions": extensions, **own})
+        v, *more = self._v
+        parts = {"model": self.model, "v": v, "extensions": extensions, **self._encoders.own()}
+        return nn.ModuleDict({**parts, "signal_v": nn.ModuleList(more)})
 
     @override
     def parts(self) -> dict[str, tuple[str, ...]]:
         """Return those of every learner, and values with an encoder of their own, if there is one."""
-        return {**super().parts(), "v": ("v.", *(f"{name}." for name in self._encoders.own()))}
+        return {**super().parts(), "v": ("v.", "signal_v.", *(f"{name}." for name in self._encoders.own()))}
 
     @override
     def optimisers(self) -> dict[str, FlatOptimiser]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from algorithm.core.data import Bool, Double, Float, Int, SequenceBatch
+from algorithm.extensions.base import Horizon
 
 
 def advantages(
@@ -43,6 +45,10 @@ def advantages(
     return np.array(result, np.float64)
 
 
+_Columns = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]
+"""z, log μ, action, ``first``, ``weight``, ``advantage``, ``values`` and ``targets`` of transitions."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Minibatch:
     """Sequences of a rollout: b of them, T learned steps each, of which M exist. K tokens lie before."""
@@ -58,9 +64,9 @@ class Minibatch:
     first: Tensor  # [b, T] log π − log μ before the update, which later ones are compared with
     weight: Tensor  # [b, T] of the policy's loss: min(1, π/μ) of V-trace, else 1
     valid: Tensor  # [b, T] bool
-    value: Tensor  # [b, T] before the update
-    advantage: Tensor  # [b, T]
-    target: Tensor  # [b, T]
+    advantage: Tensor  # [b, T] summed over the horizons
+    values: tuple[Tensor, ...]  # [b, T] before the update, one for each horizon
+    targets: tuple[Tensor, ...]  # [b, T] of these
     whole: bool  # all are valid
 
     def taken(self, x: Tensor) -> Tensor:
@@ -69,10 +75,16 @@ class Minibatch:
 
     def to(self, device: torch.device) -> Minibatch:
         """Return the same on ``device``; itself if it is there already."""
-        if self.value.device == device:
+        if self.advantage.device == device:
             return self
         fields = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
-        return Minibatch(obs={k: v.to(device) for k, v in self.obs.items()}, whole=self.whole, **fields)
+        return Minibatch(
+            obs={k: v.to(device) for k, v in self.obs.items()},
+            values=tuple(v.to(device) for v in self.values),
+            targets=tuple(v.to(device) for v in self.targets),
+            whole=self.whole,
+            **fields,
+        )
 
 
 class Rollout:
@@ -80,52 +92,76 @@ class Rollout:
 
     batch:   windows that hold each transition once, chain by chain
     burn_in: K
-    value:   [B, T+1] V of the learned tokens and of the one behind
+    values:  [G, B, T+1] V of G horizons, of the learned tokens and of the one behind
     """
 
-    def __init__(self, batch: SequenceBatch, burn_in: int, value: Tensor) -> None:
+    def __init__(self, batch: SequenceBatch, burn_in: int, values: Tensor) -> None:
         self._batch, self._burn_in = batch, burn_in
         self._learned = slice(burn_in, batch.window)
         self.valid = batch.valid[:, self._learned]
         self._whole = bool(self.valid.all())
-        self._next_value = value[:, 1:]
+        self._next_values = values[:, :, 1:]
         self._restricted = not bool(batch.action_mask.all())
         # All numbers of a transition stand side by side, so that a minibatch of them is gathered at once.
         given = [one[:, self._learned] for one in (batch.z, batch.behaviour_logp, batch.action)]
-        self._columns = torch.cat([*given, torch.zeros(*self.valid.shape, 5)], -1)
-        self._widths = [*(one.shape[-1] for one in given), 1, 1, 1, 1, 1]
-        _, _, _, *own = self._columns.split(self._widths, -1)
-        self.first, self.weight, self.value, self.advantage, self.target = (one.squeeze(-1) for one in own)
+        self._widths = [*(one.shape[-1] for one in given), 1, 1, 1, *[1] * 2 * len(values)]
+        own = torch.zeros(*self.valid.shape, 3 + 2 * len(values))
+        self._columns = torch.cat([*given, own], -1)
+        _, _, _, self.first, self.weight, self.advantage, *both = self._split(self._columns)
+        self.values, self.targets = both
         self.weight.fill_(1.0)
-        self.value.copy_(value[:, :-1])
+        for place, value in zip(self.values, values, strict=True):
+            place.copy_(value[:, :-1])
 
     def __len__(self) -> int:
         """Return the number of sequences."""
         return len(self.valid)
 
+    def _split(self, columns: Tensor) -> _Columns:
+        """Return the numbers of transitions by what they are."""
+        z, logp, action, *own = columns.split(self._widths, -1)
+        first, weight, advantage, *numbers = (one.squeeze(-1) for one in own)
+        half = len(numbers) // 2
+        return z, logp, action, first, weight, advantage, tuple(numbers[:half]), tuple(numbers[half:])
+
     def estimate(
-        self, bonus: Tensor, *, reward_scale: float, gamma: float, trace_decay: float
-    ) -> tuple[Double, Double]:
+        self,
+        bonuses: Sequence[Tensor],
+        horizons: Sequence[Horizon],
+        *,
+        reward_scale: float,
+        trace_decay: float,
+    ) -> list[tuple[Double, Double]]:
         """Set advantages and the targets of V; return values and targets [M] in float64, for statistics.
 
-        bonus: [B, T] added to the scaled rewards
+        bonuses: [B, T] for each horizon; the first ones are added to the scaled rewards
         """
-        batch, at = self._batch, self.valid.numpy()
-        value = self.value.numpy()[at]
-        advantage = advantages(
-            batch.reward[:, self._learned].numpy()[at] * np.float32(reward_scale) + bonus.numpy()[at],
-            value,
-            self._next_value.numpy()[at],
-            batch.terminated[:, self._learned].numpy()[at],
-            self._following(),
-            self.weight.numpy()[at].astype(np.float64),
-            gamma=gamma,
-            trace_decay=trace_decay,
-        )
-        target = self.weight.numpy()[at] * advantage + value
-        for place, found in ((self.advantage, advantage), (self.target, target)):
-            place[self.valid] = torch.from_numpy(found.astype(np.float32))
-        return value.astype(np.float64), target
+        batch, at, total = self._batch, self.valid.numpy(), None
+        reward = batch.reward[:, self._learned].numpy()[at] * np.float32(reward_scale)
+        ended, following = batch.terminated[:, self._learned].numpy()[at], self._following()
+        weight, found = self.weight.numpy()[at].astype(np.float64), []
+        for i, (horizon, bonus) in enumerate(zip(horizons, bonuses, strict=True)):
+            value = self.values[i].numpy()[at]
+            advantage = advantages(
+                bonus.numpy()[at] if i else reward + bonus.numpy()[at],
+                value,
+                self._next_values[i].numpy()[at],
+                ended if horizon.ends else np.zeros_like(ended),
+                following,
+                weight,
+                gamma=horizon.gamma,
+                trace_decay=trace_decay,
+            )
+            target = self.weight.numpy()[at] * advantage + value
+            self._put(self.targets[i], target)
+            found.append((value.astype(np.float64), target))
+            total = advantage if total is None else total + advantage
+        assert total is not None, "there is a horizon"
+        self._put(self.advantage, total)
+        return found
+
+    def _put(self, place: Tensor, found: Double) -> None:
+        place[self.valid] = torch.from_numpy(found.astype(np.float32))
 
     def correct(self) -> None:
         """Set the weights of V-trace, min(1, π/μ), from ``first``."""
@@ -146,8 +182,7 @@ class Rollout:
         batch, tokens, learned = self._batch, slice(self._burn_in + self._learned_length), self._learned
         # Where all rows are the same, as many of the first ones are these.
         plain = slice(len(sequences)) if self._whole else sequences
-        z, logp, action, *own = self._columns[sequences].split(self._widths, -1)
-        first, weight, value, advantage, target = (one.squeeze(-1) for one in own)
+        z, logp, action, first, weight, advantage, values, targets = self._split(self._columns[sequences])
         return Minibatch(
             obs={name: one[sequences, tokens] for name, one in batch.obs.items()},
             prev_action=batch.prev_action[sequences, tokens],
@@ -160,9 +195,9 @@ class Rollout:
             first=first,
             weight=weight,
             valid=self.valid[plain],
-            value=value,
             advantage=advantage,
-            target=target,
+            values=values,
+            targets=targets,
             whole=self._whole,
         )
 

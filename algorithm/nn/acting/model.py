@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 from torch import nn
 
@@ -16,6 +17,8 @@ class ActingModel(nn.Module):
     """Normaliser, encoder and policy, with critics only where an action is chosen by them.
 
     All stand in evaluation mode.
+
+    critics: an ensemble for each horizon of rewards, whose values are summed; none without them
     """
 
     def __init__(
@@ -23,14 +26,20 @@ class ActingModel(nn.Module):
         normaliser: Normaliser | NoNormaliser,
         rep: Rep,
         policy: nn.Module,
-        q: Ensemble | None = None,
+        critics: Sequence[Ensemble] = (),
     ) -> None:
         super().__init__()
         self.normaliser, self.rep = normaliser, rep
-        if q is not None:
-            self.q = q
+        if critics:
+            self.q = critics[0]
+        self.signal_q = nn.ModuleList(critics[1:])
         self.policy = policy
         self.eval()
+
+    @property
+    def critics(self) -> tuple[Ensemble, ...]:
+        """All ensembles, that of the environment's reward first."""
+        return (self.q, *cast(Iterable[Ensemble], self.signal_q)) if hasattr(self, "q") else ()
 
 
 class TrainingMode:

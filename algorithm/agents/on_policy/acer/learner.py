@@ -18,6 +18,7 @@ from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.networks import check_norms, set_orthogonal
 from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
 from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
 from algorithm.nn.acting.model import TrainingMode
@@ -46,6 +47,8 @@ class AcerLearner(RolloutLearner):
     burn_in:  K, tokens that attention sees before a window
     seed:     of the actions that are drawn in updates
     extensions: whose bonuses are added to the scaled rewards
+
+    Raises UsageError for an extension with a horizon of its own.
     """
 
     def __init__(
@@ -84,8 +87,21 @@ class AcerLearner(RolloutLearner):
         self._encoding = make_encoding(self.model.rep)
         make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
         self._bonuses = Bonuses(
-            extensions, self.model, make_own, burn_in=burn_in, learn=own.rollout_step, device=device
+            extensions,
+            self.model,
+            make_own,
+            burn_in=burn_in,
+            learn=own.rollout_step,
+            device=device,
+            gamma=gamma,
         )
+        if len(self._bonuses.by_horizon) > 1:
+            raise UsageError(
+                "ACER has one horizon for all rewards",
+                where="reward_signals",
+                why="its critics and the policy's values of them are those of one discount factor",
+                fix="leave gamma and ends of the signals out, or set algorithm: PPO",
+            )
         self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where windows come from
 
     def num_replays(self) -> int:
@@ -101,7 +117,7 @@ class AcerLearner(RolloutLearner):
         Raises ModelError if the policy gives other probabilities than while it acted.
         """
         scale = self.return_scale.factor
-        bonus = self._bonuses.rewards(batch, _CHUNK, reward_scale=scale).to(self.device)
+        (bonus,) = self._bonuses.rewards(batch, _CHUNK, reward_scale=scale)
         own = batch.to(self.device)
         learned = slice(self._burn_in, own.window)
         valid = own.valid[:, learned]
@@ -111,7 +127,7 @@ class AcerLearner(RolloutLearner):
                 check_ratios(terms.ratio[valid].log())
             returns = partial(
                 retrace,
-                own.reward[:, learned] * scale + bonus,
+                own.reward[:, learned] * scale + bonus.to(self.device),
                 own.terminated[:, learned],
                 valid,
                 terms.value,
