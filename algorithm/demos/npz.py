@@ -20,6 +20,7 @@ from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import (
     Behaviours,
     FaultyRecordingError,
+    Notify,
     RecordedEpisode,
     check_behaviours,
     shown,
@@ -30,7 +31,7 @@ _NEEDED = ("action_mask", "action", "reward", "terminated", "truncated")
 _OPTIONAL = ("carry", "z", "behaviour_logp")
 
 
-def read_npz(path: Path, wanted: Behaviours | None) -> Iterator[RecordedEpisode]:
+def read_npz(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`."""
     try:
         with open_plain(path, _LARGEST, follow=True) as stream, zipfile.ZipFile(stream) as archive:
