@@ -167,5 +167,7 @@ def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf mes
             f"it has {len(first.observations):,} observations; at most {_SENSORS:,} are read"
         )
     for number, one in enumerate(first.observations):
-        if len(one.shape) > _AXES or not all(0 < size <= _STEP for size in one.shape):
-            raise FaultyRecordingError(f"observation {number} has the shape {one.shape[:_AXES]}")
+        right = len(one.shape) == 3 if one.compression_type else len(one.shape) <= _AXES
+        if not right or not all(0 < size <= _STEP for size in one.shape):
+            kind = "a PNG" if one.compression_type else "numbers"
+            raise FaultyRecordingError(f"observation {number} is {kind} of the shape {one.shape[:_AXES]}")

@@ -70,8 +70,8 @@ class StepEncoder:
                 info.action_mask.extend((~episode.action_mask[t]).tolist())
             for name, template in self._templates.items():
                 self._fill[name](info.observations.add(**template), seen[name][t])
-            if not done:
-                self._act(pair.action_info, episode.action[t])
+            # ML-Agents reads an action of the last one, too.
+            self._act(pair.action_info, np.zeros(self._action.size) if done else episode.action[t])
             yield pair
 
     def _act(self, message: Any, action: Array) -> None:  # noqa: ANN401 - a protobuf message

@@ -38,8 +38,8 @@ HAND = bytes.fromhex(
     # ^ reward 1/4 of before, agent 5, choice 1 forbidden, eye = (1, -2), number 1/2, choice 0
     + "2d 0a20 3d00000040      5005          6a17 0a0102 220a0a080000404000008040 320101 4203657965 1209 3204000080bf 3a0101"
     # ^ reward 2, eye = (3, 4), number -1, choice 1
-    + "26 0a24 3d000080bf 4001 4801 5005     6a17 0a0102 220a0a080000a0400000c040 320101 4203657965"
-    # ^ reward -1, done, by a limit, eye = (5, 6)
+    + "31 0a24 3d000080bf 4001 4801 5005     6a17 0a0102 220a0a080000a0400000c040 320101 4203657965 1209 320400000000 3a0100"
+    # ^ reward -1, done, by a limit, eye = (5, 6), an action of nobody
 )
 
 
@@ -176,7 +176,7 @@ def file_of(pairs, brain=None, **meta) -> bytes:
 
 def pairs_of(records: bytes = HAND) -> list:
     """Return copies of the hand-made pairs."""
-    return [Pair.FromString(records[at : at + size]) for at, size in ((50, 49), (100, 45), (146, 38))]
+    return [Pair.FromString(records[at : at + size]) for at, size in ((50, 49), (100, 45), (146, 49))]
 
 
 def test_a_file_gives_what_the_environment_gives(tmp_path):
@@ -346,7 +346,8 @@ FAULTS = {
     "too much to do": (file_of(pairs_of(), brain(vector_action_size_deprecated=[2**31 - 1])), "", "its behaviour has 2,147,483,647 actions"),
     "a branch without choices": (file_of(pairs_of(), brain(vector_action_size_deprecated=[0, 2])), "", "sizes must be positive"),
     "too large an observation": (file_of(eye(0, shape=[2**13, 2**13])), "", "a step has 268,435,"),
-    "an observation without size": (file_of(eye(0, shape=[2, 0])), "", "observation 0 has the shape [2, 0]"),
+    "an observation without size": (file_of(eye(0, shape=[2, 0])), "", "observation 0 is numbers of the shape [2, 0]"),
+    "a PNG of a vector": (file_of(eye(0, compression_type=1)), "", "observation 0 is a PNG of the shape [2]"),
     "another shape": (file_of(eye(1, shape=[3])), "episode 0, step 1, obs/eye", "expected the shape [2], got [3]"),
     "other numbers": (file_of(eye(2, float_data=[1])), "episode 0, step 2, obs/eye", "expected 2 numbers, got 1"),
     "NaN": (file_of(eye(1, float_data=[1, np.nan])), "episode 0, step 1, obs/eye", "not finite"),
