@@ -131,11 +131,12 @@ class _Episodes:
         yield from self._unfinished(notify)
 
     def _unfinished(self, notify: Notify) -> Iterator[RecordedEpisode]:
-        if self._open:
-            notify(f"episodes without an end, taken as cut off there: {len(self._open)}")
+        before = self._number
         for agent, episode in self._open.items():
             self._decode(episode, ended=False)
             yield from self._finished(episode, agent, terminated=False)
+        if self._number > before:
+            notify(f"episodes without an end, taken as cut off there: {self._number - before}")
         if self._short:
             notify(f"episodes without a step, left out: {self._short}")
 
