@@ -23,7 +23,7 @@ VERSIONS = (0, 1)
 
 _PARAMETERS = 2**20  # bytes
 _RECORD = 64 * 2**20  # bytes
-_GROWTH = 128  # memory that a message takes, at most, for each of its bytes
+_GROWTH = 64  # bytes of memory that a byte of a message may take
 _DIGITS = 5  # bytes of a length: seven bits each
 
 
@@ -57,8 +57,7 @@ class DemoRecords:
 
     def pairs(self, message: Any) -> Iterator[Any]:  # noqa: ANN401 - protobuf messages
         """Yield the message of each step. Raises FaultyRecordingError for one that is broken."""
-        limit = min(_RECORD, free_memory() // _GROWTH)
-        while (data := self._record(limit, "step")) is not None:
+        while (data := self._record(_RECORD, "step")) is not None:
             yield self._parsed(message, data, "step")
 
     def _needed(self, message: Any, limit: int, what: str) -> Any:  # noqa: ANN401 - protobuf messages
@@ -90,6 +89,10 @@ class DemoRecords:
         if length > limit:
             raise FaultyRecordingError(
                 f"{what} of {length:,} bytes; at most {limit:,} are read", self._where()
+            )
+        if length > _PARAMETERS and length * _GROWTH > free_memory():
+            raise FaultyRecordingError(
+                f"{what} of {length:,} bytes, too many for the free memory", self._where()
             )
         if length > self._left:
             self.cut = True

@@ -71,7 +71,7 @@ class StepDecoder:
         seen = []
         for info in infos:
             if len(info.observations) != several:
-                raise ValueError(f"expected {several} observations, got {len(info.observations)}")
+                raise ValueError(f"observations: expected {several}, got {len(info.observations)}")
             one = info.observations[k]
             if one.shape != expected:
                 raise ValueError(f"expected the shape {expected}, got {one.shape[:_AXES]}")
@@ -160,6 +160,9 @@ def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf mes
     """Raise FaultyRecordingError for a behaviour that is too large to allocate anything for."""
     own, old = brain.action_spec, brain.vector_action_size_deprecated
     sizes = [own.num_continuous_actions, *own.discrete_branch_sizes, *old]
+    branches = own.discrete_branch_sizes if own.num_continuous_actions or own.num_discrete_actions else old
+    if 0 in branches:
+        raise FaultyRecordingError("its behaviour has 0 actions in a branch")
     if min(sizes) < 0 or sum(sizes) > _ACTIONS:
         raise FaultyRecordingError(f"its behaviour has {sum(sizes):,} actions; at most {_ACTIONS:,} are read")
     if len(first.observations) > _SENSORS:

@@ -114,7 +114,7 @@ class _Episodes:
             if self._last is None:
                 self._decoder = StepDecoder(self._brain, pair.agent_info)
             agent, done = pair.agent_info.id, pair.agent_info.done
-            if agent != self._last and self._last in self._open:
+            if agent != self._last and self._last in self._open:  # no more than a chunk of messages is held
                 self._decode(self._open[self._last], ended=False)
             self._last = agent
             if agent not in self._open:

@@ -248,7 +248,7 @@ def _decode(png: bytes, shape: Sequence[int]) -> NDArray[np.uint8]:
             if image.size != (shape[1], shape[0]):
                 raise ValueError(f"expected {shape[0]}×{shape[1]} pixels, got {image.height}×{image.width}")
             pixels: NDArray[np.uint8] = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-    except (*bomb, OSError, SyntaxError, ValueError, zlib.error, struct.error) as error:
+    except (*bomb, OSError, SyntaxError, zlib.error, struct.error) as error:
         raise ValueError(f"a PNG cannot be decoded: {error}") from error
     return pixels
 
