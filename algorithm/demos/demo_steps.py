@@ -13,6 +13,7 @@ from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import EnvError
 from algorithm.demos.episode import FaultyRecordingError
 from algorithm.env.unity.recorded import recorded_behaviour
+from algorithm.env.unity.spaces import rewards_of
 
 _CHUNK = 256, 4 * 2**20  # steps and bytes of them that are decoded at once
 _STEP = 64 * 2**20  # bytes of a step in memory
@@ -123,8 +124,7 @@ class StepDecoder:
 
 
 def _rewards(infos: Sequence[Any]) -> Float:
-    """Return rewards [N], the agent's own and its group's."""
-    rewards = np.array([info.reward + info.group_reward for info in infos], np.float32)
+    rewards = rewards_of(infos)
     _check_finite(rewards)
     return rewards
 

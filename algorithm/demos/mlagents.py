@@ -7,8 +7,6 @@ action of the last one is nobody's.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,11 +17,11 @@ from algorithm.core.data import Array
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.reading import open_plain
 from algorithm.core.spec import AgentSpec
-from algorithm.core.system.files import replace
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.demo_file import META_BYTES, MOST_STEPS, DemoRecords, write_record
 from algorithm.demos.demo_steps import FaultyStepError, StepDecoder
 from algorithm.demos.demo_writing import StepEncoder, brain_of, meta_of
+from algorithm.demos.draft import Draft
 from algorithm.demos.episode import (
     Behaviours,
     FaultyRecordingError,
@@ -194,20 +192,17 @@ class DemoWriter:
     """
 
     def __init__(self, path: Path, spec: AgentSpec, behaviour: str) -> None:
-        self.path, self.target = path, str(path)
+        self.target, self._draft = str(path), Draft(path)
         self._messages, self._spec, self._behaviour = _messages(), spec, behaviour
-        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._file: BinaryIO | None = None
 
     def begin(self) -> None:
         """Open the file, with meta data that a reader takes for those of a recorder that was killed."""
-        if self.path.is_dir():
-            raise IsADirectoryError("it is a folder")
         self._encoder = StepEncoder(self._messages.pair, self._spec)
         self._steps = self._episodes = 0
         self._total = 0.0
-        self._file = self._draft.open("wb")
-        write_record(self._file, meta_of(self._messages.meta, self.path.stem))
+        self._file = self._draft.open()
+        write_record(self._file, meta_of(self._messages.meta, self._draft.path.stem))
         self._file.seek(META_BYTES + 1)
         write_record(self._file, brain_of(self._messages.brain, self._spec.action, self._behaviour))
 
@@ -239,16 +234,9 @@ class DemoWriter:
             "number_episodes": self._episodes,
             "mean_reward": self._total / self._episodes,
         }
-        write_record(self._file, meta_of(self._messages.meta, self.path.stem, **numbers))
-        self._file.close()
-        replace(self._draft, self.path)
-        self._file = None
+        write_record(self._file, meta_of(self._messages.meta, self._draft.path.stem, **numbers))
+        self._draft.finish()
 
     def discard(self) -> None:
         """Remove what was written."""
-        file, self._file = self._file, None
-        with contextlib.suppress(OSError):  # the disk may be full
-            if file is not None:
-                file.close()
-        with contextlib.suppress(OSError):
-            self._draft.unlink()
+        self._draft.discard()
