@@ -34,8 +34,10 @@ class DemoRecords:
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._size = stream, os.fstat(stream.fileno()).st_size
-        self._left, self._start = self._size, 0  # bytes to come; offset of the last record
+        self._stream = stream
+        self._size = os.fstat(stream.fileno()).st_size
+        self._left = self._size  # bytes to come
+        self._start = 0  # offset of the last record
         self.cut = False
 
     def meta(self, message: Any) -> Any:  # noqa: ANN401 - protobuf messages
@@ -74,7 +76,8 @@ class DemoRecords:
 
     def _record(self, limit: int, what: str) -> bytes | None:
         """Return the bytes of a record; None at the end of the file, which may have come too early."""
-        length, self._start = 0, self._size - self._left
+        self._start = self._size - self._left
+        length = 0
         for digit in range(_DIGITS):
             byte = self._stream.read(1)
             if not byte:
@@ -107,7 +110,8 @@ class DemoRecords:
 def write_record(stream: BinaryIO, message: Any) -> None:  # noqa: ANN401 - a protobuf message
     """Write a message with its length before it."""
     data = message.SerializeToString()
-    length, digits = len(data), bytearray()
+    length = len(data)
+    digits = bytearray()
     while length > 0x7F:
         digits.append(length & 0x7F | 0x80)
         length >>= 7

@@ -15,9 +15,12 @@ from algorithm.demos.episode import FaultyRecordingError
 from algorithm.env.unity.recorded import recorded_behaviour
 from algorithm.env.unity.spaces import rewards_of
 
-_CHUNK = 256, 4 * 2**20  # steps and bytes of them that are decoded at once
+_CHUNK = 256  # steps that are decoded at once
+_CHUNK_BYTES = 4 * 2**20  # of them, in memory
 _STEP = 64 * 2**20  # bytes of a step in memory
-_SENSORS, _AXES, _ACTIONS = 2**10, 8, 2**16
+_SENSORS = 2**10
+_AXES = 8
+_ACTIONS = 2**16
 
 
 class StepDecoder:
@@ -36,7 +39,8 @@ class StepDecoder:
             raise FaultyRecordingError(f"{error.what}: {error.why}") from error
         except (ValueError, IndexError) as error:
             raise FaultyRecordingError(f"its behaviour makes no sense: {error}") from error
-        self._sensors, self._action = behaviour.sensors, behaviour.spec.action
+        self._sensors = behaviour.sensors
+        self._action = behaviour.spec.action
         self.layout: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
             **{f"obs/{one.name}": (np.dtype(one.dtype), one.kept_shape) for one in self._sensors},
             "action_mask": (np.dtype(np.bool_), (self._action.discrete,)),
@@ -46,7 +50,7 @@ class StepDecoder:
         size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout.values())
         if size > _STEP:
             raise FaultyRecordingError(f"a step has {size:,} bytes; at most {_STEP:,} are read")
-        self.chunk = max(1, min(_CHUNK[0], _CHUNK[1] // size))
+        self.chunk = max(1, min(_CHUNK, _CHUNK_BYTES // size))
 
     def decode(self, pairs: Sequence[Any], *, acting: int) -> dict[str, Array]:
         """Return the arrays of N messages, [N, ...] each; the first ``acting`` of them have an action.
@@ -67,8 +71,10 @@ class StepDecoder:
 
     def _seen(self, k: int, infos: Sequence[Any]) -> Array:
         """Return the k-th observation [N, ...]."""
-        sensor, several = self._sensors[k], len(self._sensors)
-        expected, size = list(sensor.shape), math.prod(sensor.shape)
+        sensor = self._sensors[k]
+        several = len(self._sensors)
+        expected = list(sensor.shape)
+        size = math.prod(sensor.shape)
         seen = []
         for info in infos:
             if len(info.observations) != several:
@@ -96,12 +102,15 @@ class StepDecoder:
 
     def _actions(self, actions: Sequence[Any]) -> Float:
         """Return flat actions [N, A]. Older recorders have one list of numbers for either kind."""
-        spec, numbers, chosen = self._action, [], []
+        spec = self._action
+        numbers = []
+        chosen = []
         for one in actions:
             own = [one.continuous_actions, one.discrete_actions]
             if not len(own[0]) and not len(own[1]) and not (spec.continuous and spec.branches):
                 own[0 if spec.continuous else 1] = one.vector_actions_deprecated
-            expected, got = [spec.continuous, len(spec.branches)], [len(part) for part in own]
+            expected = [spec.continuous, len(spec.branches)]
+            got = [len(part) for part in own]
             if got != expected:
                 raise ValueError(
                     f"expected {expected[0]} continuous and {expected[1]} discrete actions, "
@@ -139,7 +148,9 @@ class FaultyStepError(Exception):
 
     def __init__(self, why: str, number: int, field: str) -> None:
         super().__init__(why)
-        self.why, self.number, self.field = why, number, field
+        self.why = why
+        self.number = number
+        self.field = field
 
 
 def _located(field: str, messages: Sequence[Any], decode: Callable[[Sequence[Any]], Any]) -> Array:
@@ -158,7 +169,8 @@ def _located(field: str, messages: Sequence[Any], decode: Callable[[Sequence[Any
 
 def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages
     """Raise FaultyRecordingError for a behaviour that is too large to allocate anything for."""
-    own, old = brain.action_spec, brain.vector_action_size_deprecated
+    own = brain.action_spec
+    old = brain.vector_action_size_deprecated
     sizes = [own.num_continuous_actions, *own.discrete_branch_sizes, *old]
     branches = own.discrete_branch_sizes if own.num_continuous_actions or own.num_discrete_actions else old
     if 0 in branches:

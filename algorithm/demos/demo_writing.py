@@ -41,7 +41,8 @@ class StepEncoder:
     """Encoder of episodes of one spec. pair: class of a message."""
 
     def __init__(self, pair: Any, spec: AgentSpec) -> None:  # noqa: ANN401 - a protobuf message
-        self._pair, self._action = pair, spec.action
+        self._pair = pair
+        self._action = spec.action
         parts = zip(spec.obs.items(), spec.obs.axes, strict=True)
         self._fill: dict[str, Callable[[Any, Array], None]] = {}
         self._templates = {}
@@ -64,8 +65,10 @@ class StepEncoder:
             done = t == length
             pair = self._pair()
             info = pair.agent_info
-            info.id, info.reward = episode.agent, float(episode.reward[t - 1]) if t else 0.0
-            info.done, info.max_step_reached = done, done and not terminated
+            info.id = episode.agent
+            info.reward = float(episode.reward[t - 1]) if t else 0.0
+            info.done = done
+            info.max_step_reached = done and not terminated
             if not episode.action_mask[t].all():
                 info.action_mask.extend((~episode.action_mask[t]).tolist())
             for name, template in self._templates.items():

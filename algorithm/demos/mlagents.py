@@ -50,7 +50,8 @@ def read_demo(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator
         raise FaultyRecordingError(f"it is no recording: {error}") from error
     with stream:
         records = DemoRecords(stream)
-        meta, brain = records.meta(messages.meta), records.brain(messages.brain)
+        meta = records.meta(messages.meta)
+        brain = records.brain(messages.brain)
         name = brain.brain_name
         if wanted is None or without_team(name) not in wanted:
             check_behaviours([name], wanted)
@@ -101,7 +102,8 @@ class _Episodes:
     """
 
     def __init__(self, brain: Any, limit: int) -> None:  # noqa: ANN401 - a protobuf message
-        self._brain, self._limit = brain, limit
+        self._brain = brain
+        self._limit = limit
         self._open: dict[int, _Open] = {}
         self._last: int | None = None  # id of the last message
         self._number = self._short = self._held = 0  # held: bytes of the open ones
@@ -111,7 +113,8 @@ class _Episodes:
         for pair in pairs:
             if self._last is None:
                 self._decoder = StepDecoder(self._brain, pair.agent_info)
-            agent, done = pair.agent_info.id, pair.agent_info.done
+            agent = pair.agent_info.id
+            done = pair.agent_info.done
             if agent != self._last and self._last in self._open:  # no more than a chunk of messages is held
                 self._decode(self._open[self._last], ended=False)
             self._last = agent
@@ -192,8 +195,11 @@ class DemoWriter:
     """
 
     def __init__(self, path: Path, spec: AgentSpec, behaviour: str) -> None:
-        self.target, self._draft = str(path), Draft(path)
-        self._messages, self._spec, self._behaviour = _messages(), spec, behaviour
+        self.target = str(path)
+        self._draft = Draft(path)
+        self._messages = _messages()
+        self._spec = spec
+        self._behaviour = behaviour
         self._file: BinaryIO | None = None
 
     def begin(self) -> None:
