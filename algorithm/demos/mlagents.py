@@ -232,8 +232,12 @@ class DemoWriter:
         self._total += float(np.sum(episode.reward, dtype=np.float64))
 
     def finish(self) -> None:
-        """Write the meta data again, now with their numbers, and give the file its name."""
-        assert self._file is not None, "begin comes first"
+        """Write the meta data again, now with their numbers, and give the file its name.
+
+        Nothing happens after an episode that was refused: there is no file any more.
+        """
+        if self._file is None:
+            return
         self._file.seek(0)
         numbers = {
             "number_steps": self._steps,
@@ -245,4 +249,5 @@ class DemoWriter:
 
     def discard(self) -> None:
         """Remove what was written."""
+        self._file = None
         self._draft.discard()

@@ -157,6 +157,7 @@ def test_every_shape_and_type_fits_the_agent_again(tmp_path):
     writer.begin()
     with pytest.raises(UsageError, match=r"obs/few(.|\n)*beyond ±16,777,216"):
         writer.write(episode_of(SHAPES, obs=large))
+    writer.finish()  # as an evaluation does that ends with the error
     assert [file.name for file in tmp_path.iterdir()] == ["a.demo"]
 
 
@@ -205,6 +206,46 @@ def test_a_file_gives_what_the_environment_gives(tmp_path):
         assert (found.obs[name].dtype, found.obs[name].shape) == (np.dtype(dtype), (3, *shape))
         np.testing.assert_array_equal(found.obs[name], np.concatenate([before.obs[name], end.obs[name]]))
     np.testing.assert_array_equal(found.reward, [before.reward[1], end.reward[0]])
+
+
+def test_ml_agents_own_code_reads_what_is_written(tmp_path):
+    """By the loop of its loader and the conversions of its package."""
+    from google.protobuf.internal.decoder import _DecodeVarint32
+    from mlagents_envs.rpc_utils import behavior_spec_from_proto, steps_from_proto
+
+    action = ActionSpec((3, 2), 2)
+    spec = spec_of(
+        ("eye", (3,), "float32"), ("camera", (8, 9, 3), "uint8"), ("grid", (8, 9, 5), "uint8"), action=action
+    )
+    mask = action.all_allowed(5)
+    mask[1] = [False, True, True, True, True]
+    flat = np.array([[0, 1, 0, 1, 0, 0.5, -1]] * 4, np.float32)
+    episode = episode_of(spec, 4, action_mask=mask, action=flat)
+    data = written(tmp_path / "a.demo", spec, [episode]).read_bytes()
+    size, at = _DecodeVarint32(data, 0)
+    meta = Meta.FromString(data[at : at + size])
+    assert (meta.api_version, meta.number_steps, meta.number_episodes) == (1, 5, 1)
+    assert meta.mean_reward == pytest.approx(episode.reward.sum())
+    size, at = _DecodeVarint32(data, 33)
+    brain, pairs = Brain.FromString(data[at : at + size]), []
+    while (at := at + size) < len(data):
+        size, at = _DecodeVarint32(data, at)
+        pairs.append(Pair.FromString(data[at : at + size]))
+    behaviour = behavior_spec_from_proto(brain, pairs[0].agent_info)
+    assert tuple(behaviour.action_spec) == (2, (3, 2))
+    for t, pair in enumerate(pairs):
+        asking, ending = steps_from_proto([pair.agent_info], behaviour)
+        (seen,) = [steps for steps in (asking, ending) if len(steps)]
+        for name, one in zip(spec.obs.names, seen.obs, strict=True):
+            np.testing.assert_allclose(
+                one[0] * (1 if name == "eye" else 255), episode.obs[name][t], rtol=1e-6
+            )
+        assert seen.reward[0] == (episode.reward[t - 1] if t else 0)
+        assert pair.action_info.continuous_actions == ([0.5, -1] if t < 4 else [0, 0])
+        assert pair.action_info.discrete_actions == ([1, 0] if t < 4 else [0, 0])
+        if t < 4:
+            np.testing.assert_array_equal(np.concatenate(asking.action_mask, 1)[0], ~mask[t])
+    assert ending.interrupted.tolist() == [True]
 
 
 @pytest.mark.parametrize(("brain", "actions", "flat"), [
