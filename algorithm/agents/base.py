@@ -119,7 +119,8 @@ class Agent(ABC):
     @property
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect, or less than expected."""
-        return [*self.own_notices(), *unused(self.config)]
+        shown = self._demonstrations.notices if self._demonstrations else ()
+        return [*self.own_notices(), *unused(self.config), *shown]
 
     @property
     def updates(self) -> int:

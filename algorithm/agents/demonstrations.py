@@ -45,6 +45,7 @@ class DemoStore:
         behaviour: str,
     ) -> None:
         self._found, self._learn = found, learn
+        self.notices = found.notices
         self.learned = slice(burn_in, burn_in + learn)
         steps = sum(episode.length for episode in found.episodes)
         rows = steps + len(found.episodes)

@@ -170,10 +170,14 @@ class DemoEpisode:
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstrations:
-    """Episodes that fit an agent's spec, at least one. digests: file -> SHA-256 of those from it."""
+    """Episodes that fit an agent's spec, at least one.
+
+    digests: file -> SHA-256 of those from it; notices: what a person should know of the files
+    """
 
     episodes: Sequence[DemoEpisode]
     digests: Mapping[str, str]
+    notices: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from algorithm.core.data import Array, DemoEpisode
 from algorithm.core.spec import AgentSpec
-from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, shown
+from algorithm.demos.episode import FaultyRecordingError, Float32Episode, RecordedEpisode, shown
 
 _TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
 
@@ -21,6 +21,8 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec) -> DemoEpisode:
     try:
         _check_names(episode, spec)
         found = _arrays(episode)
+        if isinstance(episode, Float32Episode):
+            found |= _restored(found, spec)
         _check(found, spec)
     except FaultyRecordingError as error:
         where = f"episode {episode.number}{f', {error.where}' if error.where else ''}"
@@ -43,6 +45,19 @@ def _arrays(episode: RecordedEpisode) -> dict[str, Array]:
         "terminated": episode.terminated,
         "truncated": episode.truncated,
     }
+
+
+def _restored(found: Mapping[str, Array], spec: AgentSpec) -> dict[str, Array]:
+    """Return the observations of whole numbers that came as float32, where nothing is lost, in their type."""
+    restored = {}
+    for name, _, dtype in spec.obs.items():
+        value = found[f"obs/{name}"]
+        if value.dtype == np.float32 and np.dtype(dtype).kind in "biu":
+            with np.errstate(invalid="ignore"):
+                whole = value.astype(dtype)
+            if np.array_equal(whole, value):
+                restored[f"obs/{name}"] = whole
+    return restored
 
 
 def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:

@@ -34,6 +34,10 @@ class RecordedEpisode:
     behaviour_logp: Array | None = None  # [L, H] log-probabilities of whoever acted
 
 
+class Float32Episode(RecordedEpisode):
+    """Episode from a format without other numbers: whole ones may have been of another type."""
+
+
 class FaultyRecordingError(Exception):
     """A recording that does not hold what an agent needs. where: in the file; empty for all of it."""
 
@@ -42,7 +46,10 @@ class FaultyRecordingError(Exception):
         self.why, self.where = why, where
 
 
-Reader = Callable[[Path, Behaviours | None], Iterator[RecordedEpisode]]
+Notify = Callable[[str], None]
+"""Takes what a person should know of a file, such as a step that was left out."""
+
+Reader = Callable[[Path, Behaviours | None, Notify], Iterator[RecordedEpisode]]
 """Yields a file's episodes of these behaviours, one after the other; None: of all.
 
 Raises FaultyRecordingError for a file that cannot be used, or holds none of them, OSError from the system.

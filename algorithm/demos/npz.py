@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,11 +14,12 @@ from numpy.typing import ArrayLike
 
 from algorithm.core.data import Array
 from algorithm.core.reading import open_plain
-from algorithm.core.system.files import replace
 from algorithm.core.system.memory import free_memory
+from algorithm.demos.draft import Draft
 from algorithm.demos.episode import (
     Behaviours,
     FaultyRecordingError,
+    Notify,
     RecordedEpisode,
     check_behaviours,
     shown,
@@ -30,7 +30,7 @@ _NEEDED = ("action_mask", "action", "reward", "terminated", "truncated")
 _OPTIONAL = ("carry", "z", "behaviour_logp")
 
 
-def read_npz(path: Path, wanted: Behaviours | None) -> Iterator[RecordedEpisode]:
+def read_npz(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`."""
     try:
         with open_plain(path, _LARGEST, follow=True) as stream, zipfile.ZipFile(stream) as archive:
@@ -98,17 +98,14 @@ class NpzWriter:
     """Writer of such a file. It replaces one of that name, and appears at the end, complete."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.target = path, str(path)
-        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self.target, self._draft = str(path), Draft(path)
         self._file: zipfile.ZipFile | None = None
         self._lists: dict[str, list[str | int | float]] = {}
 
     def begin(self) -> None:
         """Open the file."""
-        if self.path.is_dir():
-            raise IsADirectoryError("it is a folder")
         self._lists = {"behaviour": [], "agent": [], "length": [], "total": []}
-        self._file = zipfile.ZipFile(self._draft, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+        self._file = zipfile.ZipFile(self._draft.open(), "w", zipfile.ZIP_DEFLATED, compresslevel=1)
 
     def write(self, episode: RecordedEpisode) -> None:
         """Append an episode."""
@@ -130,7 +127,7 @@ class NpzWriter:
         for name, values in self._lists.items():
             self._array(name, np.array(values, types[name]))
         self._file.close()
-        replace(self._draft, self.path)
+        self._draft.finish()
         self._file = None
 
     def discard(self) -> None:
@@ -139,8 +136,7 @@ class NpzWriter:
         with contextlib.suppress(OSError):  # the disk may be full
             if file is not None:
                 file.close()
-        with contextlib.suppress(OSError):
-            self._draft.unlink()
+        self._draft.discard()
 
     def _array(self, name: str, value: ArrayLike) -> None:
         assert self._file is not None, "begin comes first"

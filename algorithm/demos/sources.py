@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,12 @@ from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.config import DemoConfig
-from algorithm.demos.episode import FaultyRecordingError, Reader
+from algorithm.demos.episode import FaultyRecordingError, Notify, Reader
+from algorithm.demos.mlagents import read_demo
 from algorithm.demos.npz import read_npz
 from algorithm.env.config import without_team
 
-READERS: Mapping[str, Reader] = {".npz": read_npz}
+READERS: Mapping[str, Reader] = {".npz": read_npz, ".demo": read_demo}
 """By the ending of a file's name."""
 
 _PATH = "demonstrations.path"
@@ -34,7 +36,12 @@ def load_demonstrations(
     if config.path is None:
         return None
     files = list(_files([config.path] if isinstance(config.path, str) else config.path, folder))
-    found = [(name, episode) for name, file in files for episode in _read(file, spec, behaviour)]
+    notices: list[str] = []
+    found = [
+        (name, episode)
+        for name, file in files
+        for episode in _read(file, spec, behaviour, partial(_note, notices, name))
+    ]
     kept = _selected([episode for _, episode in found], config)
     if not kept:
         best = max((episode.total for _, episode in found), default=None)
@@ -55,6 +62,7 @@ def load_demonstrations(
     return Demonstrations(
         episodes=[found[number][1] for number in kept],
         digests={name: one.hexdigest() for name, one in hashes.items()},
+        notices=notices,
     )
 
 
@@ -89,10 +97,10 @@ def _matching(place: Path) -> list[Path]:
     return sorted(place.parent.glob(place.name)) if place.parent.is_dir() else []
 
 
-def _read(file: Path, spec: AgentSpec, behaviour: str) -> list[DemoEpisode]:
+def _read(file: Path, spec: AgentSpec, behaviour: str, notify: Notify) -> list[DemoEpisode]:
     names = frozenset({behaviour, without_team(behaviour)})
     try:
-        return [fitted(episode, spec) for episode in READERS.get(file.suffix, read_npz)(file, names)]
+        return [fitted(episode, spec) for episode in READERS.get(file.suffix, read_npz)(file, names, notify)]
     except FaultyRecordingError as error:
         why, where = error.why, error.where
     except OSError as error:
@@ -103,6 +111,10 @@ def _read(file: Path, spec: AgentSpec, behaviour: str) -> list[DemoEpisode]:
         why=why,
         fix="give a recording of --record of this task, made with the same wrappers",
     )
+
+
+def _note(notices: list[str], file: str, text: str) -> None:
+    notices.append(f"{file}: {text}")
 
 
 def _selected(episodes: Sequence[DemoEpisode], config: DemoConfig) -> list[int]:

@@ -18,6 +18,7 @@ from main import main
 from tests.env.unity.test_link import free_port
 from tests.unity_player import ROOT, make_build
 from tests.unity_player.compare import REMEMBERING, Comparison, compare, read_ledgers
+from tests.unity_player.recorder import record
 from tests.unity_player.tasks import LEARNABLE
 
 BEHAVIOURS = {6: "Echo", 7: "EchoChoice"}
@@ -214,3 +215,35 @@ def test_a_task_with_a_known_optimum_is_learned(
     for name, optimum in optima.items():
         last = (result["behaviours"][name] if len(optima) > 1 else result)["last_eval"]
         assert last["mean"] >= 0.95 * optimum, f"{name}: {last}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("task", "episodes"), [("two", 600), ("camera", 1500)])
+def test_the_players_own_policy_is_recorded_and_cloned(
+    task: str, episodes: int, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From ``.demo`` files, without a step of the environment: 90 % of the return of whom it copies."""
+    shown = record(folder, task, episodes)
+    cloning = {"strength": 1.0, "pretrain": 1000, "batch_size": 128}
+    more: dict[str, Any] = {
+        "base_config": {"max_step": 64},
+        "sac_config": {"learning_rate": 0.001, "write_summary_per_step": 64},
+        "eval_config": {"per_step": 1000, "episodes": 200},
+        "ma_config": {
+            name: {
+                "algorithm": "PPO",
+                "behavioral_cloning": cloning,
+                "demonstrations": {"path": str(folder / f"{name}.demo")},
+            }
+            for name in shown
+        },
+    }
+    write_task(folder, task, more=more, bare=True)
+    graphics = "base_config.unity_args.no_graphics=false"
+    assert main([*RUN, "--seed=1", "--quiet", "-o", graphics, "--algorithm=PPO"]) == 0, capsys.readouterr()
+    rows = (folder / "models" / "own" / "task" / "run" / "metrics.jsonl").read_text().splitlines()
+    first = json.loads(rows[0])
+    assert first["step"] == 0
+    for name, best in shown.items():
+        assert first[f"{name}/eval/return_mean"] >= 0.9 * best, f"{name}: {first} of {best}"

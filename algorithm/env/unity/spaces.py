@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -67,16 +68,16 @@ class UnitySensor:
             return np.zeros((0, *self.kept_shape), self.dtype)
         if self.png:
             return np.stack([self._decoded(observation) for observation in observations])
-        numbers = np.array([observation.float_data.data for observation in observations], np.float32)
+        numbers = np.array([observation.float_data.data[:] for observation in observations], np.float32)
         values = numbers.reshape(len(observations), *self.shape)
         return np.ascontiguousarray(np.moveaxis(values, 1, -1)) if self.axes == "CHW" else values
 
     def _decoded(self, observation: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - a protobuf message
         mapping = list(observation.compressed_channel_mapping)
-        image = decode_images(observation.compressed_data, self.kept_shape[-1], mapping)
-        if image.shape != self.kept_shape:
-            raise ValueError(f"{self.name} is {self.shape}, and its PNG becomes {image.shape}")
-        return image
+        try:
+            return decode_images(observation.compressed_data, self.kept_shape, mapping)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
 
 
 class UnityBehaviour:
@@ -160,7 +161,7 @@ class UnityBehaviour:
                 sensor.name: sensor.read([info.observations[k] for info in infos])
                 for k, sensor in enumerate(self.sensors)
             },
-            reward=np.array([info.reward + info.group_reward for info in infos], np.float32),
+            reward=rewards_of(infos),
             action_mask=self._allowed(infos),
             interrupted=np.array([info.max_step_reached for info in infos], np.bool_),
         )
@@ -189,6 +190,11 @@ class UnityBehaviour:
         return allowed
 
 
+def rewards_of(infos: Sequence[Any]) -> Float:
+    """Return rewards [N], the agents' own and their groups'."""
+    return np.array([info.reward + info.group_reward for info in infos], np.float32)
+
+
 def changed_spaces(behaviour: str, before: str, now: str) -> EnvError:
     """Return the error of spaces that are not those that the agents were made for."""
     return EnvError(
@@ -198,14 +204,17 @@ def changed_spaces(behaviour: str, before: str, now: str) -> EnvError:
     )
 
 
-def decode_images(data: bytes, channels: int, mapping: Sequence[int]) -> NDArray[np.uint8]:
-    """Return consecutive PNGs as one image [H, W, ``channels``].
+def decode_images(data: bytes, shape: Sequence[int], mapping: Sequence[int]) -> NDArray[np.uint8]:
+    """Return consecutive PNGs as one image of this shape [H, W, C].
 
     mapping: channel for each channel of the PNGs, -1 for one to leave out; several of the same are averaged.
              Empty: the first channels, and for a single one the mean of three
-    Raises ValueError for data that are no PNGs, or another mapping.
+    Raises ValueError for data that are no PNGs, and for another size, which is not decoded, or mapping.
     """
-    image: NDArray[np.uint8] = np.concatenate([_decode(png) for png in _split(data)], axis=2)
+    channels, pngs = shape[-1], list(_split(data))
+    if not 0 < len(pngs) <= channels:
+        raise ValueError(f"expected at most a PNG for each of {channels} channels, got {len(pngs)}")
+    image: NDArray[np.uint8] = np.concatenate([_decode(png, shape) for png in pngs], axis=2)
     target = list(mapping) or ([0, 0, 0] if channels == 1 else list(range(channels)))
     if not mapping:
         image = image[..., : len(target)]
@@ -235,13 +244,16 @@ def _split(data: bytes) -> Iterator[bytes]:
         begin = at
 
 
-def _decode(png: bytes) -> NDArray[np.uint8]:
-    from PIL import Image, UnidentifiedImageError
+def _decode(png: bytes, shape: Sequence[int]) -> NDArray[np.uint8]:
+    from PIL import Image
 
+    bomb = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
         with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+            if image.size != (shape[1], shape[0]):
+                raise ValueError(f"expected {shape[0]}×{shape[1]} pixels, got {image.height}×{image.width}")
             pixels: NDArray[np.uint8] = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+    except (*bomb, OSError, SyntaxError, zlib.error, struct.error) as error:
         raise ValueError(f"a PNG cannot be decoded: {error}") from error
     return pixels
 

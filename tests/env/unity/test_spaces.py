@@ -83,10 +83,10 @@ def test_channels_are_averaged_dropped_and_moved_by_the_mapping() -> None:
     image = pattern((4, 5, 3), 1)
     mean = np.rint(image.astype(float).mean(axis=2)).astype(np.uint8)
     for mapping in ([], [0, 0, 0]):
-        assert np.array_equal(decode_images(png(image), 1, mapping)[..., 0], mean)
-    assert np.array_equal(decode_images(png(image), 2, []), image[..., :2])
-    assert np.array_equal(decode_images(png(image), 2, [1, -1, 0]), image[..., [2, 0]])
-    both = decode_images(png(image) + png(255 - image), 4, [0, 1, 2, 3, -1, -1])
+        assert np.array_equal(decode_images(png(image), (4, 5, 1), mapping)[..., 0], mean)
+    assert np.array_equal(decode_images(png(image), (4, 5, 2), []), image[..., :2])
+    assert np.array_equal(decode_images(png(image), (4, 5, 2), [1, -1, 0]), image[..., [2, 0]])
+    both = decode_images(png(image) + png(255 - image), (4, 5, 4), [0, 1, 2, 3, -1, -1])
     assert np.array_equal(both, np.concatenate([image, 255 - image[..., :1]], axis=2))
 
 
@@ -96,12 +96,14 @@ def test_channels_are_averaged_dropped_and_moved_by_the_mapping() -> None:
         (png(pattern((4, 5, 3), 1))[:-20], [], "cut off"),
         (png(pattern((4, 5, 3), 1)), [0, 1], "mapping"),
         (png(pattern((4, 5, 3), 1)), [0, 0, 1], "mapping"),
+        (png(pattern((5, 4, 3), 1)), [], "expected 4×5 pixels, got 5×4"),
+        (4 * png(pattern((4, 5, 3), 1)), [], "at most a PNG for each of 3 channels, got 4"),
         (b"\x89PNG\r\n\x1a\n" + b"\x00\x00\x00\x00IEND\x00\x00\x00\x00", [], "decoded"),
     ],
 )
 def test_what_is_no_image_is_refused(data: bytes, mapping: list[int], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        decode_images(data, 3, mapping)
+        decode_images(data, (4, 5, 3), mapping)
 
 
 def test_sensors_without_a_name_or_with_the_same_get_a_number() -> None:

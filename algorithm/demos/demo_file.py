@@ -1,0 +1,118 @@
+"""Framing of ``.demo`` files: records with their length before them. No length is believed.
+
+At byte 0 meta data, at byte 33 the parameters of the behaviour, behind them a record for each step. A
+recorder writes meta data first without numbers and, when it closes the file, again with them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from google.protobuf.message import DecodeError
+
+from algorithm.core.system.memory import free_memory
+from algorithm.demos.episode import FaultyRecordingError
+
+META_BYTES = 32
+"""Room for the meta data, apart from their length."""
+
+MOST_STEPS = 10**7
+VERSIONS = (0, 1)
+
+_PARAMETERS = 2**20  # bytes
+_RECORD = 64 * 2**20  # bytes
+_GROWTH = 64  # bytes of memory that a byte of a message may take
+_DIGITS = 5  # bytes of a length: seven bits each
+
+
+class DemoRecords:
+    """Messages of a file, one after the other.
+
+    cut: the file ends within a record
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._size = os.fstat(stream.fileno()).st_size
+        self._left = self._size  # bytes to come
+        self._start = 0  # offset of the last record
+        self.cut = False
+
+    def meta(self, message: Any) -> Any:  # noqa: ANN401 - protobuf messages
+        """Return the meta data. Raises FaultyRecordingError, also for a version that is not known."""
+        meta = self._needed(message, META_BYTES, "meta data")
+        if meta.api_version not in VERSIONS:
+            raise FaultyRecordingError(f"it is of version {meta.api_version}; 0 and 1 are read")
+        if not 0 <= meta.number_steps <= MOST_STEPS:
+            raise FaultyRecordingError(
+                f"its meta data say {meta.number_steps:,} steps; at most {MOST_STEPS:,} are read"
+            )
+        return meta
+
+    def brain(self, message: Any) -> Any:  # noqa: ANN401 - protobuf messages
+        """Return the parameters of the behaviour, wherever the meta data have ended."""
+        self._stream.seek(META_BYTES + 1)
+        self._left = max(0, self._size - META_BYTES - 1)
+        return self._needed(message, _PARAMETERS, "parameters of the behaviour")
+
+    def pairs(self, message: Any) -> Iterator[Any]:  # noqa: ANN401 - protobuf messages
+        """Yield the message of each step. Raises FaultyRecordingError for one that is broken."""
+        while (data := self._record(_RECORD, "step")) is not None:
+            yield self._parsed(message, data, "step")
+
+    def _needed(self, message: Any, limit: int, what: str) -> Any:  # noqa: ANN401 - protobuf messages
+        data = self._record(limit, what)
+        if data is None:
+            raise FaultyRecordingError(f"it ends before its {what}")
+        return self._parsed(message, data, what)
+
+    def _parsed(self, message: Any, data: bytes, what: str) -> Any:  # noqa: ANN401 - protobuf messages
+        try:
+            return message.FromString(data)
+        except DecodeError as error:
+            raise FaultyRecordingError(f"the {what} cannot be decoded", self._where()) from error
+
+    def _record(self, limit: int, what: str) -> bytes | None:
+        """Return the bytes of a record; None at the end of the file, which may have come too early."""
+        self._start = self._size - self._left
+        length = 0
+        for digit in range(_DIGITS):
+            byte = self._stream.read(1)
+            if not byte:
+                self.cut = digit > 0
+                return None
+            self._left -= 1
+            length |= (byte[0] & 0x7F) << 7 * digit
+            if byte[0] < 0x80:
+                break
+        else:
+            raise FaultyRecordingError(f"expected the length of the {what}", self._where())
+        if length > limit:
+            raise FaultyRecordingError(
+                f"{what} of {length:,} bytes; at most {limit:,} are read", self._where()
+            )
+        if length > _PARAMETERS and length * _GROWTH > free_memory():
+            raise FaultyRecordingError(
+                f"{what} of {length:,} bytes, too many for the free memory", self._where()
+            )
+        if length > self._left:
+            self.cut = True
+            return None
+        self._left -= length
+        return self._stream.read(length)
+
+    def _where(self) -> str:
+        return f"byte {self._start:,}"
+
+
+def write_record(stream: BinaryIO, message: Any) -> None:  # noqa: ANN401 - a protobuf message
+    """Write a message with its length before it."""
+    data = message.SerializeToString()
+    length = len(data)
+    digits = bytearray()
+    while length > 0x7F:
+        digits.append(length & 0x7F | 0x80)
+        length >>= 7
+    stream.write(bytes([*digits, length]) + data)

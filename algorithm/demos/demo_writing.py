@@ -1,0 +1,118 @@
+"""Episodes as the messages of ML-Agents' recorder."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from algorithm.core.data import Array
+from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, shown
+
+_NONE, _TRANSLATIONAL = 1, 2  # dimension properties
+_LONGEST = 11  # letters of a name: what fits beside the largest numbers
+_WHOLE = 2**24  # up to here float32 holds every whole number
+_MOST_CHANNELS = 64  # of what is written as an image
+
+
+def meta_of(message: Any, name: str, **numbers: float) -> Any:  # noqa: ANN401 - protobuf messages
+    """Return meta data, of 32 bytes at most: letters, digits, spaces and hyphens of the name, cut off."""
+    plain = re.sub(r"[^A-Za-z0-9 -]", "", name)[:_LONGEST]
+    return message(api_version=1, demonstration_name=plain, **numbers)
+
+
+def brain_of(message: Any, action: ActionSpec, behaviour: str) -> Any:  # noqa: ANN401 - protobuf messages
+    """Return the parameters of a behaviour, in the older form as well where that has one."""
+    brain = message(brain_name=behaviour)
+    brain.action_spec.num_continuous_actions = action.continuous
+    brain.action_spec.num_discrete_actions = len(action.branches)
+    brain.action_spec.discrete_branch_sizes.extend(action.branches)
+    if not (action.continuous and action.branches):
+        brain.vector_action_size_deprecated.extend(action.branches or [action.continuous])
+        brain.vector_action_space_type_deprecated = 0 if action.branches else 1
+    return brain
+
+
+class StepEncoder:
+    """Encoder of episodes of one spec. pair: class of a message."""
+
+    def __init__(self, pair: Any, spec: AgentSpec) -> None:  # noqa: ANN401 - a protobuf message
+        self._pair = pair
+        self._action = spec.action
+        parts = zip(spec.obs.items(), spec.obs.axes, strict=True)
+        self._fill: dict[str, Callable[[Any, Array], None]] = {}
+        self._templates = {}
+        for (name, shape, dtype), axes in parts:
+            image = dtype == "uint8" and len(shape) == 3 and axes != "CHW" and shape[2] <= _MOST_CHANNELS
+            last = axes == "HWC" or image
+            properties = [_TRANSLATIONAL, _TRANSLATIONAL, _NONE] if last else [_NONE] * len(shape)
+            template: dict[str, Any] = {"name": name, "shape": shape, "dimension_properties": properties}
+            if image:
+                template |= {"compression_type": 1, "compressed_channel_mapping": _mapping(shape[2])}
+            self._templates[name] = template
+            self._fill[name] = _fill_image if image else _fill_numbers
+
+    def pairs(self, episode: RecordedEpisode) -> Iterator[Any]:
+        """Yield the L + 1 messages of an episode. Raises FaultyRecordingError for what they cannot hold."""
+        length = len(episode.reward)
+        seen = {name: _holdable(name, episode.obs[name]) for name in self._templates}
+        terminated = bool(episode.terminated[-1])
+        for t in range(length + 1):
+            done = t == length
+            pair = self._pair()
+            info = pair.agent_info
+            info.id = episode.agent
+            info.reward = float(episode.reward[t - 1]) if t else 0.0
+            info.done = done
+            info.max_step_reached = done and not terminated
+            if not episode.action_mask[t].all():
+                info.action_mask.extend((~episode.action_mask[t]).tolist())
+            for name, template in self._templates.items():
+                self._fill[name](info.observations.add(**template), seen[name][t])
+            # ML-Agents reads an action of the last one, too.
+            self._act(pair.action_info, np.zeros(self._action.size) if done else episode.action[t])
+            yield pair
+
+    def _act(self, message: Any, action: Array) -> None:  # noqa: ANN401 - a protobuf message
+        spec = self._action
+        message.continuous_actions.extend(action[spec.discrete :].tolist())
+        message.discrete_actions.extend(int(action[where].argmax()) for where in spec.branch_slices)
+
+
+def _mapping(channels: int) -> list[int]:
+    """Return the channel of each channel of the PNGs, three in each; -1 for one that only fills up."""
+    return [0, 0, 0] if channels == 1 else [*range(channels), *[-1] * (-channels % 3)]
+
+
+def _fill_numbers(message: Any, value: Array) -> None:  # noqa: ANN401 - a protobuf message
+    message.float_data.data.extend(value.ravel().tolist())
+
+
+def _fill_image(message: Any, value: Array) -> None:  # noqa: ANN401 - a protobuf message
+    from PIL import Image
+
+    channels = value.shape[2]
+    padded = np.zeros((*value.shape[:2], channels + -channels % 3), np.uint8)
+    padded[..., :channels] = value
+    if channels == 1:
+        padded[..., 1:] = value
+    stream = io.BytesIO()
+    for at in range(0, padded.shape[2], 3):
+        Image.fromarray(np.ascontiguousarray(padded[..., at : at + 3])).save(stream, "PNG", compress_level=1)
+    message.compressed_data = stream.getvalue()
+
+
+def _holdable(name: str, value: Array) -> Array:
+    """Return the observation if a file holds it to the last bit, else raise FaultyRecordingError."""
+    whole = value.dtype.kind in "biu"
+    if value.dtype != np.float32 and not whole:
+        raise FaultyRecordingError(f"{shown(value)} is neither float32 nor a whole number", f"obs/{name}")
+    if whole and value.dtype.itemsize > 2 and (np.abs(value.astype(np.float64)) > _WHOLE).any():
+        raise FaultyRecordingError(
+            f"it holds numbers beyond ±{_WHOLE:,}, which float32 rounds", f"obs/{name}"
+        )
+    return value
