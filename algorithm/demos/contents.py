@@ -36,21 +36,20 @@ class Contents:
 
     def rows(self) -> Rows:
         """Return lines for a person."""
-        several = set(self.behaviours) - {DEFAULT_BEHAVIOUR}
+        lengths, others = self.lengths, set(self.behaviours) - {DEFAULT_BEHAVIOUR}
         rows = [("fits", f"no: {self.misfit}" if self.misfit else "yes")]
-        rows.append(("episodes", f"{len(self.lengths):,}, {counted(sum(self.lengths), 'step')}"))
-        if several:
+        rows.append(("episodes", f"{len(lengths):,}, {counted(sum(lengths), 'step')}"))
+        if others:
             each = (f"{name} {number:,}" for name, number in sorted(self.behaviours.items()))
             rows.append(("behaviours", ", ".join(each)))
-        if self.lengths:
-            rows += [("return", _spread(self.returns)), ("length", _spread(self.lengths))]
         for seen, done in self.layouts:
             rows += [("observation", seen), ("action", done)]
         if self.choices:
             rows.append(("masks", f"{self.forbidden / self.choices:.1%} of the choices are forbidden"))
-        rows.append(
-            ("ends", f"{self.terminated:,} terminated, {len(self.lengths) - self.terminated:,} cut off")
-        )
+        if lengths:
+            rows += [("return", _spread(self.returns)), ("length", _spread(lengths))]
+            cut_off = len(lengths) - self.terminated
+            rows.append(("ends", f"{self.terminated:,} terminated, {cut_off:,} cut off"))
         return rows if self.misfit else [*rows, ("digest", str(self.digest))]
 
     def add(self, episode: RecordedEpisode) -> None:

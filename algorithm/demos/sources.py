@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import UsageError
+from algorithm.core.program import as_typed
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.config import MINARI, DemoConfig
@@ -76,7 +77,8 @@ class Renaming:
                 "rename names observations that no demonstration has",
                 where=_RENAME,
                 why=f"it names {', '.join(sorted(self.unmet))}; theirs are {', '.join(sorted(self._met))}",
-                fix="write {name in the files: name here}; python main.py ENV --demos PATH shows their names",
+                fix="write {name in the files: name here}; "
+                f"{as_typed('python main.py ENV --demos PATH')} shows the names",
             )
 
 
@@ -130,15 +132,15 @@ def _nothing_left(config: DemoConfig, totals: Sequence[float]) -> UsageError:
     return UsageError("there are no demonstrations to learn from", where=_PATH, why=why, fix=fix)
 
 
-def find_sources(paths: Sequence[str], folder: Path, *, key: str = _PATH) -> list[Source]:
+def find_sources(paths: Sequence[str], *folders: Path, key: str = _PATH) -> list[Source]:
     """Return the files and data sets of some paths, each once; of a folder all of a known ending.
 
-    folder: that relative paths begin in; key: that names the paths, for messages
+    folders: that a relative path may begin in, the first that has files; key: that names the paths
     Raises UsageError for a path without files, for a file of another ending, for what is no id of Minari.
     """
     found: dict[str, Source] = {}
     for text in paths:
-        for source in [_dataset(text, key)] if text.startswith(MINARI) else _files(text, folder, key):
+        for source in [_dataset(text, key)] if text.startswith(MINARI) else _files(text, folders, key):
             found.setdefault(str(Path(source.where).resolve()), source)
     return list(found.values())
 
@@ -156,12 +158,13 @@ def _dataset(text: str, key: str) -> Source:
     return Source(text, text, partial(read_minari, name))
 
 
-def _files(text: str, folder: Path, key: str) -> Iterator[Source]:
+def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
     """Yield the files of a path."""
     endings = " or ".join(READERS)
     try:
-        place = folder / Path(text).expanduser()
-        found = _matching(place)
+        places = {folder: folder / Path(text).expanduser() for folder in folders}
+        folder = next((each for each in places if _matching(places[each])), folders[0])
+        found, place = _matching(places[folder]), places[folder]
         why = f"{place} {f'holds no {endings} file' if place.is_dir() else 'is no file, and matches none'}"
     except (OSError, RuntimeError, ValueError) as error:  # too long; of nobody's home; with a NUL
         found, why = [], str(getattr(error, "strerror", None) or error)
@@ -174,7 +177,7 @@ def _files(text: str, folder: Path, key: str) -> Iterator[Source]:
             where=f"{key}: {text:.200}",
             why=why,
             fix=f"name a recording of --record, a folder or a pattern of them, or {MINARI}ID; paths are "
-            f"relative to {'the current folder' if key != _PATH else 'the folder of the task'}",
+            f"relative to {'the current folder, or else ' if key != _PATH else ''}the task's folder",
         )
     for file in found:
         name = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)

@@ -23,10 +23,10 @@ _MISFIT = 2  # exit code, as that of a training that is given them
 def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show what files, folders, patterns and data sets hold; return 0 if all of it fits the environment.
 
-    Paths are relative to the current folder; ``demonstrations.rename`` counts. Raises UsageError for a path
-    without recordings, and as a training does for the environment.
+    Paths are relative to the current folder, or else the task's; ``demonstrations.rename`` counts. Raises
+    UsageError for a path without recordings, and as a training does for the environment.
     """
-    sources = find_sources(options.demos, Path.cwd(), key="--demos")
+    sources = find_sources(options.demos, Path.cwd(), loaded.env_dir, key="--demos")
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
         for notice in notices(options, loaded.config):

@@ -41,7 +41,7 @@ examples:
   python main.py CartPole-v1 -n cart_pole.zip --eval 10
   # look at an environment before training, at recordings to learn from, and at what a training would cost
   python main.py gym/pendulum --check
-  python main.py gym/pendulum --demos envs/gym/pendulum/expert.npz
+  python main.py gym/pendulum --demos expert.npz
   python main.py gym/pendulum --dry_run
 """
 
