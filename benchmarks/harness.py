@@ -49,6 +49,7 @@ QUESTIONS = {
     "rollouts": "speed",
     "inbox": "inbox",
     "learners": "learners",
+    "signals": "learners",
     "engines": "engines",
     "scaling": "scaling",
     "learning": "learning",

@@ -13,7 +13,7 @@ from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.family import SAC
 from algorithm.config import load_config
-from algorithm.core.data import Segment
+from algorithm.core.data import Demonstrations, Segment
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
@@ -36,12 +36,26 @@ def fill(replay: ReplayBuffer, segment: Segment, rows: int) -> None:
 
 
 def make_agent(
-    spec: AgentSpec, folder: str, section: str | None, changes: list[str], seed: int
+    spec: AgentSpec,
+    folder: str,
+    section: str | None,
+    changes: list[str],
+    seed: int,
+    shown: Demonstrations | None = None,
 ) -> OffPolicyAgent:
     """The agent that ``main.py`` would train with the default networks."""
     config = load_config(folder, section, changes).config
     device, budget = torch.device("cpu"), MemoryBudget()
     return OffPolicyAgent(
         SAC,
-        AgentInputs(spec, config, nn_file=None, behaviour="default", seed=seed, device=device, memory=budget),
+        AgentInputs(
+            spec,
+            config,
+            nn_file=None,
+            behaviour="default",
+            seed=seed,
+            device=device,
+            memory=budget,
+            demonstrations=shown,
+        ),
     )

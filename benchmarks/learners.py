@@ -1,4 +1,4 @@
-"""Cost of an update with each option of a better learner, in units of the plain one."""
+"""Cost of an update with each option of a learner, and with each signal, in units of the plain one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import fill, make_agent
-from benchmarks.samples import make_segment, make_spec
+from benchmarks.samples import make_demonstrations, make_segment, make_spec
 
 OFF = "sac_config.use_priority=false sac_config.compile=off"
 PLAIN = f"sac_config.n_step=1 {OFF} replay_config.capacity=4096"
@@ -29,12 +29,52 @@ LEARNERS = {
     "quantiles": "sac_config.value_head=quantile",
     "histograms": "sac_config.value_head=categorical",
 }
+SIGNALS = {
+    "plain": "",
+    "RND bonus": "reward_signals.rnd.strength=1",
+    "curiosity": "sac_config.curiosity=FORWARD",
+    "curiosity with γ 0.9": "sac_config.curiosity=FORWARD reward_signals.curiosity.gamma=0.9",
+    "GAIL": "reward_signals.gail.strength=1",
+    "cloning": "behavioral_cloning.strength=1",
+    "share: 0.5": "demonstrations.share=0.5",
+}
 
 
 @smoke(rounds=1, updates=1)
 def learners(bench: Bench, _: Any, *, rounds: int = 5, updates: int = 100) -> Iterator[Mapping[str, Any]]:
     """Time of an update."""
     yield {"milliseconds": bench.ours("learners:times", rounds=rounds, updates=updates)}
+
+
+@smoke(rounds=1, updates=1, engines=["off"])
+def signals(
+    bench: Bench, _: Any, *, rounds: int = 5, updates: int = 100, engines: list[str] = ["off", "on"]
+) -> Iterator[Mapping[str, Any]]:
+    """Time of an update with its batches, with a reward signal or demonstrations; as written and compiled."""
+    found: dict[str, Any] = {}
+    for engine in engines:
+        found[engine] = bench.ours("learners:signal_times", rounds=rounds, updates=updates, engine=engine)
+        yield {"milliseconds": found}
+
+
+def signal_times(rounds: int, updates: int, engine: str) -> dict[str, list[float]]:
+    """CPU milliseconds of an update as :func:`times`; engine: ``sac_config.compile``."""
+    torch.set_num_threads(1)
+    spec, agents = make_spec(17, action=6), {}
+    shown = make_demonstrations(spec, np.random.default_rng(1), episodes=10, length=200)
+    same = f"{PLAIN} sac_config.start_step=0 demonstrations.path=expert.npz".replace(
+        "compile=off", f"compile={engine}"
+    )
+    for name, changes in SIGNALS.items():
+        agents[name] = make_agent(spec, "Pendulum-v1", None, f"{same} {changes}".split(), 0, shown)
+        fill(agents[name].replay, make_segment(spec, np.random.default_rng(0), 1000), 4000)
+        agents[name].learn(2)  # as written, then compiled
+    found: dict[str, list[float]] = {name: [] for name in agents}
+    for number, (name, agent) in product(range(rounds + 1), agents.items()):
+        begin = time.process_time()
+        agent.learn(2 + (number + 1) * updates)
+        found[name].append((time.process_time() - begin) / updates * 1e3)
+    return {name: values[1:] for name, values in found.items()}
 
 
 def times(rounds: int, updates: int) -> dict[str, list[float]]:

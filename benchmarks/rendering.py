@@ -119,6 +119,21 @@ def learners(results: Results) -> str:
     return table(["learner", "ms an update", "of the plain one"], rows)
 
 
+def signals(results: Results) -> str:
+    """Time of an update by signal, in units of the plain one's of the same round, as written and compiled."""
+    engines = results["signals"]["milliseconds"]
+    rows = []
+    for name in engines["off"]:
+        cells = [name]
+        for found in engines.values():
+            ratios = [value / plain for value, plain in zip(found[name], found["plain"], strict=True)]
+            cells += [f"{median(found[name]):.1f}", f"{median(ratios):.2f}"]
+        rows.append(cells)
+    titles = {"off": "as written", "on": "compiled"}
+    heads = [head for engine in engines for head in (f"{titles[engine]}, ms", "of the plain one")]
+    return table(["", *heads], rows)
+
+
 def scaling(results: Results) -> str:
     """Median costs by size, a row for each way."""
     rows = [
@@ -287,6 +302,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "checkpoints": checkpoints,
     "rollouts": rollouts,
     "learners": learners,
+    "signals": signals,
     "engines": engines,
     "scaling": scaling,
     "inbox-receive": inbox_receive,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Segment
+from algorithm.core.data import DemoEpisode, Demonstrations, Segment
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 
 
@@ -48,3 +48,23 @@ def make_segment(
         "truncated": (np.arange(length) == length - 1) & last,
     }
     return Segment(**{**values, **changes})
+
+
+def make_demonstrations(
+    spec: AgentSpec, rng: np.random.Generator, *, episodes: int, length: int
+) -> Demonstrations:
+    """Episodes of random steps."""
+    made = [make_segment(spec, rng, length) for _ in range(episodes)]
+    return Demonstrations(
+        episodes=[
+            DemoEpisode(
+                obs=one.obs,
+                action_mask=one.action_mask,
+                action=one.action,
+                reward=one.reward,
+                terminated=False,
+            )
+            for one in made
+        ],
+        digests={"random": "0" * 64},
+    )

@@ -71,7 +71,7 @@ def _command(options: TrainOptions) -> int:
         return _read_only(options)
     if options.plays or options.shares or options.resume:
         return _with_run(options)
-    if options.check or options.dry_run:
+    if options.check or options.dry_run or options.demos:
         return _look(options)
     return _train(options)
 
@@ -120,9 +120,12 @@ def _look(options: TrainOptions) -> int:
         return check_task(options, loaded)
     say(options, f"{title}: loading torch")
     with interruptible_imports():
-        from algorithm.app.check.dry_run import dry_run
+        if options.demos:
+            from algorithm.app.check.demos import show_demos as show
+        else:
+            from algorithm.app.check.dry_run import dry_run as show
 
-    return dry_run(options, loaded)
+    return show(options, loaded)
 
 
 def _train(options: TrainOptions) -> int:

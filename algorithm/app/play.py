@@ -1,7 +1,7 @@
 """``--run``, ``--eval N`` and ``--video``: episodes with the networks of a checkpoint, without learning.
 
-Writes ``evaluation.json`` and ``videos/`` in the run's folder, and the file of ``--record``. What is written
-for an export goes into a folder of its name, beside the runs of the task.
+Writes ``evaluation.json`` and ``videos/`` in the run's folder, and the target of ``--record``. What is
+written for an export goes into a folder of its name, beside the runs of the task.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
 from algorithm.agents.roles import Episode
 from algorithm.app.cli.train import TrainOptions, config_flags, notices
 from algorithm.app.console.output import open_console
+from algorithm.app.outputs import Outputs
 from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table
 from algorithm.app.sharing.opening import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
@@ -25,13 +25,11 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows
-from algorithm.demos.npz import NpzWriter
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
-from algorithm.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
+from algorithm.evaluation.callbacks import CallbackList, ProgressLines
 from algorithm.evaluation.evaluate import cut_off_line, episode_limit, eval_loop, eval_policies, evaluate
-from algorithm.evaluation.recording import Recording
-from algorithm.evaluation.video import VideoRecorder, video_recorders
+from algorithm.evaluation.targets import refuse_target
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.runs.files import write_json
@@ -59,6 +57,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     evaluations. Stop in the Unity Editor counts as a signal.
     """
     _refuse_contradictions(options)
+    refuse_target(options.record)
     with ExitStack() as stack:
         played = stack.enter_context(playable_run(options, folder))
         loaded = _loaded(options, played, folder)
@@ -80,7 +79,15 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             env=env,
             stop=stop,
             console=console,
-            files=_Outputs.of(options, played.output, env, saved.step, console),
+            files=Outputs.of(
+                options,
+                played.output,
+                loaded=loaded,
+                env=env,
+                step=saved.step,
+                acting=acting,
+                warn=console.warn,
+            ),
             step=saved.step,
             acting=acting,
         )
@@ -148,35 +155,6 @@ def _refuse_contradictions(options: TrainOptions) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Outputs:
-    """Video and recording that the command line asks for."""
-
-    run: RunDir
-    video: VideoRecorder | None
-    recording: Recording | None
-
-    @classmethod
-    def of(cls, options: TrainOptions, run: RunDir, env: VecEnv, step: int, console: Console) -> _Outputs:
-        video = video_recorders(env, run.videos, warn=console.warn)(step) if options.video else None
-        return cls(run, video, Recording(NpzWriter(Path(options.record))) if options.record else None)
-
-    @property
-    def callback(self) -> EvalCallback:
-        return CallbackList(*(one for one in (self.video, self.recording) if one is not None))
-
-    @property
-    def rows(self) -> Rows:
-        """Files that were written."""
-        rows = []
-        if self.video is not None and self.video.saved:
-            rows.append(("film", self.run.shown(self.video.path)))
-        if self.recording is not None and self.recording.episodes:
-            shown = self.run.shown(Path(self.recording.target))
-            rows.append(("recording", f"{shown}, {self.recording.episodes} episodes"))
-        return rows
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Playing:
     """Episodes that agents play, and what is shown and written of them.
@@ -189,7 +167,7 @@ class _Playing:
     env: VecEnv
     stop: StopRequest
     console: Console
-    files: _Outputs
+    files: Outputs
     step: int
     acting: str
 

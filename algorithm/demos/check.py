@@ -8,7 +8,7 @@ import numpy as np
 
 from algorithm.core.data import Array, DemoEpisode
 from algorithm.core.spec import AgentSpec
-from algorithm.demos.episode import FaultyRecordingError, Float32Episode, RecordedEpisode, shown
+from algorithm.demos.episode import FaultyRecordingError, Float32Episode, RecordedEpisode, layout, shown
 
 _TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
 
@@ -19,6 +19,10 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec) -> DemoEpisode:
     Raises FaultyRecordingError, with number and array, if it is of another agent.
     """
     try:
+        if episode.spec is not None and layout(episode.spec) != layout(spec):
+            raise FaultyRecordingError(
+                f"its spaces are {layout(episode.spec)}, and those of the agent {layout(spec)}"
+            )
         _check_names(episode, spec)
         found = _arrays(episode)
         if isinstance(episode, Float32Episode):

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import Strict
+from pydantic import Field, Strict
 
 from algorithm.core.fields import AnyConfig, Block, Finite, Limit, option
+
+ENDINGS = (".npz", ".demo")
+"""Of the files that recordings are read from and written to."""
+
+MINARI = "minari:"
+"""What the name of a data set of Minari begins with, where files may be named, too."""
+
+MINARI_ID = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
+"""The ids that Minari takes."""
 
 _OTHER_EPISODES = "fixed: the episodes would be others than those that were learned from"
 
@@ -25,8 +35,8 @@ class DemoConfig(Block):
 
     path: str | _FileNames | None = option(
         None,
-        "Recordings of --record: a file, a folder, a pattern such as 'demos/*.npz', or a list of these, "
-        "relative to the task's folder.",
+        "Recordings of --record: a file, a folder, a pattern such as 'demos/*.npz', a data set minari:ID, or "
+        "a list of these; relative to the task's folder.",
         resume=_other_files,
         names="demos",
     )
@@ -37,4 +47,14 @@ class DemoConfig(Block):
         -1,
         "So many episodes are taken, those with the highest returns. -1: all.",
         resume=_OTHER_EPISODES,
+    )
+    rename: dict[str, str] = option(
+        {},
+        "Other names for observations of the recordings: {name in the files: name here}.",
+        resume="free: the episodes must be the same with it",
+    )
+    record: Annotated[str, Field(min_length=1)] | None = option(
+        None,
+        "Folder for the episodes of evaluations while training, a .npz for each evaluation; relative to the "
+        "run's folder.",
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from algorithm.core.data import Array
+from algorithm.core.spec import AgentSpec
 
 Behaviours = frozenset[str]
 """Names under which a file may hold the episodes of one behaviour."""
@@ -18,6 +19,7 @@ class RecordedEpisode:
     """Whole episode of L transitions, checked against nothing: any array may have any shape and type.
 
     number: in its file, from 0; agent: id of the agent
+    spec: what its agent saw and did, where the file says more of it than the arrays do
     """
 
     number: int
@@ -32,6 +34,7 @@ class RecordedEpisode:
     carry: Array | None = None  # [L+1, *C] before each observation, of the agent that was recorded
     z: Array | None = None  # [L, A_c] continuous part before it was squashed
     behaviour_logp: Array | None = None  # [L, H] log-probabilities of whoever acted
+    spec: AgentSpec | None = None
 
 
 class Float32Episode(RecordedEpisode):
@@ -89,3 +92,33 @@ def check_behaviours(found: Iterable[str], wanted: Behaviours | None) -> None:
 def shown(value: Array) -> str:
     """Return type and shape for a person."""
     return f"{value.dtype} {list(value.shape)}"
+
+
+def layout(spec: AgentSpec) -> str:
+    """Return what an agent sees and does; equal texts are equal layouts. Observations stand in no order."""
+    obs = spec.obs
+    seen = sorted(
+        f"{name} {dtype} {list(shape)}{f' of {list(counts)} choices' if counts else ''}"
+        for name, shape, dtype, counts in zip(obs.names, obs.shapes, obs.dtypes, obs.categories, strict=True)
+    )
+    sizes = f"choices {list(spec.action.branches)}, {spec.action.continuous} continuous"
+    return f"{', '.join(seen)}; {spec.action.description or sizes}"
+
+
+def renamed(episode: RecordedEpisode, names: Mapping[str, str]) -> RecordedEpisode:
+    """Return the episode with other names of its observations. names: in the file -> here.
+
+    Raises FaultyRecordingError where two would have one name.
+    """
+    own = {name: names.get(name, name) for name in episode.obs}
+    twice = sorted(name for name in own if list(own.values()).count(own[name]) > 1)
+    if twice:
+        raise FaultyRecordingError(
+            f"rename gives the observations {', '.join(twice)} one name, {own[twice[0]]}",
+            f"episode {episode.number}",
+        )
+    spec = episode.spec
+    if spec is not None:
+        obs = replace(spec.obs, names=tuple(names.get(name, name) for name in spec.obs.names))
+        spec = replace(spec, obs=obs)
+    return replace(episode, obs={own[name]: value for name, value in episode.obs.items()}, spec=spec)

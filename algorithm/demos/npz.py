@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -85,12 +86,13 @@ def _episode(archive: zipfile.ZipFile, number: int, behaviour: str) -> RecordedE
     there = set(archive.namelist())
     seen = [n.removeprefix(prefix).removesuffix(".npy") for n in there if n.startswith(prefix)]
     optional = {name for name in _OPTIONAL if f"{number}/{name}.npy" in there}
+    arrays: dict[str, Any] = {name: _array(archive, f"{number}/{name}") for name in (*_NEEDED, *optional)}
     return RecordedEpisode(
         number=number,
         behaviour=behaviour,
         agent=0,
         obs={name: _array(archive, f"{prefix}{name}") for name in sorted(seen)},
-        **{name: _array(archive, f"{number}/{name}") for name in (*_NEEDED, *optional)},
+        **arrays,
     )
 
 

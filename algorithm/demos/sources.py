@@ -1,20 +1,24 @@
-"""Demonstrations of a configuration: from paths to episodes that fit the agent."""
+"""Demonstrations of a configuration: from names of files and data sets to episodes that fit the agent."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import UsageError
+from algorithm.core.program import as_typed
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.check import fitted
-from algorithm.demos.config import DemoConfig
-from algorithm.demos.episode import FaultyRecordingError, Notify, Reader
+from algorithm.demos.config import MINARI, DemoConfig
+from algorithm.demos.episode import Behaviours, FaultyRecordingError, Notify, Reader, RecordedEpisode, renamed
+from algorithm.demos.minari import dataset_id, read_minari
 from algorithm.demos.mlagents import read_demo
 from algorithm.demos.npz import read_npz
 from algorithm.env.config import without_team
@@ -22,99 +26,177 @@ from algorithm.env.config import without_team
 READERS: Mapping[str, Reader] = {".npz": read_npz, ".demo": read_demo}
 """By the ending of a file's name."""
 
-_PATH = "demonstrations.path"
+_PATH, _RENAME = "demonstrations.path", "demonstrations.rename"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or data set of episodes.
+
+    name: for a person, relative to the task's folder where it lies below; where: its place
+    read: yields its episodes, as a :data:`~algorithm.demos.episode.Reader` does of a file
+    """
+
+    name: str
+    where: str
+    read: Callable[[Behaviours | None, Notify], Iterator[RecordedEpisode]]
+
+    def error(self, why: str, where: str = "") -> UsageError:
+        """Return the error for what cannot be used; where: in the source."""
+        return UsageError(
+            "a demonstration cannot be used",
+            where=f"{self.where}{f', {where}' if where else ''}",
+            why=why,
+            fix="give a recording of --record of this task, made with the same wrappers",
+        )
+
+
+@dataclass
+class Renaming:
+    """Other names of observations, and which of them no episode has had so far.
+
+    names: in the files -> here
+    """
+
+    names: Mapping[str, str]
+    unmet: set[str] = field(init=False)
+    _met: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.unmet = set(self.names)
+
+    def __call__(self, episode: RecordedEpisode) -> RecordedEpisode:
+        """Return the episode with these names. Raises FaultyRecordingError where two would have one."""
+        self.unmet.difference_update(episode.obs)
+        self._met.update(episode.obs)
+        return renamed(episode, self.names) if self.names else episode
+
+    def check(self) -> None:
+        """Raise UsageError for a name that no episode has had."""
+        if self.unmet and self._met:
+            raise UsageError(
+                "rename names observations that no demonstration has",
+                where=_RENAME,
+                why=f"it names {', '.join(sorted(self.unmet))}; theirs are {', '.join(sorted(self._met))}",
+                fix="write {name in the files: name here}; "
+                f"{as_typed('python main.py ENV --demos PATH')} shows the names",
+            )
 
 
 def load_demonstrations(
     config: DemoConfig, spec: AgentSpec, behaviour: str, folder: Path
 ) -> Demonstrations | None:
-    """Return the episodes that the configuration names and selects; None if it names no file.
+    """Return the episodes that the configuration names and selects; None if it names none.
 
     folder: the task's, which paths are relative to
-    Raises UsageError for a path without files, a file or episode that cannot be used, and if none is left.
+    Raises UsageError for a path without files, a source or episode that cannot be used, a name to be changed
+    that none has, and if no episode is left.
     """
     if config.path is None:
         return None
-    files = list(_files([config.path] if isinstance(config.path, str) else config.path, folder))
+    renaming, found = Renaming(config.rename), list[tuple[str, DemoEpisode]]()
     notices: list[str] = []
-    found = [
-        (name, episode)
-        for name, file in files
-        for episode in _read(file, spec, behaviour, partial(_note, notices, name))
-    ]
+    for source in find_sources([config.path] if isinstance(config.path, str) else config.path, folder):
+        told: list[str] = []
+        found += [(source.name, one) for one in _fitted(source, spec, behaviour, renaming, told.append)]
+        notices += [f"{source.name}: {text}" for text in told]
+    renaming.check()
     kept = _selected([episode for _, episode in found], config)
     if not kept:
-        best = max((episode.total for _, episode in found), default=None)
-        raise UsageError(
-            "there are no demonstrations to learn from",
-            where=_PATH,
-            why="the files hold no episode"
-            if best is None
-            else f"min_return is {config.min_return:g}, and the best of {len(found)} episodes has {best:g}",
-            fix="record episodes of a run with the flags --eval 10 --record FILE.npz"
-            if best is None
-            else "lower demonstrations.min_return",
-        )
-    hashes: dict[str, hashlib._Hash] = {}
+        raise _nothing_left(config, [episode.total for _, episode in found])
+    digests: dict[str, Digest] = {}
     for number in kept:
         name, episode = found[number]
-        _take_in(hashes.setdefault(name, hashlib.sha256()), episode)
+        digests.setdefault(name, Digest()).add(episode)
     return Demonstrations(
         episodes=[found[number][1] for number in kept],
-        digests={name: one.hexdigest() for name, one in hashes.items()},
+        digests={name: str(one) for name, one in digests.items()},
         notices=notices,
     )
 
 
-def _files(paths: Sequence[str], folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each file once, with its name for a person."""
-    seen = set()
+def _fitted(
+    source: Source, spec: AgentSpec, behaviour: str, renaming: Renaming, notify: Notify
+) -> Iterator[DemoEpisode]:
+    try:
+        for episode in source.read(frozenset({behaviour, without_team(behaviour)}), notify):
+            yield fitted(renaming(episode), spec)
+    except FaultyRecordingError as error:
+        renaming.check()  # of two causes the likelier one
+        raise source.error(error.why, error.where) from error
+    except OSError as error:
+        raise source.error(error.strerror or str(error)) from error
+
+
+def _nothing_left(config: DemoConfig, totals: Sequence[float]) -> UsageError:
+    why, fix = (
+        "the files hold no episode",
+        "record episodes of a run with the flags --eval 10 --record FILE.npz",
+    )
+    if totals:
+        best = f"the best of {len(totals)} episodes has {max(totals):g}"
+        why, fix = f"min_return is {config.min_return:g}, and {best}", "lower demonstrations.min_return"
+    return UsageError("there are no demonstrations to learn from", where=_PATH, why=why, fix=fix)
+
+
+def find_sources(paths: Sequence[str], *folders: Path, key: str = _PATH) -> list[Source]:
+    """Return the files and data sets of some paths, each once; of a folder all of a known ending.
+
+    folders: that a relative path may begin in, the first that has files; key: that names the paths
+    Raises UsageError for a path without files, for a file of another ending, for what is no id of Minari.
+    """
+    found: dict[str, Source] = {}
     for text in paths:
-        try:
-            place = folder / Path(text).expanduser()
-            found = _matching(place)
-            why = f"{place} {'holds no .npz file' if place.is_dir() else 'is no file, and matches none'}"
-        except (OSError, RuntimeError, ValueError) as error:  # too long; of nobody's home; with a NUL
-            found, why = [], str(getattr(error, "strerror", None) or error)
-        if not found:
-            raise UsageError(
-                "demonstrations were not found",
-                where=f"{_PATH}: {text:.200}",
-                why=why,
-                fix="name a recording of --record; paths are relative to the task's folder",
-            )
-        for file in found:
-            if file.resolve() not in seen:
-                seen.add(file.resolve())
-                yield str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file), file
+        for source in [_dataset(text, key)] if text.startswith(MINARI) else _files(text, folders, key):
+            found.setdefault(str(Path(source.where).resolve()), source)
+    return list(found.values())
+
+
+def _dataset(text: str, key: str) -> Source:
+    try:
+        name = dataset_id(text)
+    except ValueError as error:
+        raise UsageError(
+            "demonstrations were not found",
+            where=f"{key}: {text:.200}",
+            why=str(error),
+            fix="write minari:NAMESPACE/NAME-vN; minari list local shows what is there",
+        ) from error
+    return Source(text, text, partial(read_minari, name))
+
+
+def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
+    """Yield the files of a path."""
+    endings = " or ".join(READERS)
+    try:
+        places = {folder: folder / Path(text).expanduser() for folder in folders}
+        folder = next((each for each in places if _matching(places[each])), folders[0])
+        found, place = _matching(places[folder]), places[folder]
+        why = f"{place} {f'holds no {endings} file' if place.is_dir() else 'is no file, and matches none'}"
+    except (OSError, RuntimeError, ValueError) as error:  # too long; of nobody's home; with a NUL
+        found, why = [], str(getattr(error, "strerror", None) or error)
+    wrong = [file for file in found if file.suffix not in READERS]
+    if wrong:
+        why = f"{wrong[0]} ends in {wrong[0].suffix or 'nothing'}; recordings end in {endings}"
+    if wrong or not found:
+        raise UsageError(
+            "demonstrations were not found",
+            where=f"{key}: {text:.200}",
+            why=why,
+            fix=f"name a recording of --record, a folder or a pattern of them, or {MINARI}ID; paths are "
+            f"relative to {'the current folder, or else ' if key != _PATH else ''}the task's folder",
+        )
+    for file in found:
+        name = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
+        yield Source(name, str(file), partial(READERS[file.suffix], file))
 
 
 def _matching(place: Path) -> list[Path]:
     if place.is_dir():
-        return sorted(place.glob("*.npz"))
+        return sorted(file for file in place.iterdir() if file.suffix in READERS)
     if place.exists():
         return [place]
     return sorted(place.parent.glob(place.name)) if place.parent.is_dir() else []
-
-
-def _read(file: Path, spec: AgentSpec, behaviour: str, notify: Notify) -> list[DemoEpisode]:
-    names = frozenset({behaviour, without_team(behaviour)})
-    try:
-        return [fitted(episode, spec) for episode in READERS.get(file.suffix, read_npz)(file, names, notify)]
-    except FaultyRecordingError as error:
-        why, where = error.why, error.where
-    except OSError as error:
-        why, where = error.strerror or str(error), ""
-    raise UsageError(
-        "a demonstration cannot be used",
-        where=f"{file}{f', {where}' if where else ''}",
-        why=why,
-        fix="give a recording of --record of this task, made with the same wrappers",
-    )
-
-
-def _note(notices: list[str], file: str, text: str) -> None:
-    notices.append(f"{file}: {text}")
 
 
 def _selected(episodes: Sequence[DemoEpisode], config: DemoConfig) -> list[int]:
@@ -126,13 +208,25 @@ def _selected(episodes: Sequence[DemoEpisode], config: DemoConfig) -> list[int]:
     return kept
 
 
-def _take_in(digest: hashlib._Hash, episode: DemoEpisode) -> None:
-    arrays = {
-        **episode.obs,
-        "/mask": episode.action_mask,
-        "/action": episode.action,
-        "/reward": episode.reward,
-    }
-    for name, value in arrays.items():
-        digest.update(f"{name} {value.dtype} {value.shape} {episode.terminated}\n".encode())
-        digest.update(np.ascontiguousarray(value).tobytes())
+class Digest:
+    """SHA-256 of episodes, as the agent learns from them."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, episode: DemoEpisode) -> None:
+        """Take in an episode."""
+        arrays = {
+            **episode.obs,
+            "/mask": episode.action_mask,
+            "/action": episode.action,
+            "/reward": episode.reward,
+        }
+        for name, value in arrays.items():
+            self._hash.update(f"{name} {value.dtype} {value.shape} {episode.terminated}\n".encode())
+            self._hash.update(np.ascontiguousarray(value).tobytes())
+
+    @override
+    def __str__(self) -> str:
+        """Return it in hexadecimal digits."""
+        return self._hash.hexdigest()

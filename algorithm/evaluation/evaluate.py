@@ -245,7 +245,7 @@ class Evaluator:
     """Evaluations of a training.
 
     env:           the one environment that they run on
-    film:          returns the callback of an evaluation at a step, which may record a video
+    watch:         returns the callback of an evaluation at a step, which may film or record it
     on_non_finite: treatment of episodes with such numbers
     """
 
@@ -255,13 +255,13 @@ class Evaluator:
         config: Config,
         console: Console,
         *,
-        film: Callable[[int], EvalCallback],
+        watch: Callable[[int], EvalCallback],
         on_non_finite: OnNonFinite,
     ) -> None:
         self.env = env
         self._config = config
         self._console = console
-        self._film = film
+        self._watch = watch
         self._on_non_finite = on_non_finite
         self._told_cut_off = False
 
@@ -276,7 +276,7 @@ class Evaluator:
             self._config.eval_config.episodes,
             length_limit=episode_limit(self._config, self.env.time_limit),
             stop=stop,
-            callback=CallbackList(self._film(step), ProgressLines(self._console.message)),
+            callback=CallbackList(self._watch(step), ProgressLines(self._console.message)),
             on_non_finite=self._on_non_finite,
         )
         if found and not self._told_cut_off:

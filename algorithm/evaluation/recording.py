@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -11,7 +13,8 @@ from typing_extensions import override
 from algorithm.agents.roles import Episode
 from algorithm.core.data import Segment, StepBatch
 from algorithm.core.errors import StorageError
-from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
+from algorithm.demos.episode import Behaviours, EpisodeWriter, RecordedEpisode
+from algorithm.demos.npz import NpzWriter
 from algorithm.evaluation.callbacks import EvalCallback
 
 
@@ -30,7 +33,7 @@ class Recording(EvalCallback):
         self.episodes = 0
 
     @override
-    def recorder(self, behaviour: str) -> _Track:
+    def recorder(self, behaviour: str) -> _Track | None:
         """Return a recorder that collects the behaviour's transitions."""
         return _Track(behaviour, self._open)
 
@@ -69,13 +72,77 @@ class Recording(EvalCallback):
             raise StorageError.of(error, what="the recording cannot be written", where=self.target) from error
 
 
+class KeptRecording(Recording):
+    """Recording of some behaviours in an evaluation on the way, which goes on where it cannot be written.
+
+    path: of a .npz, whose folder is made; warn: called then, once
+    """
+
+    def __init__(self, path: Path, behaviours: Behaviours, *, warn: Callable[[str], None]) -> None:
+        super().__init__(NpzWriter(path))
+        self._path, self._behaviours, self._warn = path, behaviours, warn
+        self._lost = False
+
+    @override
+    def recorder(self, behaviour: str) -> _Track | None:
+        """Return a recorder of one of the behaviours."""
+        return super().recorder(behaviour) if behaviour in self._behaviours else None
+
+    @override
+    def begin(self) -> None:
+        """Make the folder and open the file."""
+        with self._spared(), self._storage_errors():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            super().begin()
+
+    @override
+    def step(self, ended: Sequence[Episode]) -> None:
+        """Write the episodes that ended."""
+        if self._lost:
+            self._open.clear()
+            return
+        with self._spared():
+            super().step([episode for episode in ended if episode.behaviour in self._behaviours])
+
+    @override
+    def end(self) -> None:
+        """Complete the file."""
+        with self._spared():
+            super().end()
+
+    @contextlib.contextmanager
+    def _spared(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            self._lost = True
+            self._warn(f"{error.line} · all else goes on without it")
+
+
+def kept_recordings(
+    folders: Mapping[str, str | None], run: Path, *, warn: Callable[[str], None]
+) -> Callable[[int], Sequence[KeptRecording]]:
+    """Return the maker of the recordings of the evaluation at a step, ``step_000004000.npz`` and so on.
+
+    folders: behaviour -> ``demonstrations.record``, relative to the folder of the run; None: nothing is kept
+    """
+    named = {folder for folder in folders.values() if folder is not None}
+    kept = {
+        folder: frozenset(name for name in folders if folders[name] == folder) for folder in sorted(named)
+    }
+    return lambda step: [
+        KeptRecording(run / Path(folder).expanduser() / f"step_{step:09d}.npz", names, warn=warn)
+        for folder, names in kept.items()
+    ]
+
+
 def _recorded(number: int, episode: Episode, segments: Sequence[Segment]) -> RecordedEpisode:
     last = segments[-1]
-    seen = {
+    seen: dict[str, Any] = {
         name: np.stack([*(getattr(s, name)[0] for s in segments), getattr(last, name)[1]])
         for name in ("action_mask", "carry")
     }
-    done = {
+    done: dict[str, Any] = {
         name: np.stack([getattr(s, name)[0] for s in segments])
         for name in ("action", "z", "behaviour_logp", "reward", "terminated", "truncated")
     }

@@ -15,8 +15,9 @@ from algorithm.core.errors import UsageError
 from algorithm.core.plugins import Plugin
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.resume_check import spec_as_json
-from algorithm.evaluation.callbacks import NULL_CALLBACK
+from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList
 from algorithm.evaluation.evaluate import Evaluator
+from algorithm.evaluation.recording import kept_recordings
 from algorithm.evaluation.video import video_path, video_recorders
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
@@ -142,7 +143,15 @@ def _environments(
     check_eval_spaces(loaded, source.env.specs, eval_env.specs)
     on_non_finite = assembly.on_non_finite(run.argument, "evaluate", most=_DROPPED_IN_EVALUATIONS)
     films = video_recorders(eval_env, run.videos, warn=console.warn) if film else lambda _: NULL_CALLBACK
-    return source, Evaluator(eval_env, loaded.config, console, film=films, on_non_finite=on_non_finite)
+    folders = {name: loaded.for_behaviour(name).demonstrations.record for name in eval_env.specs}
+    recordings = kept_recordings(folders, run.path, warn=console.warn)
+    return source, Evaluator(
+        eval_env,
+        loaded.config,
+        console,
+        watch=lambda step: CallbackList(films(step), *recordings(step)),
+        on_non_finite=on_non_finite,
+    )
 
 
 def _agents(

@@ -65,6 +65,7 @@ EXACTLY = {
     "asac mine --device cu": {"cuda"},
     "asac mine --directory else": {"elsewhere/"},
     "asac mine --run --record ep": {"episode.npz"},
+    "asac mine --demos ep": {"episode.npz"},
     "asac mine --check --from ep": {"episode.npz"},
     'asac "gym/pen': {"gym/pendulum"},
     "asac --completion ": {"bash", "zsh", "fish"},

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
-from algorithm.demos.config import DemoConfig
-from algorithm.demos.sources import load_demonstrations
+from algorithm.demos.config import ENDINGS, DemoConfig
+from algorithm.demos.contents import look
+from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, renamed
+from algorithm.demos.sources import READERS, Renaming, find_sources, load_demonstrations
+from algorithm.evaluation.targets import WRITERS
 from tests.demos.episodes import record
 
 HYBRID = "algorithm.env.toys:ToyHybrid-v0"
@@ -101,14 +106,79 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
 @pytest.mark.parametrize(("path", "why"), [
     ("b.npz", "is no file, and matches none"),
     ("none/*.npz", "is no file, and matches none"),
-    ("empty", "holds no .npz file"),
+    ("empty", "holds no .npz or .demo file"),
+    ("a.txt", "a.txt ends in .txt; recordings end in .npz"),
+    ("a.t*", "a.txt ends in .txt; recordings end in .npz"),
+    ("plain", "plain ends in nothing; recordings end in .npz"),
     ("~nosuch/a.npz", "home directory"),
     ("x" * 200 + "/" + "y" * 5000, "File name too long"),
 ])  # fmt: skip
 def test_a_path_without_files_is_named_with_its_place(tmp_path, box_spec, path, why):
     (tmp_path / "empty").mkdir()
+    for name in ("a.txt", "plain", "empty/a.txt"):
+        (tmp_path / name).touch()
     said = refusal(tmp_path, box_spec, path)
     assert f"demonstrations.path: {path:.200}" in said and why in said
+
+
+def recorded_as(folder, target, **names) -> None:
+    """The recording ``a.npz``, its observations by other names."""
+    with np.load(folder / "a.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    for old, new in names.items():
+        arrays |= {
+            key.replace(f"/obs/{old}", f"/obs/{new}"): arrays.pop(key)
+            for key in [*arrays]
+            if key.endswith(f"/obs/{old}")
+        }
+    np.savez(folder / target, **arrays)
+
+
+def test_observations_are_renamed_before_they_are_checked(tmp_path, spec):
+    """The digest is that of the renamed episodes; a source that needs no renaming is left alone."""
+    recorded_as(tmp_path, "b.npz", obs="seen")
+    found = load(tmp_path, spec, ("a.npz", "b.npz"), rename={"seen": "obs"})
+    a, b = found.digests.values()
+    assert a == b and len(found.episodes) == 4 and all(list(one.obs) == ["obs"] for one in found.episodes)
+
+
+@pytest.mark.parametrize(("rename", "says"), [
+    ({"sen": "obs"}, "it names sen; theirs are seen"),
+    ({"sen": "other", "seen": "obs"}, "it names sen; theirs are seen"),
+    ({"seen": "other"}, "b.npz, episode 0\n  why    expected the observations obs, got other"),
+    ({}, "expected the observations obs, got seen"),
+])  # fmt: skip
+def test_a_renaming_of_what_is_not_there_is_told(tmp_path, spec, rename, says):
+    recorded_as(tmp_path, "b.npz", obs="seen")
+    assert says in refusal(tmp_path, spec, "b.npz", rename=rename)
+
+
+@given(st.data())
+def test_renaming_is_that_of_a_plain_loop_or_refused(data):
+    """Swaps and chains happen at once; no observation is lost."""
+    names = st.sampled_from(["a", "b", "c", "d"])
+    own = data.draw(st.lists(names, unique=True, min_size=1))
+    other = data.draw(st.dictionaries(names, names))
+    row = np.zeros(1)
+    arrays = {name: np.full(1, number) for number, name in enumerate(own)}
+    episode = RecordedEpisode(
+        number=3,
+        behaviour="x",
+        agent=0,
+        obs=arrays,
+        action_mask=row,
+        action=row,
+        reward=row,
+        terminated=row,
+        truncated=row,
+    )
+    wanted = [other.get(name, name) for name in own]
+    if len(set(wanted)) < len(wanted):
+        with pytest.raises(FaultyRecordingError, match="one name"):
+            renamed(episode, other)
+    else:
+        found = renamed(episode, other).obs
+        assert [(name, found[name][0]) for name in wanted] == [(name, n) for n, name in enumerate(wanted)]
 
 
 FAULTS = {
@@ -180,3 +250,25 @@ def test_bytes_at_random_are_survived(tmp_path, rng):
         except UsageError:
             refused += 1
     assert refused > 0
+
+
+def test_whatever_is_written_can_be_read():
+    assert set(READERS) == set(WRITERS) == set(ENDINGS)
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_what_a_file_holds_is_counted_whether_it_fits_or_not(tmp_path, spec, fault):
+    """The misfit is the one that a training is refused with; what can be counted is."""
+    changed, where, why = FAULTS.get(fault, ({}, "", ""))
+    rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **changed)
+    (source,) = find_sources(["b.npz"], tmp_path)
+    contents = look(source, {DEFAULT_BEHAVIOUR: spec}, Renaming({}))
+    assert (
+        where in contents.misfit and why in contents.misfit and bool(contents.misfit) == (fault is not None)
+    )
+    if fault is None:
+        found = load(tmp_path, spec, "b.npz")
+        assert contents.returns == [episode.total for episode in found.episodes]
+        assert (contents.lengths, contents.terminated) == ([2, 2], 0)
+        assert str(contents.digest) == found.digests["b.npz"]
+    assert all(isinstance(text, str) and text for _, text in contents.rows())

@@ -180,6 +180,38 @@ def test_a_film_and_a_recording_change_no_number(folder):
         assert file["1/truncated"].tolist() == [False] * 19 + [True]
 
 
+def test_a_training_keeps_the_episodes_of_its_evaluations_and_learns_what_it_would(folder, capsys):
+    """Each evaluation is a file of its own in the run's folder; the returns are those that were logged."""
+    other = trained("kept", "--seed=1", "-o", SHORT, "-o", "demonstrations.record=seen")
+    assert weights_hash(other) == weights_hash(folder)
+    assert sorted(file.name for file in (other / "seen").iterdir()) == [
+        "step_000000200.npz",
+        "step_000000260.npz",
+    ]
+    with np.load(other / "seen" / "step_000000200.npz") as file:
+        assert file["total"].mean() == logged(folder, 200) and file["length"].tolist() == [20, 20]
+    capsys.readouterr()
+    assert run("--demos", str(other / "seen"), "--quiet") == 0
+    assert "4 episodes, 80 steps in 2 sources" in capsys.readouterr().out
+
+
+def test_what_is_played_becomes_a_data_set_of_minari(folder, tmp_path, monkeypatch, capsys):
+    """Its digest is that of the same episodes in a file. The id is taken from then on."""
+    library = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+    for target in ("minari:own/seen-v0", "seen.npz"):
+        assert run("--eval=10", f"--record={target}", "--quiet") == 0
+    said = capsys.readouterr()
+    assert "minari:own/seen-v0, 10 episodes" in said.out and "arning" not in said.err
+    assert run("--demos", "minari:own/seen-v0", "seen.npz") == 0
+    shown = capsys.readouterr().out
+    assert len(set(re.findall("digest +([0-9a-f]{64})", shown))) == 1 and "20 episodes" in shown
+    known = library.load_dataset("own/seen-v0").storage.metadata
+    assert known["algorithm_name"] == "SAC" and "step 260, deterministic actions" in known["description"]
+    assert run("--eval=1", "--record=minari:own/seen-v0") == 2
+    assert "minari delete own/seen-v0" in capsys.readouterr().err
+
+
 def test_running_films_and_records_as_well(folder):
     """Playing has no end of its own, and a step size that falls to 0 needs one."""
     config = folder / "config.yaml"

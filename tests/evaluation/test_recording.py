@@ -11,8 +11,10 @@ from algorithm.agents.roles import Episode
 from algorithm.core.errors import EnvError, StorageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
+from algorithm.evaluation.callbacks import CallbackList
 from algorithm.evaluation.evaluate import evaluate
-from algorithm.evaluation.recording import Recording
+from algorithm.evaluation.recording import KeptRecording, Recording, kept_recordings
+from algorithm.evaluation.targets import FilePerBehaviour
 from algorithm.evaluation.video import VideoRecorder
 from tests.evaluation.test_video import Noisy
 from tests.runs.small_disk import fill, on_a_small_disk
@@ -83,6 +85,33 @@ def test_the_file_is_replaced_only_by_a_whole_one(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_each_behaviour_has_a_file_where_a_kind_of_file_holds_one(tmp_path):
+    """Numbers begin anew in each; a behaviour without an episode has none; a failure leaves none."""
+    env = Both(a=Guests(["T", "T", "."], {0}), b=Guests([".", ".", "T"], {0}))
+    specs = {**env.specs, "c?": env.specs["a"]}
+    writer = FilePerBehaviour(lambda path, spec, name: NpzWriter(path), tmp_path / "x.npz", specs)
+    evaluate(env, {"a": Attentive(), "b": Attentive()}, 1, callback=Recording(writer))
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "x.a.npz", tmp_path / "x.b.npz"]
+    for name, lengths in (("a", [1, 1]), ("b", [3])):
+        with np.load(tmp_path / f"x.{name}.npz") as file:
+            assert file["length"].tolist() == lengths and "0/reward" in file.files
+    assert writer.target == str(tmp_path / "x.BEHAVIOUR.npz")
+    alone = FilePerBehaviour(lambda path, spec, name: NpzWriter(path), tmp_path / "x.npz", {"a": specs["a"]})
+    alone.begin()
+    alone.discard()
+    assert alone.target == str(tmp_path / "x.npz") and len(list(tmp_path.iterdir())) == 2
+
+
+def test_of_an_evaluation_on_the_way_only_those_behaviours_are_kept_that_ask_for_it(tmp_path):
+    folders = {"a": "kept", "b": None}
+    make = kept_recordings(folders, tmp_path, warn=pytest.fail)
+    env = Both(a=Guests(["T", "T", "."], {0}), b=Guests([".", ".", "T"], {0}))
+    evaluate(env, {"a": Attentive(), "b": Attentive()}, 1, callback=CallbackList(*make(40)))
+    with np.load(tmp_path / "kept" / "step_000000040.npz") as file:
+        assert file["behaviour"].tolist() == ["a", "a"]
+    assert kept_recordings({"a": None}, tmp_path, warn=pytest.fail)(40) == []
+
+
 class _Failing(Guests):
     def step(self, actions):
         raise EnvError("the wheel came off")
@@ -98,7 +127,7 @@ def test_where_it_cannot_be_written_is_said_before_anything_is_played(tmp_path, 
 
 @pytest.mark.fault("F08")
 def test_a_full_disk_costs_a_film_and_ends_a_recording_and_leaves_half_of_neither(tmp_path):
-    """A film is a picture of what happens; a recording was what was asked for."""
+    """A film is a picture of what happens, and so is what a training keeps; a recording was asked for."""
     script = ["." if t % 60 else "T" for t in range(1, 200)]
     alone = evaluate(Noisy(script, {0}), ONE, 2)
 
@@ -115,6 +144,12 @@ def test_a_full_disk_costs_a_film_and_ends_a_recording_and_leaves_half_of_neithe
                 record(tmp_path / "a.npz", Noisy(played, {0}), ONE, episodes)
             assert "free some disk space" in raised.value.fix
             assert list(tmp_path.iterdir()) == [tmp_path / "ballast"]
+        kept = KeptRecording(tmp_path / "kept" / "a.npz", frozenset({DEFAULT_BEHAVIOUR}), warn=told.append)
+        told.clear()
+        assert evaluate(Noisy(script, {0}), ONE, 2, callback=kept) == alone, "all else goes on"
+        (warning,) = told
+        assert "the recording cannot be written" in warning
+        assert not [*tmp_path.glob("kept/*")] and not kept._open
 
     if not on_a_small_disk(tmp_path, 64 * 1024, act):
         pytest.skip("this machine lets nobody mount a small disk")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.config.yaml_io import parse_value
+from algorithm.demos.config import ENDINGS, MINARI, MINARI_ID
 from algorithm.runs.names import Ckpt
 
 HUB = "hf://"
@@ -75,6 +76,15 @@ def folder(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("it is empty, and a folder is needed")
     return Path(text).expanduser()
+
+
+def recording(text: str) -> str:
+    """Return the target of a recording, a file of a known ending or ``minari:ID``."""
+    named = MINARI_ID.fullmatch(text.removeprefix(MINARI)) is not None
+    if not (named if text.startswith(MINARI) else Path(text).suffix in ENDINGS):
+        files = " nor ".join(f"FILE{ending}" for ending in ENDINGS)
+        raise argparse.ArgumentTypeError(f"{text} is neither {files} nor {MINARI}NAMESPACE/NAME-vN")
+    return text
 
 
 def mapping(text: str) -> dict[str, Any]:

@@ -39,8 +39,9 @@ examples:
   # share a run as one file; play with one that somebody has shared
   python main.py CartPole-v1 -n NAME --export cart_pole.zip
   python main.py CartPole-v1 -n cart_pole.zip --eval 10
-  # look at an environment before training, and at what a training would cost
+  # look at an environment before training, at recordings to learn from, and at what a training would cost
   python main.py gym/pendulum --check
+  python main.py gym/pendulum --demos expert.npz
   python main.py gym/pendulum --dry_run
 """
 
@@ -146,6 +147,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--resume": options.resume,
         "--check": options.check,
         "--dry_run": options.dry_run,
+        "--demos": options.demos,
         "--report": options.report,
         "--list": options.list,
         "--export or --push": options.shares,

@@ -20,6 +20,7 @@ from algorithm.app.cli.flag_types import (
     natural,
     port_number,
     positive,
+    recording,
 )
 from algorithm.app.cli.flags import EVERY_ROLE, Role, flag
 from algorithm.config.yaml_io import inline
@@ -139,7 +140,10 @@ class TrainOptions:
     )
     video: bool = _what("--video", default=False, help="film the first episode that is played")
     record: str | None = _what(
-        "--record", metavar="FILE.npz", help="with --run or --eval: keep what was seen and done"
+        "--record",
+        type=recording,
+        metavar="FILE",
+        help="with --run or --eval: keep what was seen and done; .npz, .demo or minari:NAMESPACE/NAME-vN",
     )
     check: bool = _what(
         "--check", default=False, help="look for what would keep ENV from being learned, train nothing"
@@ -150,6 +154,13 @@ class TrainOptions:
         help="with --check: replay an episode with a number that is not finite, from faults/ of a run",
     )
     dry_run: bool = _what("--dry_run", default=False, help="say what a training would cost, train nothing")
+    demos: tuple[str, ...] = _what(
+        "--demos",
+        default=(),
+        nargs="+",
+        metavar="PATH",
+        help="say what recordings hold and whether they fit ENV: files, folders, patterns, minari:ID",
+    )
     report: tuple[str, ...] = _what(
         "--report",
         default=(),

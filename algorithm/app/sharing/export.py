@@ -162,10 +162,11 @@ def _without_own(loaded: LoadedConfig) -> LoadedConfig:
 
 
 def _without_paths(config: Config) -> Config:
-    """Return it without the paths of demonstrations, which only a training reads."""
-    if config.demonstrations.path is None:
-        return config
-    shared = config.demonstrations.model_copy(update={"path": LEFT_OUT})
+    """Return it without the paths of demonstrations and their names, which only a training uses."""
+    blank = type(config.demonstrations)()
+    path = None if config.demonstrations.path is None else LEFT_OUT
+    update = {"path": path, "rename": blank.rename, "record": blank.record}
+    shared = config.demonstrations.model_copy(update=update)
     return config.model_copy(update={"demonstrations": shared})
 
 

@@ -1,0 +1,51 @@
+"""``--demos``: what recordings hold, and whether an agent of the task can learn from them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from algorithm.app.check.commands import command
+from algorithm.app.cli.train import TrainOptions, notices
+from algorithm.app.console.output import open_console
+from algorithm.config.loader import LoadedConfig
+from algorithm.core.wording import counted
+from algorithm.demos.contents import look
+from algorithm.demos.sources import Renaming, find_sources
+from algorithm.experience.faults import Faults
+from algorithm.train.assembly import Assembly
+
+_MISFIT = 2  # exit code, as that of a training that is given them
+
+
+def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
+    """Show what files, folders, patterns and data sets hold; return 0 if all of it fits the environment.
+
+    Paths are relative to the current folder, or else the task's; ``demonstrations.rename`` counts. Raises
+    UsageError for a path without recordings, and as a training does for the environment.
+    """
+    sources = find_sources(options.demos, Path.cwd(), loaded.env_dir, key="--demos")
+    with ExitStack() as stack:
+        console = stack.enter_context(open_console(quiet=options.quiet))
+        for notice in notices(options, loaded.config):
+            console.warn(notice)
+        assembly = Assembly(loaded=loaded, device=torch.device("cpu"), faults=Faults(console), stack=stack)
+        specs = assembly.env("evaluate").specs
+        renaming = Renaming(loaded.config.demonstrations.rename)
+        found = [look(source, specs, renaming) for source in sources]
+        console.start([(contents.source.name, contents.rows()) for contents in found])
+        renaming.check()
+        misfits = [f"{contents.source.name}: {contents.misfit}" for contents in found if contents.misfit]
+        episodes, steps = (sum(map(of, (c.lengths for c in found))) for of in (len, sum))
+        rows = [
+            (
+                "found",
+                f"{counted(episodes, 'episode')}, {counted(steps, 'step')} in "
+                f"{counted(len(found), 'source')}",
+            )
+        ]
+        rows.insert(0, ("fit", f"no: {misfits[0]}" if misfits else "yes"))
+        console.finish(rows, [] if misfits else [("train", command(options))], doubtful=bool(misfits))
+    return _MISFIT if misfits else 0

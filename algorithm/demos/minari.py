@@ -1,0 +1,144 @@
+"""Data sets of Minari (0.5) on this machine. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from algorithm.core.data import Array, Float
+from algorithm.core.errors import EnvError, UsageError, described
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.demos.config import MINARI, MINARI_ID
+from algorithm.demos.episode import (
+    Behaviours,
+    FaultyRecordingError,
+    Notify,
+    RecordedEpisode,
+    check_behaviours,
+)
+from algorithm.demos.spaces import flat_actions
+from algorithm.env.adapter import Adapter
+from algorithm.env.install_hints import install_command
+from algorithm.env.outputs import SpaceMismatchError
+from algorithm.env.spaces import Space
+
+POLICY = "policy"
+"""Key of an info: what the policy says of the action before it, its u, z and behaviour_logp."""
+
+
+def dataset_id(text: str) -> str:
+    """Return the id of ``minari:ID``. Raises ValueError for one that Minari would not take."""
+    name = text.removeprefix(MINARI)
+    if not MINARI_ID.fullmatch(name):
+        raise ValueError(f"{name!r:.200} is no id of Minari, such as own/pendulum-v0")
+    return name
+
+
+def read_minari(name: str, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
+    """Yield the episodes of a data set, as a :data:`algorithm.demos.episode.Reader` does those of a file.
+
+    Observations, masks (also of infos) and actions become those of an agent in the data set's own spaces.
+    Raises UsageError without Minari, and for a data set that is not on this machine.
+    """
+    dataset = _load(name)
+    check_behaviours([DEFAULT_BEHAVIOUR], wanted)
+    try:
+        adapter = Adapter(dataset.observation_space, dataset.action_space, f"{MINARI}{name}")
+    except EnvError as error:
+        raise FaultyRecordingError(f"{error.what}: {error.where}") from error
+    episodes = iter(dataset.iterate_episodes())
+    for number in itertools.count():
+        try:
+            found = next(episodes, None)
+        except Exception as error:  # whatever libraries make of a damaged file
+            raise FaultyRecordingError(
+                f"it cannot be read: {described(error)}", f"episode {number}"
+            ) from error
+        if found is None:
+            return
+        try:
+            yield _episode(number, found, adapter, dataset.action_space)
+        except SpaceMismatchError as error:
+            raise FaultyRecordingError(str(error), f"episode {number}") from error
+
+
+def library_for(name: str) -> Any:  # noqa: ANN401 - it need not be installed
+    """Return the package; name: of the data set that needs it. Raises UsageError without it."""
+    try:
+        import minari
+    except ImportError as error:
+        raise UsageError(
+            "data sets of Minari need the package minari",
+            where=f"{MINARI}{name}",
+            why=described(error),
+            fix=install_command("offline"),
+        ) from error
+    return minari
+
+
+def _load(name: str) -> Any:  # noqa: ANN401 - a minari.MinariDataset
+    library = library_for(name)
+    try:
+        return library.load_dataset(name, download=False)
+    except FileNotFoundError as error:
+        raise UsageError(
+            "there is no such data set of Minari on this machine",
+            where=f"{MINARI}{name}",
+            why=str(error).partition(". Use download")[0],
+            fix=f"minari download {name}, if it is public; MINARI_DATASETS_PATH names the folder of all",
+        ) from error
+    except Exception as error:  # as above
+        raise FaultyRecordingError(f"it is no data set of Minari: {described(error)}") from error
+
+
+def _episode(number: int, found: Any, adapter: Adapter, actions: Space) -> RecordedEpisode:  # noqa: ANN401
+    reward, terminated, truncated = (
+        np.asarray(each) for each in (found.rewards, found.terminations, found.truncations)
+    )
+    if reward.ndim != 1 or reward.dtype.kind not in "fiu":
+        raise SpaceMismatchError(
+            f"expected one reward for each step, got {reward.dtype} {list(reward.shape)}"
+        )
+    length, infos = len(reward), found.infos or {}
+    over = np.zeros(length + 1, np.bool_)
+    over[-1] = bool(terminated[-1:].any())
+    mask = adapter.masks.read_batch(found.observations, infos, over) if adapter.spec.action.branches else None
+    own = _of_policy(infos, length)
+    return RecordedEpisode(
+        number=number,
+        behaviour=DEFAULT_BEHAVIOUR,
+        agent=0,
+        obs=adapter.observations.read_batch(found.observations, length + 1),
+        action_mask=adapter.spec.action.all_allowed(length + 1) if mask is None else mask,
+        action=_action(found, adapter, actions, own.pop("u", None)),
+        reward=reward.astype(np.float32),
+        terminated=terminated.astype(np.bool_),
+        truncated=truncated.astype(np.bool_),
+        **own,
+        spec=adapter.spec,
+    )
+
+
+def _action(found: Any, adapter: Adapter, space: Space, u: Array | None) -> Float:  # noqa: ANN401
+    """Return the flat actions, [L, A]. u: that the actions were made of, which have rounded it."""
+    done = flat_actions(space, found.actions, len(found.rewards))
+    exact, discrete = done.copy(), adapter.spec.action.discrete
+    if u is None or u.shape != done[:, discrete:].shape:
+        return done
+    exact[:, discrete:] = u
+    same = np.array_equal(flat_actions(space, adapter.actions.to_env(exact), len(done)), done)
+    return exact if same else done
+
+
+def _of_policy(infos: Mapping[str, Any], length: int) -> dict[str, Array]:
+    """Return u, z and behaviour_logp of a data set that was recorded here."""
+    own = infos.get(POLICY)
+    found = own if isinstance(own, Mapping) else {}
+    return {
+        name: found[name][1:]
+        for name in ("u", "z", "behaviour_logp")
+        if getattr(found.get(name), "shape", ())[:1] == (length + 1,)
+    }
