@@ -20,7 +20,9 @@ from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, renam
 from algorithm.demos.sources import READERS, Renaming, find_sources, load_demonstrations
 from algorithm.evaluation.targets import WRITERS
 from tests.demos.episodes import record
+from tests.demos.maze import write
 
+ROOT = Path(__file__).parents[2]
 HYBRID = "algorithm.env.toys:ToyHybrid-v0"
 MASKED = "algorithm.env.toys:ToyMasked-v0"
 
@@ -49,6 +51,18 @@ def rewrite(source, target, **changed):
 def spec(tmp_path: Path) -> AgentSpec:
     """Of ``a.npz``, two episodes of Pendulum of two steps each."""
     return record(tmp_path / "a.npz", "Pendulum-v1", 2, limit=2)
+
+
+def test_the_demonstrations_of_the_maze_are_those_of_their_script(tmp_path):
+    write(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as again, np.load(ROOT / "envs/toy/maze/expert.npz") as shipped:
+        assert again.files == shipped.files and shipped["total"].tolist() == [1.0] * 10
+        for name in shipped.files:
+            np.testing.assert_array_equal(again[name].shape, shipped[name].shape)
+            if again[name].dtype.kind == "f":
+                np.testing.assert_allclose(again[name], shipped[name], atol=1e-3)
+            else:
+                np.testing.assert_array_equal(again[name], shipped[name])
 
 
 @pytest.mark.parametrize("env_name", [HYBRID, MASKED, "Pendulum-v1"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-_STEP_LIMITS = {"ToyHallway": 50, "ToyCorridor": 120}
+_STEP_LIMITS = {"ToyHallway": 50, "ToyCorridor": 120, "ToyMaze": 100}
 _MODULES = {
     "basic": ("ToyContinuous", "ToyDiscrete", "ToyBranches", "ToyHybrid", "ToyMasked"),
     "cameras": ("ToyTwoCameras",),
     "catch": ("ToyCatch", "ToyHiddenCatch"),
     "corridor": ("ToyCorridor",),
+    "maze": ("ToyMaze",),
     "memory": ("ToyRecall", "ToyQueue", "ToyHallway"),
 }
 

@@ -9,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from tests.demos.maze import velocity
+
 Seen = list[Any]
 """The observations of an episode so far, the newest last."""
 
@@ -76,6 +78,7 @@ BEST: dict[str, Act] = {
         np.vstack([seen[0]["picture"][:28], seen[-1]["picture"][28:]])
     ),
     "ToyCorridor": lambda seen, mask: np.int64(1),
+    "ToyMaze": lambda seen, mask: velocity(seen[-1]["position"]),
     "ToyRecall": lambda seen, mask: np.argmax(seen[0][:-1]),
     "ToyQueue": lambda seen, mask: np.argmax(seen[-4]) if len(seen) > 3 else np.int64(0),
     "ToyHallway": lambda seen, mask: 1 + np.argmax(seen[0]) if seen[-1][2] else np.int64(0),
@@ -211,11 +214,36 @@ def test_the_corridor_pays_at_its_end_and_counts_visits() -> None:
     assert [long.step(np.int64(0))[3] for _ in range(120)] == [False] * 119 + [True]
 
 
+def test_a_point_in_the_maze_slides_along_walls() -> None:
+    """From the middle of the first cell, whose right neighbour is free; above both is a wall."""
+    env = make("ToyMaze")
+    env.reset(seed=0)
+    env.unwrapped._at = np.array([0.5, 0.5])
+    for action, cell, (x, y) in [
+        ((0.5, 0.5), 0, (0.8, 0.8)),
+        ((0.5, 1.0), 5, (1.1, 1.0)),  # up to the wall
+        ((0.0, 1.0), 5, (1.1, 1.0)),
+        ((-1.0, -1.0), 0, (0.5, 0.4)),
+        ((-1.0, -1.0), 0, (0.0, 0.0)),  # there is nothing but walls outside
+    ]:
+        obs, *rest, _ = env.step(np.array(action, np.float32))
+        np.testing.assert_allclose((obs["position"] + 1) * 2.5, (x, y), atol=1e-5)
+        assert (obs["cell"], rest) == (cell, [0.0, False, False])
+
+
+def test_random_walks_do_not_get_through_the_maze() -> None:
+    """Of 100 steps each."""
+    env = make("ToyMaze")
+    walks = [play(env, lambda seen, mask: RNG.uniform(-1, 1, 2).astype(np.float32), n) for n in range(100)]
+    assert {total for total, _ in walks} == {0.0} and {len(seen) for _, seen in walks} == {101}
+
+
 OUTSIDE = {
     "ToyContinuous": np.array([0.0, 1.01], np.float32),
     "ToyHybrid": {"choice": 3, "value": np.zeros(1, np.float32)},
     "ToyCatch": np.int64(3),
     "ToyCorridor": np.int64(2),
+    "ToyMaze": np.array([0.0, 1.01], np.float32),
     "ToyRecall": np.int64(4),
 }
 
