@@ -232,6 +232,13 @@ def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction
             )
             for key in ("pretrain", "steps", "batch_size")
         ),
+    )
+    yield from _of_horizons(config)
+
+
+def _of_horizons(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield horizons of signals that are off."""
+    yield from contradicting(
         *(
             (
                 getattr(signal, key) != default and not on,
@@ -241,7 +248,7 @@ def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction
             )
             for name, signal, switch, on in _discounted(config)
             for key, default in (("gamma", None), ("ends", True))
-        ),
+        )
     )
 
 

@@ -41,8 +41,7 @@ class UpdateNoise:
     ahead: Tensor  # [P, A_c] at all tokens behind the burn-in
     now: Tensor | None  # [P, A_c] at the learned tokens, where the policy is updated
     critics: Tensor | None  # [M] those of the targets; None: all
-    extensions: Mapping[str, object]  # of what they draw, by the names of their classes
-    rounds: Sequence[Mapping[str, object]] = ()  # the same for further steps of their own parts
+    extensions: Sequence[Mapping[str, object]]  # for each step of their own parts: by names of classes
 
 
 class UpdateOutput(TypedDict):

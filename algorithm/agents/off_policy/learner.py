@@ -148,8 +148,10 @@ class OffPolicyLearner(Learner):
             ahead=self._draw_ahead(batch),
             now=self._draw_now(batch) if turn.policy else None,
             critics=self.critics.draw_subset(),
-            extensions=self._draw_extensions(batch),
-            rounds=[self._draw_extensions(batch) for _ in range(self.critics.own.rounds - 1)],
+            extensions=[
+                draw_all(self.extensions, batch, self._learned, self._generator)
+                for _ in range(self.critics.own.rounds)
+            ],
         )
         take: Take = self._eager
         if self._compiled and self.updates > self._eager_first:
@@ -171,10 +173,6 @@ class OffPolicyLearner(Learner):
         """Draw the noise of the actions at the learned tokens, [P, A_c]."""
         return self._draw(len(batch.reward) * self._keys.learn_step)
 
-    def _draw_extensions(self, batch: SequenceBatch) -> dict[str, object]:
-        """Draw what extensions need for a step of their own parts."""
-        return draw_all(self.extensions, batch, self._learned, self._generator)
-
     def _draw(self, rows: int) -> Tensor:
         return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
 
@@ -184,10 +182,11 @@ class OffPolicyLearner(Learner):
 
     def _update(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
         """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
-        ctx = replace(self.encode(batch), drawn=noise.extensions)
+        first, *further = noise.extensions
+        ctx = replace(self.encode(batch), drawn=first)
         critique = self.critics.update(ctx, noise.ahead, noise.critics, by)
         metrics = critique["metrics"]
-        for drawn in noise.rounds:
+        for drawn in further:
             metrics |= self.critics.own.update(replace(self.encode(batch), drawn=drawn), by)
         if noise.now is not None:
             metrics |= self._update_policy(ctx, critique["state"], noise.now, by)

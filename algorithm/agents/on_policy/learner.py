@@ -40,7 +40,7 @@ EPSILON = 1e-5
 
 _ENTROPY_OF_ONE = 0.5 * math.log(2.0 * math.pi * math.e)  # of a normal distribution with σ = 1
 
-_Value = TypeVar("_Value", float, Tensor)
+Metric = TypeVar("Metric", float, Tensor)
 
 _CHUNK = 1024  # sequences whose values are computed at once
 
@@ -98,9 +98,7 @@ class OnPolicyLearner(RolloutLearner):
         check_norms(networks)
         self._encoders = make_encoders(networks, shared=own.shared, device=device)
         self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
-        horizons = by_horizon(extensions, Horizon(gamma))
-        made = [networks.built["ModelV"], *(networks.make("ModelV") for _ in list(horizons)[1:])]
-        self._v = nn.ModuleList(made).to(device).eval()
+        self._v = _make_values(networks, len(by_horizon(extensions, Horizon(gamma)))).to(device).eval()
         # The policy has acted on images that were not shifted.
         learning = self._encoders, self.model.policy, *self._v
         self._training_mode = TrainingMode(learning, never=(RandomShift,))
@@ -172,7 +170,7 @@ class OnPolicyLearner(RolloutLearner):
             "value/target": float(target.mean()) / self.return_scale.factor,
         }
 
-    def _of_signals(self, name: str, values: Iterable[_Value]) -> dict[str, _Value]:
+    def _of_signals(self, name: str, values: Iterable[Metric]) -> dict[str, Metric]:
         """Return values of all horizons but the agent's, by names of their signals."""
         _, *groups = self._bonuses.by_horizon.values()
         return {signal_metric(name, group): value for group, value in zip(groups, values, strict=True)}
@@ -342,6 +340,12 @@ class OnPolicyLearner(RolloutLearner):
         """Return that of the networks, those of extensions, and that of cloning."""
         cloning = {"cloning": self._cloning.optimiser} if self._cloning else {}
         return {"all": self._optimiser, **self._bonuses.optimisers, **cloning}
+
+
+def _make_values(networks: Networks, horizons: int) -> nn.ModuleList:
+    """Return value functions, one for each horizon of rewards."""
+    further = (networks.make("ModelV") for _ in range(horizons - 1))
+    return nn.ModuleList([networks.built["ModelV"], *further])
 
 
 def _entropies(policy: HybridAction, choices: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:

@@ -95,13 +95,7 @@ class AcerLearner(RolloutLearner):
             device=device,
             gamma=gamma,
         )
-        if len(self._bonuses.by_horizon) > 1:
-            raise UsageError(
-                "ACER has one horizon for all rewards",
-                where="reward_signals",
-                why="its critics and the policy's values of them are those of one discount factor",
-                fix="leave gamma and ends of the signals out, or set algorithm: PPO",
-            )
+        _check_horizon(self._bonuses)
         self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where windows come from
 
     def num_replays(self) -> int:
@@ -228,6 +222,17 @@ class AcerLearner(RolloutLearner):
     def optimisers(self) -> dict[str, FlatOptimiser]:
         """Return that of the networks, and those of extensions."""
         return {"all": self._optimiser, **self._bonuses.optimisers}
+
+
+def _check_horizon(bonuses: Bonuses) -> None:
+    """Raise UsageError for an extension with a horizon of its own."""
+    if len(bonuses.by_horizon) > 1:
+        raise UsageError(
+            "ACER has one horizon for all rewards",
+            where="reward_signals",
+            why="its critics and the policy's values of them are those of one discount factor",
+            fix="leave gamma and ends of the signals out, or set algorithm: PPO",
+        )
 
 
 def _run(policy: nn.Module, state: Tensor, obs: Obs) -> HybridAction:
