@@ -3,58 +3,34 @@
 # ruff: noqa: E501 - bytes and faults are read across, one a line
 from __future__ import annotations
 
-import contextlib
-import io
-import struct
-import time
-import tracemalloc
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from algorithm.core.errors import UsageError
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.spec import ActionSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.config import DemoConfig
-from algorithm.demos.demo_file import write_record
 from algorithm.demos.demo_writing import meta_of
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode
-from algorithm.demos.mlagents import DemoWriter, read_demo
+from algorithm.demos.mlagents import DemoWriter
 from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
-from algorithm.env.unity.recorded import demo_messages, recorded_behaviour
+from algorithm.env.unity.recorded import recorded_behaviour
+from tests.demos.demo_files import (
+    HAND,
+    Brain,
+    Meta,
+    Pair,
+    episode_of,
+    file_of,
+    pairs_of,
+    read,
+    spec_of,
+    written,
+)
 from tests.demos.episodes import record
 from tests.demos.test_sources import HYBRID, MASKED
 from tests.unity_player.sensors import Buffer, Camera, Vector
-
-Meta, Brain, Pair = demo_messages()
-
-HAND = bytes.fromhex(
-    "11 0801 120468616e64 1803 2002 2d0000c03f"  # version 1, name hand, 3 records, 2 episodes, mean 1.5
-    + "00" * 15  # up to byte 33
-    + "0f 3a0442616c6c 4a07 0801 1001 1a0102"  # Ball: one number, one branch of 2 choices
-    + "31 0a24 3d0000803e 5005 5a020001 6a17 0a0102 220a0a080000803f000000c0 320101 4203657965 1209 32040000003f 3a0100"
-    # ^ reward 1/4 of before, agent 5, choice 1 forbidden, eye = (1, -2), number 1/2, choice 0
-    + "2d 0a20 3d00000040      5005          6a17 0a0102 220a0a080000404000008040 320101 4203657965 1209 3204000080bf 3a0101"
-    # ^ reward 2, eye = (3, 4), number -1, choice 1
-    + "31 0a24 3d000080bf 4001 4801 5005     6a17 0a0102 220a0a080000a0400000c040 320101 4203657965 1209 320400000000 3a0100"
-    # ^ reward -1, done, by a limit, eye = (5, 6), an action of nobody
-)
-
-
-def read(path, wanted=None) -> tuple[list[RecordedEpisode], list[str]]:
-    said: list[str] = []
-    return list(read_demo(path, wanted, said.append)), said
-
-
-def written(path: Path, spec: AgentSpec, episodes, behaviour: str = "default") -> Path:
-    writer = DemoWriter(path, spec, behaviour)
-    writer.begin()
-    for episode in episodes:
-        writer.write(episode)
-    writer.finish()
-    return path
 
 
 def assert_same(found: RecordedEpisode, expected: RecordedEpisode) -> None:
@@ -64,35 +40,6 @@ def assert_same(found: RecordedEpisode, expected: RecordedEpisode) -> None:
     assert list(found.obs) == list(expected.obs)
     for name, value in found.obs.items():
         np.testing.assert_array_equal(value, expected.obs[name])
-
-
-def episode_of(spec: AgentSpec, length: int = 6, *, seed: int = 0, **more) -> RecordedEpisode:
-    """Return an episode of random numbers, cut off."""
-    rng, action = np.random.default_rng(seed), spec.action
-    mask = spec.action.all_allowed(length + 1)
-    flat = action.random(rng, mask[:length])[0]
-    seen = {
-        name: rng.integers(256, size=(length + 1, *shape)).astype(dtype) if dtype == "uint8"
-        else rng.normal(size=(length + 1, *shape)).astype(dtype)
-        for name, shape, dtype in spec.obs.items()
-    }  # fmt: skip
-    ends = np.arange(length) == length - 1
-    given = {
-        "obs": seen,
-        "action_mask": mask,
-        "action": flat,
-        "reward": rng.normal(size=length).astype(np.float32),
-    }
-    return RecordedEpisode(
-        number=0, behaviour="default", agent=0, **given | more, terminated=ends & False, truncated=ends
-    )
-
-
-def spec_of(
-    *observations: tuple[str, tuple[int, ...], str], action: ActionSpec | None = None, axes=()
-) -> AgentSpec:
-    names, shapes, dtypes = zip(*observations, strict=True)
-    return AgentSpec(ObsSpec(names, shapes, dtypes, axes=axes), action or ActionSpec((2,), 1))
 
 
 def test_bytes_assembled_by_hand_are_read_and_written(tmp_path):
@@ -159,25 +106,6 @@ def test_every_shape_and_type_fits_the_agent_again(tmp_path):
         writer.write(episode_of(SHAPES, obs=large))
     writer.finish()  # as an evaluation does that ends with the error
     assert [file.name for file in tmp_path.iterdir()] == ["a.demo"]
-
-
-def file_of(pairs, brain=None, **meta) -> bytes:
-    """Return a file as ML-Agents writes it: its meta data behind the pairs, too."""
-    stream = io.BytesIO()
-    whole = Meta(**{"api_version": 1, "number_steps": len(pairs)} | meta)
-    write_record(stream, whole)
-    stream.seek(33)
-    write_record(stream, brain or Brain.FromString(HAND[34:49]))
-    for pair in pairs:
-        write_record(stream, pair)
-    if whole.number_steps == len(pairs):
-        stream.write(whole.SerializeToString())
-    return stream.getvalue()
-
-
-def pairs_of(records: bytes = HAND) -> list:
-    """Return copies of the hand-made pairs."""
-    return [Pair.FromString(records[at : at + size]) for at, size in ((50, 49), (100, 45), (146, 49))]
 
 
 def test_a_file_gives_what_the_environment_gives(tmp_path):
@@ -326,151 +254,3 @@ def test_meta_data_always_fit_and_a_name_is_cut():
     numbers = {"number_steps": 2**31 - 1, "number_episodes": 2**31 - 1, "mean_reward": -1.5}
     assert meta_of(Meta, "a name/with_more than fits", **numbers).ByteSize() == 32
     assert meta_of(Meta, "ä/b c-1").demonstration_name == "b c-1"
-
-
-def changed(number: int, **info) -> list:
-    """Return the hand-made pairs with another ``number``-th one."""
-    pairs = pairs_of()
-    for name, value in info.items():
-        if name in ("continuous_actions", "discrete_actions"):
-            getattr(pairs[number].action_info, name)[:] = value
-        elif name == "action_mask":
-            pairs[number].agent_info.action_mask[:] = value
-        else:
-            setattr(pairs[number].agent_info, name, value)
-    return pairs
-
-
-def eye(number: int, **fields) -> list:
-    pairs = pairs_of()
-    observation = pairs[number].agent_info.observations[0]
-    for name, value in fields.items():
-        observation.ClearField(name)
-        if name == "float_data":
-            observation.float_data.data.extend(value)
-        elif name in ("shape", "dimension_properties"):
-            getattr(observation, name).extend(value)
-        else:
-            setattr(observation, name, value)
-    return pairs
-
-
-def cameras(size: tuple[int, int], count: int = 1, **fields) -> list:
-    """Return pairs with a camera of 4×5 pixels, the second of another size."""
-    pairs = pairs_of()
-    for pair, shape in zip(pairs, ((4, 5), size, (4, 5)), strict=True):
-        observation = Camera("eye", *shape).observe(np.zeros((*shape, 3), np.uint8))
-        observation.shape[:] = [4, 5, 3]
-        observation.compressed_data *= count
-        pair.agent_info.observations[0].CopyFrom(observation)
-    return pairs
-
-
-def brain(**fields):
-    return Brain(brain_name="Ball", **fields)
-
-
-FAULTS = {
-    # bytes → where, why
-    "nothing": (b"", "", "it ends before its meta data"),
-    "version 2": (file_of(pairs_of(), api_version=2), "", "it is of version 2; 0 and 1 are read"),
-    "no steps": (file_of([]), "", "it holds no step"),
-    "steps below zero": (file_of(pairs_of(), number_steps=-1), "", "its meta data say -1 steps"),
-    "too many steps": (file_of(pairs_of(), number_steps=10**7 + 1), "", "say 10,000,001 steps; at most 10,000,000 are read"),
-    "meta data of 10 KB": (b"\x80\x50" + bytes(10240), "byte 0", "meta data of 10,240 bytes; at most 32 are read"),
-    "meta data of other bytes": (b"\x02\xff\xff" + HAND[3:], "byte 0", "the meta data cannot be decoded"),
-    "a length of 4 GB": (HAND[:99] + b"\xff\xff\xff\xff\x0f" + HAND[100:], "byte 99", "step of 4,294,967,295 bytes; at most"),
-    "a length without end": (HAND[:99] + b"\xff" * 6 + HAND[100:], "byte 99", "expected the length of the step"),
-    "a broken record": (HAND[:100] + b"\xff" * 45 + HAND[145:], "byte 99", "the step cannot be decoded"),
-    "no parameters": (HAND[:33], "", "it ends before its parameters of the behaviour"),
-    "nothing to do": (file_of(pairs_of(), brain()), "", "Ball has no actions"),
-    "too much to do": (file_of(pairs_of(), brain(vector_action_size_deprecated=[2**31 - 1])), "", "its behaviour has 2,147,483,647 actions"),
-    "a branch without choices": (file_of(pairs_of(), brain(vector_action_size_deprecated=[0, 2])), "", "its behaviour has 0 actions in a branch"),
-    "too large an observation": (file_of(eye(0, shape=[2**13, 2**13])), "", "a step has 268,435,"),
-    "an observation without size": (file_of(eye(0, shape=[2, 0])), "", "observation 0 is numbers of the shape [2, 0]"),
-    "a PNG of a vector": (file_of(eye(0, compression_type=1)), "", "observation 0 is a PNG of the shape [2]"),
-    "another shape": (file_of(eye(1, shape=[3])), "episode 0, step 1, obs/eye", "expected the shape [2], got [3]"),
-    "other numbers": (file_of(eye(2, float_data=[1])), "episode 0, step 2, obs/eye", "expected 2 numbers, got 1"),
-    "NaN": (file_of(eye(1, float_data=[1, np.nan])), "episode 0, step 1, obs/eye", "not finite"),
-    "a missing sensor": (file_of([*pairs_of()[:2], Pair.FromString(bytes.fromhex("0a024001"))]), "episode 0, step 0, obs/eye", "observations: expected 1, got 0"),
-    "an infinite reward": (file_of(changed(1, reward=np.inf)), "episode 0, step 1, reward", "not finite"),
-    "a mask of another size": (file_of(changed(1, action_mask=[True])), "episode 0, step 1, action_mask", "expected a mask of 2 choices, got 1"),
-    "another action": (file_of(changed(0, continuous_actions=[])), "episode 0, step 0, action", "expected 1 continuous and 1 discrete actions, got 0 and 1"),
-    "a choice too high": (file_of(changed(1, discrete_actions=[2])), "episode 0, step 1, action", "expected a choice below 2 in branch 0, got 2"),
-    "an action without a number": (file_of(changed(1, continuous_actions=[np.nan])), "episode 0, step 1, action", "not finite"),
-    "a PNG of another size": (file_of(cameras((5, 4))), "episode 0, step 1, obs/eye", "expected 4×5 pixels, got 5×4"),
-    "a PNG of a bomb's size": (file_of(cameras((1, 2**16))), "episode 0, step 1, obs/eye", "expected 4×5 pixels, got 1×65536"),
-    "too many PNGs": (file_of(cameras((4, 5), 4)), "episode 0, step 0, obs/eye", "at most a PNG for each of 3 channels, got 4"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, fault):
-    content, where, why = FAULTS[fault]
-    (tmp_path / "a.demo").write_bytes(content)
-    with pytest.raises(FaultyRecordingError) as error:
-        read(tmp_path / "a.demo")
-    assert error.value.where == where and why in error.value.why, (error.value.where, error.value.why)
-
-
-def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("algorithm.env.unity.package.importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("algorithm.env.unity.package.sys.meta_path", [])
-    for use in (lambda: read(tmp_path / "a.demo"), lambda: DemoWriter(tmp_path / "a.demo", SHAPES, "x")):
-        with pytest.raises(UsageError, match=r"pip install mlagents-envs==0\.28\.0"):
-            use()
-
-
-def mutate(whole: bytes, rng: np.random.Generator) -> bytes:
-    """Return the file with a few bits, bytes, lengths or fields changed, inserted or cut off."""
-    data = bytearray(whole)
-    for _ in range(rng.integers(1, 4)):
-        at = int(rng.integers(len(data)))
-        kind = rng.integers(6)
-        if kind == 0:
-            data[at] ^= 1 << int(rng.integers(8))
-        elif kind == 1:
-            data[at] = int(rng.integers(256))
-        elif kind == 2:
-            del data[max(at, 1) :]
-        elif kind == 3:
-            data[at:at] = bytes([0xFF] * int(rng.integers(1, 6))) + b"\x0f"
-        elif kind == 4:
-            number = int(rng.integers(1, 16))
-            data[at:at] = bytes([number << 3 | 2, 4]) + struct.pack("<i", int(rng.integers(-(2**31), 2**31)))
-        else:
-            size = int(rng.integers(1, 40))
-            data[at : at + size] = data[(other := int(rng.integers(len(data)))) : other + size]
-    return bytes(data)
-
-
-def survive(folder: Path, files: int, seed: int) -> int:
-    """Read so many damaged files; none crashes, hangs or takes more than 64 MB. Return how many are refused."""
-    spec = spec_of(("camera", (4, 5, 4), "uint8"), ("eye", (3,), "float32"))
-    image = written(folder / "good.demo", spec, [episode_of(spec, 3, seed=k) for k in range(2)]).read_bytes()
-    rng, refused, path = np.random.default_rng(seed), 0, folder / "a.demo"
-    for number in range(files):
-        path.write_bytes(mutate((HAND, image, file_of(cameras((4, 5))))[number % 3], rng))
-        begun = time.perf_counter()
-        tracemalloc.start()
-        try:
-            for episode in read(path)[0]:
-                with contextlib.suppress(FaultyRecordingError):
-                    fitted(episode, spec)
-        except FaultyRecordingError:
-            refused += 1
-        finally:
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        assert peak < 64 * 2**20 and time.perf_counter() - begun < 20, f"file {number} of seed {seed}"
-    return refused
-
-
-def test_files_that_are_damaged_at_random_are_survived(tmp_path):
-    assert 100 < survive(tmp_path, 300, seed=1) < 300
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_ten_thousand_damaged_files_are_survived(tmp_path):
-    assert survive(tmp_path, 10_000, seed=2) > 3000

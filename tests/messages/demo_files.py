@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 
 from algorithm.demos.episode import FaultyRecordingError
 from algorithm.demos.mlagents import read_demo
-from tests.demos.test_mlagents import FAULTS, file_of, pairs_of
+from tests.demos.demo_files import file_of, pairs_of
+from tests.demos.test_mlagents_faults import FAULTS
 
 
 def messages() -> Iterator[tuple[str, str]]:
