@@ -24,7 +24,8 @@ nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rm
 a2c_config.shared a3c_config.rollout_step a3c_config.use_tf_rms a3c_config.shared acktr_config.rollout_step
 acktr_config.shared acer_config.rollout_step reward_signals.gail.form reward_signals.gail.use_actions
 reward_signals.gail.dense_n
-reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes"""
+reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes
+demonstrations.offline demonstrations.warm_up_policy"""
 
 OTHER_NETWORKS = "the networks would be others than those that were trained"
 

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from algorithm.agents.base import Agent
-from algorithm.agents.config import GailSignal, NnConfig, RewardSignals, RndSignal
+from algorithm.agents.config import BehavioralCloning, GailSignal, NnConfig, RewardSignals, RndSignal
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.family_config import A2cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import family
@@ -18,6 +18,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.data import ActorOutput, DemoEpisode, Demonstrations, StepBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.demos.config import DemoConfig
 from algorithm.replay.budget import MemoryBudget
 from tests.batches import CPU
 
@@ -87,6 +88,13 @@ EXTENSIONS = {
     "GAIL": ({}, GAIL),
     "all": ({**BYOL, **NOVELTY, "curiosity": "FORWARD"}, GAIL),
 }
+CLONED = {"strength": 0.5, "steps": 100}
+DEMONSTRATED = {
+    "none": ({}, {}),
+    "cloned": ({}, CLONED),
+    "in batches": ({"share": 0.5, "share_end": 0.3, "share_until": 40}, CLONED),
+    "offline": ({"offline": True}, {}),
+}
 FACTORS = {
     "family": FAMILIES,
     "action": ACTIONS,
@@ -98,6 +106,7 @@ FACTORS = {
     "critics": CRITICS,
     "replay": REPLAYS,
     "extension": EXTENSIONS,
+    "demonstrated": DEMONSTRATED,
 }
 OF_CRITICS = ("head", "norm", "targets", "critics", "replay")
 """Factors that mean nothing to families without SAC's critics."""
@@ -117,7 +126,15 @@ def excluded(one: Setting, other: Setting) -> bool:
     if row.get("family") in WITHOUT:
         plain = all(name not in row or row[name] == next(iter(FACTORS[name])) for name in OF_CRITICS)
         serves = row.get("extension") in (None, "none", "forward, RND", "GAIL")
+        learns = ("none", "cloned") if row["family"] != "ACER" else ("none",)
+        serves = serves and row.get("demonstrated", "none") in learns
         return not plain or not serves or row.get("action") in WITHOUT[row["family"]]
+    if row.get("demonstrated", "none") != "none":
+        greedy = row.get("action") == "greedy"
+        fresh = row["demonstrated"] != "cloned" and row.get("replay") == "fresh"
+        judged = row["demonstrated"] == "offline" and row.get("extension") in ("GAIL", "all")
+        if greedy or fresh or judged:
+            return True
     if row.get("family") == "TD3":
         return row.get("action", "continuous") != "continuous"
     if row.get("targets") == "none":  # but a batch norm nothing makes target networks dispensable
@@ -174,6 +191,7 @@ def make_agent(row: Row, seed: int) -> Agent:
     options = {**of_action, **of_memory, **extensions, **of_norm}
     for factor in ("head", "targets", "critics", "replay"):
         options |= chosen[factor]
+    shown, cloning = chosen["demonstrated"]
     sizes = {"dense_n": 8, "dense_depth": 1}
     on_policy = {"rollout_step": 4, "sequence_step": 2}
     spec = AgentSpec(chosen["obs"], action)
@@ -184,6 +202,8 @@ def make_agent(row: Row, seed: int) -> Agent:
         sac_config=SacConfig(**{"start_step": 0, "batch_size": 16, "replay_ratio": 0.125, **options}),
         nn_config=NnConfig(rep={**sizes, **rep}, q={**sizes, **net}, policy={**sizes, **net}, v=sizes),
         reward_signals=signals,
+        demonstrations=DemoConfig(**shown),
+        behavioral_cloning=BehavioralCloning(**cloning),
         ppo_config=PpoConfig(num_epoch=1, num_minibatch=2, **on_policy),
         a2c_config=A2cConfig(shared=row["memory"] != "none", use_tf_rms=False, **on_policy),
         acktr_config=AcktrConfig(shared=row["obs"] == "mixed", inverse_every=2, **on_policy),
@@ -197,7 +217,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         seed=seed,
         device=CPU,
         memory=MemoryBudget(free=10**9),
-        demonstrations=demonstrations(spec) if signals.gail.strength else None,
+        demonstrations=demonstrations(spec) if signals.gail.strength or shown or cloning else None,
     )
     return family(config).make_agent(inputs)
 
@@ -209,11 +229,14 @@ def demonstrations(spec: AgentSpec) -> Demonstrations:
         DemoEpisode(
             obs=random_obs(spec.obs, rng, 9),
             action_mask=spec.action.all_allowed(9),
-            action=spec.action.random(rng, spec.action.all_allowed(8))[0],
+            action=action,
             reward=np.ones(8, np.float32),
             terminated=terminated,
+            z=z,
+            behaviour_logp=logp,
         )
         for terminated in (True, False)
+        for action, z, logp in [spec.action.random(rng, spec.action.all_allowed(8))]
     ]
     return Demonstrations(episodes=episodes, digests={"a": "1"})
 
