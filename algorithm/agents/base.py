@@ -216,8 +216,9 @@ class Agent(ABC):
     def metrics(self, step: int) -> dict[str, float]:
         """Return values to log, means over the last updates; ``step`` as in :meth:`learn`."""
         values = {"optim/skipped": float(self._guard.skipped), **self.own_metrics(step)}
-        if self.updates:
-            values["time/replay_ratio"] = self.update_ratio(step)
+        ratio = self.update_ratio(step)
+        if self.updates and not math.isnan(ratio):  # updates may come before all steps
+            values["time/replay_ratio"] = ratio
         return values
 
     def pictures(self) -> dict[str, NDArray[np.uint8]]:

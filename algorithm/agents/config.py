@@ -190,17 +190,13 @@ class BehavioralCloning(Block):
     pretrain: Whole = option(
         0, "Steps before the first environment step, with an evaluation behind them.", ge=0
     )
+    updates: Whole = option(1, "Steps for each update of the agent.", ge=1)
 
 
-def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction]:
-    """Yield signals and cloning that have nothing to learn from; keys are dotted from the top level.
-
-    clones: the chosen family's policy can be cloned into
-    """
-    signals, cloning = config.reward_signals, config.behavioral_cloning
+def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield signals that have nothing to learn from; keys are dotted from the top level."""
+    signals = config.reward_signals
     strengths = {name: getattr(signals, name).strength for name in ("extrinsic", "rnd", "gail")}
-    learners = {"reward_signals.gail": signals.gail, "behavioral_cloning": cloning}
-    shown = config.demonstrations.path is not None
     yield from contradicting(
         (
             not (any(strengths.values()) or config.run.curiosity or config.run.extensions),
@@ -208,29 +204,11 @@ def contradictions(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction
             "all are 0, so nothing is rewarded",
             "raise one of them",
         ),
-        *(
-            (
-                keys.strength > 0 and not shown,
-                (f"{name}.strength", "demonstrations.path"),
-                "there are no demonstrations to learn from",
-                "set demonstrations.path to a recording of --record, or the strength to 0",
-            )
-            for name, keys in learners.items()
-        ),
         (
-            cloning.strength > 0 and not clones,
-            ("behavioral_cloning.strength", "algorithm"),
-            f"not with {config.algorithm}: encoder and policy are not trained by one loss there",
-            "set algorithm: PPO or A2C, or the strength to 0",
-        ),
-        *(
-            (
-                bool(getattr(cloning, key)) and not cloning.strength,
-                (f"behavioral_cloning.{key}", "behavioral_cloning.strength"),
-                "the strength is 0, so nothing is cloned",
-                f"set behavioral_cloning.strength, or leave {key} out",
-            )
-            for key in ("pretrain", "steps", "batch_size")
+            signals.gail.strength > 0 and config.demonstrations.path is None,
+            ("reward_signals.gail.strength", "demonstrations.path"),
+            "there are no demonstrations to learn from",
+            "set demonstrations.path to a recording of --record, or the strength to 0",
         ),
     )
     yield from _of_horizons(config)

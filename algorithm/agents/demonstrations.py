@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,12 @@ import torch
 
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.core.data import DemoEpisode, Demonstrations, Segment, SequenceBatch
-from algorithm.core.errors import StorageError
+from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import Z_LIMIT, AgentSpec
 from algorithm.core.wording import Rows
+from algorithm.demos.config import DemoConfig
 from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.sizing import replay_bytes
@@ -23,13 +27,15 @@ class DemoStore:
     """Replay of demonstrations, read at random and never written to.
 
     A batch is drawn by the generator of the update that it is for, so the store has no state but its
-    episodes. Memory and probabilities of whoever was recorded are not known: carries and ``behaviour_logp``
-    are 0.
+    episodes. The memory of whoever was recorded is not known: carries are 0. So is ``behaviour_logp``,
+    unless it is asked for.
 
     found:    at least one episode
     spec:     of the agent
-    burn_in:  K, tokens before the learned ones; learn: T, learned steps
+    burn_in:  K, tokens before the learned ones; learn: T, learned steps; n_step: n, steps of a target
     carry_shape: of one stored carry
+    reward_scale: factor on all rewards, ``base_config.reward_scale``
+    corrects: targets need the probabilities of whoever acted; raises UsageError if an episode lacks them
     memory:   the budget; raises UsageError if the episodes do not fit
     """
 
@@ -40,11 +46,16 @@ class DemoStore:
         *,
         burn_in: int,
         learn: int,
+        n_step: int = 1,
         carry_shape: tuple[int, ...],
+        reward_scale: float = 1.0,
+        corrects: bool = False,
         memory: MemoryBudget,
         behaviour: str,
     ) -> None:
-        self._found, self._learn = found, learn
+        self._found, self._learn, self._reward_scale = found, learn, np.float32(reward_scale)
+        if corrects and any(episode.behaviour_logp is None for episode in found.episodes):
+            raise _unknown_policy(found)
         self.notices = found.notices
         self.learned = slice(burn_in, burn_in + learn)
         steps = sum(episode.length for episode in found.episodes)
@@ -57,11 +68,13 @@ class DemoStore:
             batch_size=1,
             burn_in=burn_in,
             learn=learn,
+            n_step=n_step,
             carry_shape=carry_shape,
             sampler=UniformSampler(),
         )
         for stream, episode in enumerate(found.episodes):
-            self._replay.add(_segment(stream, episode, spec, carry_shape))
+            known = episode if corrects else replace(episode, z=None, behaviour_logp=None)
+            self._replay.add(_segment(stream, known, spec, carry_shape, self._reward_scale))
         self._ids = self._replay.spread(steps)
         continuous = [episode.action[:, spec.action.discrete :] for episode in found.episodes]
         self._at_bounds = 0.0
@@ -83,6 +96,15 @@ class DemoStore:
         for episode in self._found.episodes:
             normaliser.observe(episode.obs)
 
+    def count_returns(self, scale: ReturnScale | NoReturnScale) -> None:
+        """Take all rewards, which will be learned from, into the running statistics."""
+        scale.observe(self)
+
+    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
+        """Yield the rewards of each episode; see :class:`~algorithm.core.data.Rewarded`."""
+        for stream, episode in enumerate(self._found.episodes):
+            yield stream, 0, (episode.reward * self._reward_scale).tolist(), True
+
     def rows(self) -> Rows:
         """Return a line for the start screen."""
         episodes = self._found.episodes
@@ -90,9 +112,15 @@ class DemoStore:
         clipped = f", {self._at_bounds:.1%} of the actions at their bounds" if self._at_bounds else ""
         text = (
             f"{len(episodes)} episode{'s' * (len(episodes) > 1)}, {len(self._ids):,} steps, return "
-            f"{np.mean(totals):,.1f}{clipped}; {self._replay.nbytes / 2**20:,.1f} MB"
+            f"{np.mean(totals):,.1f} (from {min(totals):,.1f} to {max(totals):,.1f}){clipped}; "
+            f"{self._replay.nbytes / 2**20:,.1f} MB, digest {self.digest[:8]}"
         )
         return [("demonstrations", text)]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the episodes, whatever the names of their files."""
+        return hashlib.sha256(" ".join(sorted(self._found.digests.values())).encode()).hexdigest()
 
     def state(self) -> dict[str, Any]:
         """Return what :meth:`check` compares, for a checkpoint."""
@@ -117,6 +145,17 @@ class DemoStore:
         )
 
 
+def _unknown_policy(found: Demonstrations) -> UsageError:
+    lacking = sum(episode.behaviour_logp is None for episode in found.episodes)
+    return UsageError(
+        "demonstrations do not say how probable their actions were",
+        where="demonstrations.path",
+        why=f"V-trace corrects targets of several steps by that, and {lacking} of {len(found.episodes)} "
+        "episodes lack it, or have it of another family",
+        fix="set sac_config.use_n_step_is: false, or n_step: 1",
+    )
+
+
 def signal_rows(config: BehaviourConfig) -> Rows:
     """Return a line on what is rewarded and cloned, for the start screen; none if that is as usual."""
     signals, cloning = config.reward_signals, config.behavioral_cloning
@@ -130,21 +169,46 @@ def signal_rows(config: BehaviourConfig) -> Rows:
     if cloning.strength:
         before = f", {cloning.pretrain:,} steps before the first" if cloning.pretrain else ""
         parts.append(f"cloning at {cloning.strength:g} of the learning rate{before}")
-    return [("signals", "; ".join(parts))] if parts else []
+    rows = [("signals", "; ".join(parts))] if parts else []
+    return [*rows, *_use_rows(config.demonstrations)]
+
+
+def _use_rows(shown: DemoConfig) -> Rows:
+    parts = []
+    if shown.offline:
+        parts.append("all batches are demonstrated, no environment is stepped")
+    if shown.share or shown.share_end:
+        falls = f" to {shown.share_end:.0%} at step {shown.share_until:,}" if shown.share_until else ""
+        parts.append(f"{shown.share:.0%}{falls} of each batch")
+    if shown.pretrain:
+        parts.append(f"{shown.pretrain:,} updates before the first step")
+    if shown.warm_up_policy:
+        parts.append(f"the policy as it begins acts for {shown.warm_up_policy:,} steps")
+    return [("learned from", "; ".join(parts))] if parts else []
 
 
 def unused(config: BehaviourConfig) -> list[str]:
-    """Return a line if there are demonstrations that nothing learns from."""
-    used = config.reward_signals.gail.strength or config.behavioral_cloning.strength
-    if used or config.demonstrations.path is None:
+    """Return a line if there are demonstrations, or environments, that nothing learns from."""
+    shown = config.demonstrations
+    if shown.offline and config.base_config.n_envs > 1:
+        return ["base_config.n_envs has no effect: no environment is stepped (demonstrations.offline)"]
+    used = config.reward_signals.gail.strength or config.behavioral_cloning.strength or shown.learned_from
+    if used or shown.path is None:
         return []
-    return ["demonstrations.path has no effect: the strengths of GAIL and behavioral_cloning are 0"]
+    return [
+        "demonstrations.path has no effect: the strengths of GAIL and behavioral_cloning are 0, and nothing "
+        "else learns from it (share, pretrain, offline)"
+    ]
 
 
-def _segment(stream: int, episode: DemoEpisode, spec: AgentSpec, carry_shape: tuple[int, ...]) -> Segment:
+def _segment(
+    stream: int, episode: DemoEpisode, spec: AgentSpec, carry_shape: tuple[int, ...], reward_scale: np.float32
+) -> Segment:
     length, ends = episode.length, np.arange(episode.length) == episode.length - 1
-    action = episode.action.copy()
-    z = spec.action.unsquashed(action[:, spec.action.discrete :])
+    action, z, logp = episode.action.copy(), episode.z, episode.behaviour_logp
+    if z is None or logp is None:
+        z = spec.action.unsquashed(action[:, spec.action.discrete :])
+        logp = np.zeros((length, spec.action.record_size), np.float32)
     action[:, spec.action.discrete :] = spec.action.squashed(z)
     return Segment(
         stream=stream,
@@ -154,8 +218,8 @@ def _segment(stream: int, episode: DemoEpisode, spec: AgentSpec, carry_shape: tu
         carry=np.zeros((length + 1, *(carry_shape or (0,))), np.float32),
         action=action,
         z=z,
-        behaviour_logp=np.zeros((length, spec.action.record_size), np.float32),
-        reward=episode.reward,
+        behaviour_logp=logp,
+        reward=episode.reward * reward_scale,
         terminated=ends & episode.terminated,
         truncated=ends & (not episode.terminated),
     )

@@ -29,13 +29,16 @@ class MetricsWindow:
         self._updates: deque[tuple[Mapping[str, Tensor], Tensor]] = deque(maxlen=KEPT)  # metrics, valid
         self._priority = self._weight = self._anchors = torch.empty(0)  # [B] each, of the last one
 
-    def add(self, batch: SequenceBatch, result: UpdateResult) -> None:
-        """Store the metrics of an update made with ``batch``."""
+    def add(self, batch: SequenceBatch, result: UpdateResult, own: int | None = None) -> None:
+        """Store the metrics of an update made with ``batch``.
+
+        own: windows of the replay, the first ones; None: all
+        """
         self._updates.append((result.metrics, _NOTHING if result.valid is None else result.valid))
-        self._priority, self._weight = result.priority, batch.weight
-        self._anchors = result.anchor_ids
+        self._priority, self._weight = result.priority[:own], batch.weight[:own]
+        self._anchors = result.anchor_ids[:own]
         if self.td_error_max is not None:
-            self._saturated = result.priority >= self.td_error_max
+            self._saturated = self._priority >= self.td_error_max
 
     def metrics(self, next_id: int) -> dict[str, float]:
         """Return the mean of each value over those of the last updates that have it; empty before the first.
@@ -44,11 +47,14 @@ class MetricsWindow:
         """
         if not self._updates:
             return {}
+        means = {name: self._mean(name) for name in self._names()}
+        if not len(self._anchors):
+            return means
         saturated = {}
         if self.td_error_max is not None:
             saturated["replay/priority_saturated"] = float(self._saturated.float().mean())
         return {
-            **{name: self._mean(name) for name in self._names()},
+            **means,
             "replay/priority_mean": float(self._priority.mean()),
             **saturated,
             "replay/is_weight_min": float(self._weight.min()),
@@ -73,13 +79,14 @@ class MetricsWindow:
             [float(_mean(metrics[name], valid)) if name in metrics else np.nan for name in names]
             for metrics, valid in self._updates
         ]
+        some = len(self._anchors) > 0  # else there is no mean
         return State(
             {
                 "means": np.array(means, np.float32),
                 "known": np.array([[name in metrics for name in names] for metrics, _ in self._updates]),
-                "priority": np.array([float(self._priority.float().mean())], np.float32),
-                "saturated": np.array([float(self._saturated.float().mean())], np.float32),
-                "weight": np.array([float(self._weight.min())], np.float32),
+                "priority": np.array([float(self._priority.float().mean())] * some, np.float32),
+                "saturated": np.array([float(self._saturated.float().mean())] * some, np.float32),
+                "weight": np.array([float(self._weight.min())] if some else [], np.float32),
                 "ages": (next_id - self._anchors).cpu().numpy(),
             },
             {"names": names},

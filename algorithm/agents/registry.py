@@ -2,8 +2,8 @@
 
 A package has one family or several: a module ``family`` with ``FAMILIES``, imported for an agent, and two
 optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``, ``BARRED``,
-``RESUME_RULES``, and ``CLONES`` where demonstrated actions can be cloned, and ``metrics`` with ``METRICS``
-and ``PANELS``.
+``RESUME_RULES``, ``CLONES`` where demonstrated actions can be cloned, and ``MIXES`` where updates are of
+windows, which may be demonstrated ones; and ``metrics`` with ``METRICS`` and ``PANELS``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from algorithm.agents import config as shared
+from algorithm.agents.imitation import rules as imitation
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.agents.base import Family
@@ -44,7 +45,9 @@ def family(config: BehaviourConfig) -> Family:
 def contradictions(config: BehaviourConfig) -> Iterator[Any]:
     """Yield the contradictions between the chosen family's keys and those of other blocks."""
     module = _optional(FAMILIES[config.algorithm], "config")
-    yield from shared.contradictions(config, clones=getattr(module, "CLONES", False))
+    clones, mixes = (getattr(module, name, False) for name in ("CLONES", "MIXES"))
+    yield from shared.contradictions(config)
+    yield from imitation.contradictions(config, clones=clones, mixes=mixes)
     if module is not None:
         yield from module.contradictions(config)
 

@@ -312,7 +312,7 @@ class Config(Block):
     reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", by_behaviour=True)
     demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", by_behaviour=True)
     behavioral_cloning: BehavioralCloning = block(
-        BehavioralCloning, "Cloning of demonstrated actions, with PPO and A2C.", by_behaviour=True
+        BehavioralCloning, "Cloning of demonstrated actions.", by_behaviour=True
     )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", random=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from algorithm.core.data import Array, DemoEpisode
+from algorithm.core.data import Array, DemoEpisode, Float
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.episode import FaultyRecordingError, Float32Episode, RecordedEpisode, layout, shown
 
@@ -31,13 +31,36 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec) -> DemoEpisode:
     except FaultyRecordingError as error:
         where = f"episode {episode.number}{f', {error.where}' if error.where else ''}"
         raise FaultyRecordingError(error.why, where) from error
+    z, behaviour_logp = _recorded_policy(episode, spec)
     return DemoEpisode(
         obs={name: found[f"obs/{name}"] for name in spec.obs.names},
         action_mask=found["action_mask"].astype(np.bool_),
         action=_within_bounds(found["action"].astype(np.float32), spec),
         reward=found["reward"].astype(np.float32),
         terminated=bool(found["terminated"][-1]),
+        z=z,
+        behaviour_logp=behaviour_logp,
     )
+
+
+def _recorded_policy(episode: RecordedEpisode, spec: AgentSpec) -> tuple[Float | None, Float | None]:
+    """Return z [L, A_c] and log-probabilities [L, H], each None unless both are those of such an agent.
+
+    Other families squash and record in other ways, and nothing in a file says which: their arrays are unlike
+    these in shape, or z is not that of the action.
+    """
+    z, logp, length, action = episode.z, episode.behaviour_logp, len(episode.reward), spec.action
+    if z is None or logp is None or z.dtype != np.float32 or logp.dtype != np.float32:
+        return None, None
+    if z.shape != (length, action.continuous) or logp.shape != (length, action.record_size):
+        return None, None
+    own_z, own_logp = z.astype(np.float32), logp.astype(np.float32)
+    u = episode.action[:, action.discrete :].astype(np.float32)
+    if not np.isfinite(own_logp).all() or not (np.abs(action.squashed(own_z) - u) <= _TOLERANCE).all():
+        return None, None
+    if (own_logp[:, : len(action.branches) > 0] > _TOLERANCE).any():
+        return None, None  # no probability is above 1
+    return own_z, own_logp
 
 
 def _arrays(episode: RecordedEpisode) -> dict[str, Array]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from algorithm.ops.shapes import check_shapes
+from algorithm.ops.shapes import check_shapes, masked_mean
 
 SURE = 1e-7
 """Addend of 1 − D, which bounds its logarithm."""
@@ -63,6 +63,17 @@ def gail_reward(logit: Tensor) -> Tensor:
 def airl_reward(logit: Tensor) -> Tensor:
     """Return ``log D − log(1 − D) = f`` (arXiv 1710.11248, §6): of either sign."""
     return logit
+
+
+def constraint_weight(value: Tensor, share: Tensor, *, alpha: float = 2.5) -> Tensor:
+    """Return ``λ = α / mean|Q(s, π(s))|``, the weight of a policy's loss beside cloning (arXiv 2106.06860).
+
+    value: [P] what the critics say of the policy's actions, which gets no gradient
+    share: [P] of each position in the mean
+    Returns a scalar. Values of 0, as of critics that know nothing, count as 1e-6.
+    """
+    check_shapes("constraint_weight", share.shape, {"value": value})
+    return alpha / masked_mean(value.detach().abs(), share).clamp(min=1e-6)
 
 
 def cloning_error(mean: Tensor, u: Tensor) -> Tensor:

@@ -246,7 +246,8 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
 
     ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``compile: auto`` is
-    off where that is not worth it: a run that is prolonged goes on as it began.
+    off where that is not worth it: a run that is prolonged goes on as it began. ``start_step`` is 0 where no
+    random actions come first.
     """
     said = []
     if loaded.config.base_config.stop_at_return == "auto":
@@ -259,6 +260,7 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
             {"compile": "off"} if config.run.compile == "auto" and not config.worth_compiling else {}
         ),
     )
+    loaded = decided(loaded, RUN_BLOCK, lambda config: {"start_step": 0} if _unlike_random(config) else {})
     if loaded.config.run.threads == "auto":
         seconds = measure_threads()
         number = fastest(seconds)
@@ -267,6 +269,11 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
         said = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)
     return loaded, said
+
+
+def _unlike_random(config: Config) -> bool:
+    """Return whether a training begins without random actions, whatever ``start_step`` is by default."""
+    return config.demonstrations.offline or config.demonstrations.warm_up_policy > 0
 
 
 def _solved_at(loaded: LoadedConfig) -> float | None:

@@ -39,7 +39,7 @@ from algorithm.train.foreign import (
 )
 from algorithm.train.profile import TrainingProfile
 from algorithm.train.run import RunInputs, RunParts
-from algorithm.train.runtime import LocalRuntime, Runtime
+from algorithm.train.runtime import LocalRuntime, OfflineRuntime, Runtime, is_offline
 from algorithm.train.state import Start, TrainState, fitting, seed_globally
 from algorithm.train.trainer import Trainer
 from algorithm.train.user_code import env_file, nn_file, plugins_of
@@ -104,7 +104,16 @@ def build(
 
 
 def _local(inputs: RunInputs, runtime: type[Runtime]) -> type[Runtime]:
-    """Return the runtime: another one than that of one process, where several train."""
+    """Return the runtime: another one than that of one process, where several train or nothing is stepped."""
+    if is_offline(inputs.loaded):
+        if runtime.remote:
+            raise UsageError(
+                "actors step environments, and offline none is stepped",
+                where="demonstrations.offline",
+                why="a learner's updates follow the steps of its actors",
+                fix="train without a learner and actors",
+            )
+        return OfflineRuntime
     if runtime.remote or num_processes(inputs.loaded) == 1:
         return runtime
     if inputs.greedy:

@@ -12,12 +12,15 @@ from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.agents.roles import Collector, MakeReplay
+from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig
+from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.non_finite import OnNonFinite
+from algorithm.experience.offline import OfflineCollector
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
@@ -103,6 +106,49 @@ class LocalRuntime(Runtime):
     @override
     def end(self, stopped: Callable[[], bool]) -> None:
         pass
+
+
+class OfflineRuntime(Runtime):
+    """Runtime without environments: what is learned from is there already.
+
+    Evaluations have the only environment, which says what agents see and do.
+    """
+
+    remote = False
+
+    @override
+    def __init__(
+        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
+    ) -> None:
+        assert eval_env is not None, "the configuration refuses the Unity Editor"
+        self.env = EnvInfo(eval_env.specs, eval_env.time_limit, "none is stepped for training")
+        self.make_replay = ReplayBuffer
+
+    @override
+    def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
+        return OfflineCollector(agents)
+
+    @override
+    def begin(self) -> None:
+        pass
+
+    @override
+    def end(self, stopped: Callable[[], bool]) -> None:
+        pass
+
+
+def is_offline(loaded: LoadedConfig) -> bool:
+    """Return whether no environment is stepped. Raises UsageError where behaviours differ in that."""
+    configs = loaded.behaviours.values() or [loaded.config]
+    found = {one.demonstrations.offline for one in configs}
+    if len(found) > 1:
+        raise UsageError(
+            "some behaviours of one environment learn offline, and others do not",
+            where=f"{loaded.source}: ma_config",
+            why="no environment is stepped offline, so the others would have nothing to learn from",
+            fix="give all behaviours the same demonstrations.offline",
+        )
+    return found.pop()
 
 
 def local_collector(

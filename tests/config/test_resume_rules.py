@@ -26,7 +26,8 @@ acktr_config.shared acer_config.rollout_step reward_signals.gail.form reward_sig
 reward_signals.gail.dense_n reward_signals.gail.use_vail
 reward_signals.curiosity.gamma reward_signals.curiosity.ends reward_signals.rnd.gamma reward_signals.rnd.ends
 reward_signals.gail.gamma reward_signals.gail.ends
-reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes"""
+reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes
+demonstrations.offline demonstrations.warm_up_policy"""
 
 OTHER_NETWORKS = "the networks would be others than those that were trained"
 

@@ -46,6 +46,12 @@ def test_a_family_without_remote_actors_is_refused(folder, capsys):
     assert "ACKTR has no actors in other processes" in said and "python main.py ./task" in said
 
 
+def test_learning_without_an_environment_is_refused(folder, capsys):
+    offline = "demonstrations={path: a.npz, offline: true}"
+    said = refused(capsys, "-o", offline, "-o", "sac_config.start_step=0")
+    assert "actors step environments, and offline none is stepped" in said
+
+
 @pytest.mark.parametrize("by_learner", [True, False])
 def test_a_run_is_resumed_only_by_what_began_it(folder, capsys, by_learner):
     run = folder / "models" / "task" / "x"

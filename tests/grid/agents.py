@@ -9,7 +9,14 @@ from itertools import combinations
 import numpy as np
 
 from algorithm.agents.base import Agent
-from algorithm.agents.config import CuriositySignal, GailSignal, NnConfig, RewardSignals, RndSignal
+from algorithm.agents.config import (
+    BehavioralCloning,
+    CuriositySignal,
+    GailSignal,
+    NnConfig,
+    RewardSignals,
+    RndSignal,
+)
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.family_config import A2cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import family
@@ -18,6 +25,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.data import ActorOutput, DemoEpisode, Demonstrations, StepBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.demos.config import DemoConfig
 from algorithm.replay.budget import MemoryBudget
 from tests.batches import CPU
 
@@ -97,6 +105,13 @@ HORIZONS = {
     ),
 }
 """Of the signals that an extension has; of "all" they are three."""
+CLONED = {"strength": 0.5, "steps": 100}
+DEMONSTRATED = {
+    "none": ({}, {}),
+    "cloned": ({}, CLONED),
+    "in batches": ({"share": 0.5, "share_end": 0.3, "share_until": 40}, CLONED),
+    "offline": ({"offline": True}, {}),
+}
 FACTORS = {
     "family": FAMILIES,
     "action": ACTIONS,
@@ -109,6 +124,7 @@ FACTORS = {
     "replay": REPLAYS,
     "extension": EXTENSIONS,
     "horizon": HORIZONS,
+    "demonstrated": DEMONSTRATED,
 }
 OF_CRITICS = ("head", "norm", "targets", "critics", "replay")
 """Factors that mean nothing to families without SAC's critics."""
@@ -129,8 +145,12 @@ def excluded(one: Setting, other: Setting) -> bool:
         plain = all(name not in row or row[name] == next(iter(FACTORS[name])) for name in OF_CRITICS)
         serves = row.get("extension") in (None, "none", "forward, RND", "GAIL")
         apart = row.get("horizon") == "two" and row["family"] == "ACER"
+        learns = ("none", "cloned") if row["family"] != "ACER" else ("none",)
+        serves = serves and row.get("demonstrated", "none") in learns
         return not plain or not serves or apart or row.get("action") in WITHOUT[row["family"]]
     if row.get("horizon") == "two" and row.get("extension") in ("none", "ATC"):
+        return True
+    if row.get("demonstrated", "none") != "none" and _not_demonstrated(row):
         return True
     if row.get("family") == "TD3":
         return row.get("action", "continuous") != "continuous"
@@ -138,6 +158,13 @@ def excluded(one: Setting, other: Setting) -> bool:
         siamese = row.get("extension") in ("ATC", "all")
         return siamese or not row.get("norm", "batch").startswith("batch")
     return False
+
+
+def _not_demonstrated(row: Row) -> bool:
+    greedy = row.get("action") == "greedy"
+    fresh = row["demonstrated"] != "cloned" and row.get("replay") == "fresh"
+    judged = row["demonstrated"] == "offline" and row.get("extension") in ("GAIL", "all")
+    return greedy or fresh or judged
 
 
 def covering_rows(seed: int) -> list[Row]:
@@ -188,6 +215,7 @@ def make_agent(row: Row, seed: int) -> Agent:
     options = {**of_action, **of_memory, **extensions, **of_norm}
     for factor in ("head", "targets", "critics", "replay"):
         options |= chosen[factor]
+    shown, cloning = chosen["demonstrated"]
     sizes = {"dense_n": 8, "dense_depth": 1}
     on_policy = {"rollout_step": 4, "sequence_step": 2}
     spec = AgentSpec(chosen["obs"], action)
@@ -198,6 +226,8 @@ def make_agent(row: Row, seed: int) -> Agent:
         sac_config=SacConfig(**{"start_step": 0, "batch_size": 16, "replay_ratio": 0.125, **options}),
         nn_config=NnConfig(rep={**sizes, **rep}, q={**sizes, **net}, policy={**sizes, **net}, v=sizes),
         reward_signals=with_horizons(signals, chosen.get("horizon", HORIZONS["one"])),
+        demonstrations=DemoConfig(**shown),
+        behavioral_cloning=BehavioralCloning(**cloning),
         ppo_config=PpoConfig(num_epoch=1, num_minibatch=2, **on_policy),
         a2c_config=A2cConfig(shared=row["memory"] != "none", use_tf_rms=False, **on_policy),
         acktr_config=AcktrConfig(shared=row["obs"] == "mixed", inverse_every=2, **on_policy),
@@ -211,7 +241,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         seed=seed,
         device=CPU,
         memory=MemoryBudget(free=10**9),
-        demonstrations=demonstrations(spec) if signals.gail.strength else None,
+        demonstrations=demonstrations(spec) if signals.gail.strength or shown or cloning else None,
     )
     return family(config).make_agent(inputs)
 
@@ -232,11 +262,14 @@ def demonstrations(spec: AgentSpec) -> Demonstrations:
         DemoEpisode(
             obs=random_obs(spec.obs, rng, 9),
             action_mask=spec.action.all_allowed(9),
-            action=spec.action.random(rng, spec.action.all_allowed(8))[0],
+            action=action,
             reward=np.ones(8, np.float32),
             terminated=terminated,
+            z=z,
+            behaviour_logp=logp,
         )
         for terminated in (True, False)
+        for action, z, logp in [spec.action.random(rng, spec.action.all_allowed(8))]
     ]
     return Demonstrations(episodes=episodes, digests={"a": "1"})
 

@@ -38,6 +38,7 @@ ORDER = (
     "algorithm.extensions",
     "algorithm.actions",
     "algorithm.agents",
+    "algorithm.agents.imitation",
     "algorithm.agents.off_policy",
     *FAMILIES,
     "algorithm.agents.registry",

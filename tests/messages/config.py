@@ -51,7 +51,22 @@ SECTIONS = (
     "  reward_signals: {extrinsic: {strength: 0}}",
     "  reward_signals: {gail: {strength: 1}}",
     "  algorithm: PPO\n  behavioral_cloning: {strength: 1}",
-    "  behavioral_cloning: {strength: 1}\n  demonstrations: {path: a.npz}",
+    "  algorithm: ACER\n  behavioral_cloning: {strength: 1}\n  demonstrations: {path: a.npz, pretrain: 9}",
+    "  behavioral_cloning: {updates: 2}",
+    "  demonstrations: {share: 0.5, pretrain: 9, offline: true}",
+    "  algorithm: PPO\n  demonstrations: {path: a.npz, share: 0.5, offline: true, warm_up_policy: 9}",
+    "  demonstrations: {path: a.npz, share: 1, share_end: 1, share_until: 9}",
+    "  demonstrations: {path: a.npz, share: 0.5, share_end: 0.1}",
+    "  demonstrations: {path: a.npz, share_until: 9}",
+    "  demonstrations: {path: a.npz, share: 0.5}\n  sac_config: {use_replay_buffer: false}",
+    "  demonstrations: {warm_up_policy: 9}\n  sac_config: {start_step: 500}",
+    "  behavioral_cloning: {strength: 1}\n  demonstrations: {path: a.npz}\n"
+    "  sac_config: {discrete_dqn_like: true}",
+    "  demonstrations: {path: a.npz, offline: true, share_end: 0.1, share_until: 9, warm_up_policy: 9}\n"
+    "  sac_config: {start_step: 500, use_replay_buffer: false, discrete_dqn_like: true}\n"
+    "  reward_signals: {gail: {strength: 1}}\n  base_config: {max_iter: 9}",
+    "  base_config: {env_type: UNITY, unity_args: {editor: true}, n_envs: 1}\n"
+    "  demonstrations: {path: a.npz, offline: true}",
     "  algorithm: PPO\n  behavioral_cloning: {pretrain: 9}",
     "  behavioral_cloning: {batch_size: 0}",
     "  reward_signals: {rnd: {strength: -1}}",

@@ -217,14 +217,15 @@ def test_cloning_fades_and_then_costs_nothing(tmp_path):
     agent, collector = make(
         PENDULUM, blocks=cloning(strength=0.5, steps=64), demonstrations=shown(tmp_path), learning_rate=0.004
     )
-    rates, update = [], agent.learner._cloning.optimiser.step
+    cloning_ = agent.learner._cloning
+    rates, step = [], cloning_._step
 
-    def step(loss):
-        optimiser = agent.learner._cloning.optimiser
+    def observed(generator):
+        (optimiser,) = cloning_.optimisers.values()
         rates.append(optimiser.learning_rate * optimiser.factor)
-        return update(loss)
+        return step(generator)
 
-    agent.learner._cloning.optimiser.step = step
+    cloning_._step = observed
     train(agent, collector, 128)
     assert rates == [0.5 * 0.004 * 0.5] * 40  # of four rollouts the first, at step 32; 0 from 64 on
 

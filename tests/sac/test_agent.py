@@ -266,4 +266,4 @@ def test_a_replay_on_the_device_without_images_is_told():
 def test_looks_that_are_the_same_are_told(siamese, obs, said):
     keys, spec = SacConfig(siamese=siamese), AgentSpec(obs, ActionSpec((2,)))
     heads = ActionHeads(spec.action, keys)
-    assert len(notices(spec, keys, heads, has_encoder=True, max_step=-1)) == said
+    assert len(notices(spec, keys, heads, has_encoder=True)) == said

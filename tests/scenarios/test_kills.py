@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -113,6 +114,24 @@ ppo_imitation: # all signals, cloning before and beside the updates
   reward_signals: {extrinsic: {strength: 0.5}, rnd: {strength: 0.1}, gail: {strength: 1, dense_n: 8}}
   demonstrations: {path: shown.npz}
   behavioral_cloning: {strength: 1, steps: 400, pretrain: 40}
+sac_demonstrated: # in batches, cloned before and beside the updates, updates before the first step
+  sac_config: {use_n_step_is: false, reward_scaling: true}
+  demonstrations: {path: shown.npz, share: 0.5, share_end: 0.1, share_until: 500, pretrain: 40}
+  behavioral_cloning: {strength: 0.5, steps: 600, pretrain: 40, updates: 2}
+  nn_config: {rep: {dense_n: 8, dense_depth: 1}}
+sac_offline:
+  base_config: {max_step: 400}
+  sac_config: {start_step: 0, use_n_step_is: false, use_normalization: true}
+  demonstrations: {path: shown.npz, offline: true, pretrain: 10}
+td3_offline_memory:
+  inherited: [rnn, sac_offline]
+  algorithm: TD3
+  demonstrations: {path: hidden.npz}
+td3_demonstrated: # the policy as it begins fills the replay
+  algorithm: TD3
+  sac_config: {start_step: 0}
+  demonstrations: {path: shown.npz, share: 0.25, warm_up_policy: 100}
+  behavioral_cloning: {strength: 1}
 sac_imitation:
   reward_signals: {extrinsic: {strength: 0}, rnd: {strength: 0.1}, gail: {strength: 1, form: AIRL}}
   demonstrations: {path: shown.npz}
@@ -126,7 +145,16 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(TASK)
     record(tmp_path / "task" / "shown.npz", "Pendulum-v1")
+    _hide_velocity(tmp_path / "task")
     return tmp_path / "models" / "task"
+
+
+def _hide_velocity(folder: Path) -> None:
+    """Write the same recording as seen through the wrapper of the section ``rnn``."""
+    with np.load(folder / "shown.npz") as found:
+        arrays = {name: found[name] for name in found.files}
+    seen = {name: value[:, :2] for name, value in arrays.items() if "/obs/" in name}
+    np.savez(folder / "hidden.npz", **{**arrays, **seen})
 
 
 def killed(checkpoints: Path, *flags: str, rng: random.Random) -> None:
@@ -139,8 +167,8 @@ def killed(checkpoints: Path, *flags: str, rng: random.Random) -> None:
     assert program.end() == -signal.SIGKILL, program.said
 
 
-QUICK = ("hybrid", "ppo_memory", "td3")
-"""Sections of every run of the suite: a replay, rollouts with stored states."""
+QUICK = ("hybrid", "ppo_memory", "td3", "sac_demonstrated")
+"""Sections of every run of the suite: a replay, rollouts with stored states, demonstrations in all ways."""
 
 
 @pytest.mark.fault("F01")

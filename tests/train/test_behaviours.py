@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ from algorithm.app.training import train
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.core.data import State
+from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.train.assembly import Assembly, set_up
+from algorithm.train.assembly import Assembly, decided, set_up
+from algorithm.train.runtime import is_offline
 from tests.run.agreement import what_must_agree
 
 CPU = torch.device("cpu")
@@ -137,6 +140,15 @@ def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
         with safe_open(path / f"{name}/model.safetensors", "pt") as file:
             assert file.metadata() == {"trained": json.dumps(sorted(agent.trained()))}
+
+
+def test_behaviours_learn_offline_together_or_not_at_all(trained):
+    _, loaded = trained
+    of_all = {name: decided(loaded, "demonstrations", lambda _: {"offline": True}) for name in "ab"}
+    assert not is_offline(loaded) and is_offline(of_all["a"])
+    with pytest.raises(UsageError) as error:
+        is_offline(replace(loaded, behaviours={"a": loaded.config, "b": of_all["b"].config}))
+    assert error.value.where.endswith("ma_config")
 
 
 def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):

@@ -6,28 +6,38 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent, Family
 from algorithm.agents.behaviour_config import BehaviourConfig
-from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.health import Rule
+from algorithm.agents.imitation.batches import Batches
+from algorithm.agents.imitation.pretraining import Pretraining
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.acting import acting_parts, behaviour_policy, make_acting, new_actor
 from algorithm.agents.off_policy.compiled_update import reason_against
-from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.description import (
     describe,
     notices,
     on_device_notices,
+    too_short,
 )
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.rules import EAGER_FIRST
-from algorithm.agents.off_policy.upkeep import OwnTdError, staleness_in
+from algorithm.agents.off_policy.upkeep import (
+    OwnTdError,
+    make_constraint,
+    make_replay,
+    make_sources,
+    make_store,
+    prioritised,
+    show,
+    staleness_in,
+)
 from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
@@ -38,10 +48,7 @@ from algorithm.core.panels import Readout
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
-from algorithm.nn.loader import Networks
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import make_sampler
-from algorithm.replay.sizing import largest_capacity, replay_bytes
 
 
 class OffPolicyAgent(Agent):
@@ -55,41 +62,50 @@ class OffPolicyAgent(Agent):
         self._variant = variant
         self._keys = keys = variant.keys(config)
         networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
-        _reserve(inputs, keys, networks)
-        shown = _demonstrations(inputs, keys, networks)
+        self.replay = make_replay(inputs, keys, networks)
+        shown = make_store(inputs, keys, networks)
         extensions = extensions_of(inputs, networks, shown)
         images, last = any(len(shape) == 3 for shape in spec.obs.shapes), config.base_config.max_step
         self._not_compiled = reason_against(keys, device, max_step=last, images=images)
+        heads = variant.make_heads(spec.action, config)
         learner = OffPolicyLearner(
             spec,
             networks,
             keys,
-            variant.make_heads(spec.action, config),
+            heads,
             device=device,
             seed=stream_seed(inputs.seed, "learner", inputs.behaviour),
             extensions=extensions,
             compiled=self._not_compiled is None,
             eager_first=EAGER_FIRST if keys.compile == "auto" else 0,
+            constraint=make_constraint(heads, config.demonstrations),
         )
         if shown:
-            shown.show(learner.model.normaliser)
+            show(shown, learner, config, keys)
         super().__init__(
             inputs, learner, sources=networks.sources, demonstrations=shown, extensions=learner.extensions
         )
         warm_up = stream(inputs.seed, "warm-up", inputs.behaviour)
         actor = self._new_actor("acting", exploring=not inputs.greedy)
         self.policy = behaviour_policy(spec, keys, actor, warm_up, greedy=inputs.greedy)
-        self._recent = MetricsWindow(config.replay_config.td_error_max if _prioritised(keys) else None)
-        self.replay = _make_replay(inputs, keys, networks)
-        self._schedule: UpdateSchedule = RatioUpdates(keys.replay_ratio, keys.start_step)
+        self._recent = MetricsWindow(config.replay_config.td_error_max if prioritised(keys) else None)
+        self._before, self._batches = make_sources(shown, self.replay, learner, config.demonstrations)
+        self._pretraining = Pretraining(
+            clone=self._clone,
+            cloned=partial(learner.move_targets, 1.0),
+            update=partial(self._take, self._before, 0),
+            steps=config.behavioral_cloning.pretrain,
+            updates=config.demonstrations.pretrain,
+        )
+        self.warm_up_steps = config.demonstrations.warm_up_policy or keys.start_step
+        self._schedule: UpdateSchedule = RatioUpdates(keys.replay_ratio, self.warm_up_steps)
         if not keys.use_replay_buffer:
-            self._schedule = FifoUpdates(lambda: self.replay.ready, keys.batch_size, keys.start_step)
+            self._schedule = FifoUpdates(lambda: self.replay.ready, keys.batch_size, self.warm_up_steps)
         self._own_priority = OwnTdError(self.replay, learner) if keys.use_add_with_td else None
         self._falls_until = last if keys.learning_rate_schedule == "linear" else None
         # Otherwise beta grows with each batch or, without an end, never.
         anneals = config.replay_config.beta_increment_per_sampling is None and last >= 0
         self._anneals_until = last if anneals else None
-        self.warm_up_steps = keys.start_step
 
     @property
     @override
@@ -101,7 +117,13 @@ class OffPolicyAgent(Agent):
     @override
     def update_ratio(self, step: int) -> float:
         """Return the achieved updates per environment step since learning began."""
-        return self._schedule.achieved(step, self.updates)
+        return self._schedule.achieved(step, self.updates - self._pretraining.updates)
+
+    @property
+    @override
+    def weights_version(self) -> int:
+        """Number of times that remote actors were due new weights: by updates, and by cloning before them."""
+        return super().weights_version + (self._pretraining.steps > 0)
 
     @override
     def acting_parts(self) -> dict[str, nn.Module]:
@@ -144,6 +166,7 @@ class OffPolicyAgent(Agent):
         """Make all updates due; ``watch`` is charged with the time of sampling and of updating."""
         run_step = step if run_step is None else run_step
         self.policy.warming_up = step < self._keys.start_step
+        self._batches.move(run_step)
         if self._falls_until is not None:
             self.learner.scale_learning_rate(max(0.0, 1.0 - run_step / self._falls_until))
         if self._anneals_until is not None:
@@ -153,26 +176,55 @@ class OffPolicyAgent(Agent):
                 self._own_priority.settle(learning=self.updates > 0)
             except FloatingPointError:  # the new rows keep the largest priority
                 self._guard.not_settled(step)
+        if self.learner.cloning:
+            until = self.config.behavioral_cloning.steps
+            self.learner.cloning.factor = max(0.0, 1.0 - run_step / until) if until else 1.0
         self._update(step, self._schedule.due(step), watch or Stopwatch())
 
     def _update(self, step: int, owed: int, watch: Stopwatch) -> None:
         for done in range(owed):
-            batch = self.replay.sample()
-            watch.lap("sample")
-            if batch is None:
+            if not self._take(self._batches, step, watch):
                 self._wait_for_a_batch(step, owed - done)
                 return
-            result = self.learner.update(batch)
-            finite = self._take_back(result)
-            if self._guard.passes(batch, step, finite=finite):
-                if result.carry is not None:
-                    self.replay.refresh_carry(result)
-                self._recent.add(batch, result)
-            # Priorities included: fetching them is what waits for the device.
-            watch.lap("compile" if self.learner.compiled else "update")
 
-    def _take_back(self, result: UpdateResult) -> bool:
-        """Store new priorities; return False, and keep the old ones, if a TD error is not finite."""
+    def _take(self, batches: Batches, step: int, watch: Stopwatch | None = None) -> bool:
+        """Make an update, with the cloning beside it; return whether there was a batch for it."""
+        watch = watch or Stopwatch()
+        batch = batches.sample()
+        watch.lap("sample")
+        if batch is None:
+            return False
+        result = self.learner.update(batch)
+        if self.learner.cloning:
+            result.metrics.update(self._clone(self.learner.cloning.updates))
+        finite = self._take_back(result, batches.own)
+        if self._guard.passes(batch, step, finite=finite):
+            if result.carry is not None:
+                self.replay.refresh_carry(result)
+            self._recent.add(batch, result, batches.own)
+        # Priorities included: fetching them is what waits for the device.
+        watch.lap("compile" if self.learner.compiled else "update")
+        return True
+
+    def _clone(self, n: int) -> dict[str, Tensor]:
+        assert self.learner.cloning, "the configuration asks for it"
+        return self.learner.cloning.update(n, self.learner.generators()["update"])
+
+    @override
+    def pretrain(self, stop: Callable[[], bool]) -> dict[str, float]:
+        """Clone, then update on demonstrations alone; see :meth:`.Agent.pretrain`."""
+        before = self._pretraining.updates
+        cloned = self._pretraining.run(stop)
+        updated = self._pretraining.updates > before
+        return {**cloned, **(self._recent.metrics(self.replay.next_id) if updated else {})}
+
+    def _take_back(self, result: UpdateResult, own: int) -> bool:
+        """Store new priorities; return False, and keep the old ones, if a TD error is not finite.
+
+        own: windows of the replay
+        """
+        if not own:  # a sampler would take the largest of no priorities for a new largest one
+            return bool(result.priority.isfinite().all())
         try:
             self.replay.feedback(result)
         except FloatingPointError:
@@ -182,7 +234,7 @@ class OffPolicyAgent(Agent):
     def _wait_for_a_batch(self, step: int, owed: int) -> None:
         """Defer the updates until there is a batch; raise UsageError if the replay can never hold one."""
         replay = self.replay
-        if self.updates:  # many short episodes have pushed transitions out for a while
+        if self.updates > self._pretraining.updates:  # short episodes pushed transitions out for a while
             self._schedule.carry_over(owed)
             return
         if len(replay) == replay.capacity:
@@ -198,19 +250,30 @@ class OffPolicyAgent(Agent):
     @override
     def own_metrics(self, step: int) -> dict[str, float]:
         """Return values of the replay and of the last updates. Waits for the device."""
-        recent = self._recent.metrics(self.replay.next_id)
-        if recent and self._keys.seq_encoder == "RNN":
+        replay = self.replay
+        recent = self._recent.metrics(replay.next_id)
+        if recent and self._keys.seq_encoder == "RNN" and len(replay):
             first = self._keys.burn_in_step
             learned = slice(first, first + self._keys.learn_step)
-            recent |= staleness_in(self.replay, self.learner, learned)
-        return {"replay/size": float(len(self.replay)), **recent}
+            recent |= staleness_in(replay, self.learner, learned)
+        return recent if self._offline else {"replay/size": float(len(replay)), **recent}
+
+    @property
+    def _offline(self) -> bool:
+        return self.config.demonstrations.offline
+
+    @override
+    def stores(self) -> dict[str, ReplayBuffer]:
+        """Return the replay, by the name of an only one; nothing is stored offline."""
+        return {} if self._offline else {"": self.replay}
 
     @override
     def own_notices(self) -> list[str]:
         """Return lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self.learner.model.rep.parameters())
         max_step, heads = self.config.base_config.max_step, self.learner.heads
-        own = notices(self.spec, self._keys, heads, has_encoder=has_encoder, max_step=max_step)
+        own = notices(self.spec, self._keys, heads, has_encoder=has_encoder)
+        own = [*too_short(self._keys, self.config.demonstrations, max_step), *own]
         own += on_device_notices(self.spec, self.config.replay_config, self._inputs.device)
         if self._keys.compile == "on" and self._not_compiled is not None:
             own.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")
@@ -222,6 +285,7 @@ class OffPolicyAgent(Agent):
         return {
             "schedule": State(meta=self._schedule.state()),
             "recent": self._recent.state(self.replay.next_id),
+            "pretraining": State(meta=self._pretraining.state()),
         }
 
     @override
@@ -230,6 +294,8 @@ class OffPolicyAgent(Agent):
         super().load_state(state)
         self._schedule.load_state(state.part("schedule").meta)
         self._recent.load_state(state.part("recent"), self.replay.next_id)
+        if "pretraining" in state.meta:  # older checkpoints know of none
+            self._pretraining.load_state(state.part("pretraining").meta)
 
     @override
     def num_parameters(self) -> dict[str, int]:
@@ -245,57 +311,13 @@ class OffPolicyAgent(Agent):
         """Return lines on memory, replay and algorithm, and on what computes actions and updates."""
         keys = self._keys
         acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
-        rows = [*describe(self.spec, keys, self.learner.heads, self.replay), ("acting", acting)]
+        lines = describe(self.spec, keys, self.learner.heads, self.replay, offline=self._offline)
+        rows = [*lines, ("acting", acting)]
         if keys.compile != "off":
             late = f", behind the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
             why = self._not_compiled
             rows.append(("updates", f"compiled{late}" if why is None else f"not compiled: {why}"))
         return rows
-
-
-def _prioritised(keys: OffPolicyConfig) -> bool:
-    return keys.use_priority and keys.use_replay_buffer
-
-
-def _reserve(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> None:
-    spec, capacity = inputs.spec, inputs.config.replay_config.capacity
-    carry_shape, prioritised = networks.rep.stored_carry_shape, _prioritised(keys)
-    inputs.memory.reserve(
-        inputs.behaviour,
-        capacity=capacity,
-        needed=replay_bytes(spec, capacity, carry_shape, prioritised=prioritised),
-        largest_capacity=lambda n: largest_capacity(spec, n, carry_shape, prioritised=prioritised),
-    )
-
-
-def _demonstrations(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> DemoStore | None:
-    if inputs.demonstrations is None:
-        return None
-    return DemoStore(
-        inputs.demonstrations,
-        inputs.spec,
-        burn_in=keys.burn_in_step,
-        learn=keys.learn_step,
-        carry_shape=networks.rep.stored_carry_shape,
-        memory=inputs.memory,
-        behaviour=inputs.behaviour,
-    )
-
-
-def _make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> ReplayBuffer:
-    replay, make = inputs.config.replay_config, inputs.make_replay or ReplayBuffer
-    return make(
-        inputs.spec,
-        capacity=replay.capacity,
-        batch_size=keys.batch_size,
-        burn_in=keys.burn_in_step,
-        learn=keys.learn_step,
-        n_step=keys.n_step,
-        carry_shape=networks.rep.stored_carry_shape,
-        sampler=make_sampler(replay, prioritised=keys.use_priority, fresh=not keys.use_replay_buffer),
-        seed=stream_seed(inputs.seed, "replay", inputs.behaviour),
-        device=inputs.device if replay.on_device and inputs.device.type != "cpu" else None,
-    )
 
 
 def off_policy_family(

@@ -10,16 +10,21 @@ from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
+from algorithm.demos.config import DemoConfig
 from algorithm.nn.layers.augment import Augmentation
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.config import ReplayConfig
 
 
-def describe(spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, replay: ReplayBuffer) -> Rows:
+def describe(
+    spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, replay: ReplayBuffer, *, offline: bool
+) -> Rows:
     """Return lines on memory, replay and algorithm."""
     free = psutil.virtual_memory().available
     size = f"{replay.capacity:,} rows, {replay.nbytes / 2**20:,.0f} MB when full, {free / 2**20:,.0f} MB free"
+    if offline:
+        size = "none: nothing is stored offline"
     return [*_memory(keys), ("replay", size), ("algorithm", _algorithm(keys, spec, heads))]
 
 
@@ -73,17 +78,22 @@ def _critics(keys: OffPolicyConfig) -> str:
 _DEFAULT = OffPolicyConfig.model_fields
 
 
-def notices(
-    spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, *, has_encoder: bool, max_step: int
-) -> list[str]:
-    """Return a line for each key that is set and has no effect, or less than expected.
+def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[str]:
+    """Return a line if the training ends, at max_step, before an update; −1 for no end."""
+    before, why = keys.start_step, f"steps are random actions ({RUN_BLOCK}.start_step)"
+    if shown.warm_up_policy:
+        before, why = shown.warm_up_policy, "steps fill the replay (demonstrations.warm_up_policy)"
+    own = keys.batch_size - int(shown.share * keys.batch_size)
+    if shown.offline or not 0 < max_step <= max(before, own - 1):
+        return []
+    first = f"the first {before:,} {why}"
+    if before < own:
+        first = f"an update takes {own:,} windows ({RUN_BLOCK}.batch_size)"
+    return [f"nothing will be learned: {first}, and the training ends at {max_step:,}"]
 
-    max_step: at which the training ends; −1 for no end
-    """
-    first = f"the first {keys.start_step:,} steps are random actions ({RUN_BLOCK}.start_step)"
-    if keys.start_step < keys.batch_size:
-        first = f"an update takes {keys.batch_size:,} windows ({RUN_BLOCK}.batch_size)"
-    too_short = 0 < max_step <= max(keys.start_step, keys.batch_size - 1)
+
+def notices(spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, *, has_encoder: bool) -> list[str]:
+    """Return a line for each key that is set and has no effect, or less than expected."""
     moot = [key for key in ("tau", "update_target_per_step") if getattr(keys, key) != _DEFAULT[key].default]
     table = (
         (
@@ -110,8 +120,7 @@ def notices(
         ),
         *_of_extensions(spec, keys, has_encoder=has_encoder),
     )
-    found = [f"nothing will be learned: {first}, and the training ends at {max_step:,}"] * too_short
-    return [*found, *heads.notices, *(f"{RUN_BLOCK}.{text}" for holds, text in table if holds)]
+    return [*heads.notices, *(f"{RUN_BLOCK}.{text}" for holds, text in table if holds)]
 
 
 def on_device_notices(spec: AgentSpec, replay: ReplayConfig, device: torch.device) -> list[str]:

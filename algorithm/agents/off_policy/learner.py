@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.agents.imitation.cloning import Cloning, Constraint, Unconstrained
 from algorithm.agents.learner import Learner
 from algorithm.agents.off_policy.compiled_update import (
     CompiledUpdates,
@@ -53,6 +54,7 @@ class OffPolicyLearner(Learner):
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
     compiled:   updates are; see :func:`~algorithm.agents.off_policy.compiled_update.reason_against`
     eager_first: updates before the compiled ones, counted over all runs that go on from one another
+    constraint: on the policy; None: none
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class OffPolicyLearner(Learner):
         extensions: Sequence[Extension] = (),
         compiled: bool = False,
         eager_first: int = 0,
+        constraint: Constraint | None = None,
     ) -> None:
         super().__init__(device, seed)
         self._keys, self._eager_first = config, eager_first
@@ -83,6 +86,8 @@ class OffPolicyLearner(Learner):
         check_norms(self.model, config)
         self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
         self.heads = heads.to(device)
+        self._constraint = constraint or Unconstrained()
+        self.cloning: Cloning | None = None  # whoever sets it, clones by it
         self._values = make_values(config, spec.action, device)
         _, self._climbed = choose_reduce(config)
         self._action_size = spec.action.continuous
@@ -191,14 +196,15 @@ class OffPolicyLearner(Learner):
         if noise.now is not None:
             metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
         if turn.target:
-            self._move_targets(self._keys.tau)
+            self.move_targets(self._keys.tau)
         return {
             "priority": sequence_priority(critique["td_error"], batch.valid[:, ctx.learned]),
             "carry": critique.get("carry"),
             "metrics": metrics,
         }
 
-    def _move_targets(self, tau: float) -> None:
+    def move_targets(self, tau: float) -> None:
+        """Let everything slow follow by ``tau``; 1: it equals what it follows."""
         self.model.move_targets(tau)
         for extension in self.extensions:
             extension.updated(tau)
@@ -262,9 +268,11 @@ class OffPolicyLearner(Learner):
         u, logp = self.heads.sample(policy, noise)
         outs = (q.frozen(state, u, members=self.heads.climbed) for q in self.model.critics)
         every_q = [self._values.point(out) for out in outs]
-        mask = flatten_time(ctx.batch.action_mask[:, learned])
+        mask, action = (flatten_time(x[:, learned]) for x in (ctx.batch.action_mask, ctx.batch.action))
         choice = self.heads.choose(policy, mask, lambda: added(q.mean(0) for q in every_q))
-        losses = self.heads.losses(choice, logp, added(map(self._climbed, every_q)), share)
+        q = added(map(self._climbed, every_q))
+        value, losses = partial(self.heads.expected, q, choice), self.heads.losses(choice, logp, q, share)
+        losses = self._constraint(losses, policy, value, action, mask, share)
         shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
         # The losses of policy and temperature share no parameter, so one backward pass serves both.
         total = sum(losses.values(), start=state.new_zeros(()))
@@ -274,7 +282,7 @@ class OffPolicyLearner(Learner):
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
         """Begin with other networks, whose targets equal them; see :meth:`.Learner.begin_with`."""
         super().begin_with(model, optim)
-        self._move_targets(1.0)
+        self.move_targets(1.0)
 
     @override
     def parts(self) -> dict[str, tuple[str, ...]]:
@@ -288,13 +296,14 @@ class OffPolicyLearner(Learner):
 
     @override
     def optimisers(self) -> dict[str, FlatAdam]:
-        """Return those of critics and encoder, policy, heads, and parts of extensions."""
+        """Return those of critics and encoder, policy, heads, parts of extensions, and cloning."""
         groups = {
             "critic": self.critics.step,
             "policy": self._policy_step,
             "alpha": self._alpha_step,
             "joint": self.critics.joint,
             **self.critics.own.optimisers,
+            **(self.cloning.optimisers if self.cloning else {}),
         }
         return {name: adam for name, adam in groups.items() if adam}
 

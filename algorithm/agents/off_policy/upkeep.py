@@ -1,4 +1,4 @@
-"""Upkeep of what is stored: priorities of new transitions, carries of a recurrent memory."""
+"""What is stored and how it comes into updates: replay, demonstrations, new priorities, old carries."""
 
 from __future__ import annotations
 
@@ -6,11 +6,126 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.imitation.batches import Batches, MixedBatches, OwnBatches, ShownBatches, make_draw
+from algorithm.agents.imitation.cloning import Cloning, Constrained, Constraint
+from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.off_policy.model import flatten_time
+from algorithm.agents.off_policy.variant import Heads
+from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, SequenceBatch, UpdateResult
+from algorithm.core.seeding import stream_seed
+from algorithm.demos.config import DemoConfig
+from algorithm.nn.loader import Networks
 from algorithm.ops.shapes import masked_mean
 from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import make_sampler
+from algorithm.replay.sizing import largest_capacity, replay_bytes
+
+
+def prioritised(keys: OffPolicyConfig) -> bool:
+    """Return whether windows are drawn by priority."""
+    return keys.use_priority and keys.use_replay_buffer
+
+
+def make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> ReplayBuffer:
+    """Return the replay, in memory that is reserved; offline a small one, where nothing will be stored.
+
+    Raises UsageError if it does not fit.
+    """
+    replay, make, spec = inputs.config.replay_config, inputs.make_replay or ReplayBuffer, inputs.spec
+    capacity, carry_shape, by_priority = replay.capacity, networks.rep.stored_carry_shape, prioritised(keys)
+    if inputs.config.demonstrations.offline:
+        capacity, make = keys.batch_size + 1, ReplayBuffer
+    else:
+        inputs.memory.reserve(
+            inputs.behaviour,
+            capacity=capacity,
+            needed=replay_bytes(spec, capacity, carry_shape, prioritised=by_priority),
+            largest_capacity=lambda n: largest_capacity(spec, n, carry_shape, prioritised=by_priority),
+        )
+    return make(
+        spec,
+        capacity=capacity,
+        batch_size=keys.batch_size,
+        burn_in=keys.burn_in_step,
+        learn=keys.learn_step,
+        n_step=keys.n_step,
+        carry_shape=carry_shape,
+        sampler=make_sampler(replay, prioritised=keys.use_priority, fresh=not keys.use_replay_buffer),
+        seed=stream_seed(inputs.seed, "replay", inputs.behaviour),
+        device=inputs.device if replay.on_device and inputs.device.type != "cpu" else None,
+    )
+
+
+def make_store(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> DemoStore | None:
+    """Return the demonstrations in windows as the agent learns from; None without any.
+
+    Raises UsageError if they do not fit, or lack what targets need.
+    """
+    if inputs.demonstrations is None:
+        return None
+    in_updates = inputs.config.demonstrations.learned_from
+    return DemoStore(
+        inputs.demonstrations,
+        inputs.spec,
+        burn_in=keys.burn_in_step,
+        learn=keys.learn_step,
+        n_step=keys.n_step if in_updates else 1,
+        carry_shape=networks.rep.stored_carry_shape,
+        reward_scale=inputs.config.base_config.reward_scale,
+        corrects=in_updates and keys.n_step > 1 and keys.use_n_step_is,
+        memory=inputs.memory,
+        behaviour=inputs.behaviour,
+    )
+
+
+def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, keys: OffPolicyConfig) -> None:
+    """Take demonstrations into the running statistics, and begin cloning if that is wanted."""
+    cloning, model = config.behavioral_cloning, learner.model
+    store.show(model.normaliser)
+    if config.demonstrations.learned_from:
+        store.count_returns(learner.return_scale)
+    if not cloning.strength:
+        return
+    policy, encoder = learner.optimisers()["policy"], learner.critics.encoder.stop
+    flats = {"cloning": policy.flat}
+    if encoder:
+        flats["cloning_encoder"] = learner.critics.step.flat.first(encoder)
+    learner.cloning = Cloning(
+        model,
+        flats,
+        learner.heads.parts.discrete,
+        training_mode=model.training_mode,
+        store=store,
+        batch_size=cloning.batch_size or keys.batch_size,
+        updates=cloning.updates,
+        learning_rate=cloning.strength * keys.learning_rate,
+        skipped=policy.skipped,
+        squash=torch.tanh,
+        unify=keys.unit_weights,
+    )
+
+
+def make_constraint(heads: Heads, shown: DemoConfig) -> Constraint | None:
+    """Return what holds the policy near demonstrated actions, which it needs offline."""
+    return Constrained(heads.parts.discrete) if shown.offline else None
+
+
+def make_sources(
+    store: DemoStore | None, replay: ReplayBuffer, learner: OffPolicyLearner, shown: DemoConfig
+) -> tuple[Batches, Batches]:
+    """Return the batches before the first environment step, and those from then on."""
+    own = OwnBatches(replay)
+    if store is None:
+        return own, own
+    draw = make_draw(store, learner.generators()["update"])
+    alone = ShownBatches(draw, replay.batch_size)
+    if shown.offline:
+        return alone, alone
+    return alone, MixedBatches(replay, draw, shown) if shown.mixed else own
 
 
 class OwnTdError:

@@ -16,10 +16,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.imitation.cloning import Cloning
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.on_policy.acktr import AcktrLearner
 from algorithm.agents.on_policy.acting import clipping
-from algorithm.agents.on_policy.cloning import Cloning
 from algorithm.agents.on_policy.config import idle
 from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, own_block
 from algorithm.agents.on_policy.learner import OnPolicyLearner
@@ -78,7 +78,8 @@ class OnPolicyAgent(RolloutAgent):
         if cloning.strength:
             sequences = max(1, self._ring.size // (own.num_minibatch * self._ring.sequence))
             size, rate = cloning.batch_size or sequences, cloning.strength * own.adam_rate
-            make = partial(Cloning, store=demonstrations, batch_size=size, learning_rate=rate)
+            make = partial(Cloning, store=demonstrations, batch_size=size, updates=cloning.updates)
+            make = partial(make, learning_rate=rate)
             self.learner.begin_cloning(make)
 
     @property

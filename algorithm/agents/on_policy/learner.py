@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.actions.parts import make_parts
+from algorithm.agents.imitation.cloning import Cloning
 from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
-from algorithm.agents.on_policy.cloning import Cloning
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, OwnConfig, PpoConfig
 from algorithm.agents.on_policy.networks import check_norms, make_encoders
 from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
@@ -159,7 +159,7 @@ class OnPolicyLearner(RolloutLearner):
                 if not self._epoch(rollout, metrics, checked=current):
                     break
                 epochs += 1
-            cloned = self._cloning.update(len(metrics), self._generator) if self._cloning else {}
+        cloned = self.clone(len(metrics) * self._cloning.updates) if self._cloning else {}
         return {
             **metrics.means(),
             **cloned,
@@ -296,18 +296,19 @@ class OnPolicyLearner(RolloutLearner):
         self._clip_factor = clip
         self.scale_learning_rate(learning_rate)
         if self._cloning:
-            self._cloning.optimiser.factor = cloning
+            self._cloning.factor = cloning
 
     def begin_cloning(self, make: Callable[..., Cloning]) -> None:
         """Clone demonstrations into encoder and policy after each rollout from now on."""
-        flat = self._optimiser.flat
-        self._cloning = make(self.model, flat, self._parts.discrete, skipped=self._skipped)
+        flats = {"cloning": self._optimiser.flat}
+        others = {"training_mode": self._training_mode, "skipped": self._skipped}
+        self._cloning = make(self.model, flats, self._parts.discrete, **others)
 
     def clone(self, n: int) -> dict[str, float]:
         """Take n steps of behavioural cloning; return the means of their metrics."""
         assert self._cloning is not None, "the configuration asks for it"
-        with self._training_mode():
-            return self._cloning.update(n, self._generator)
+        found = self._cloning.update(n, self._generator)
+        return {name: float(value) for name, value in found.items()}
 
     @property
     def cloning_steps(self) -> int:
@@ -338,7 +339,7 @@ class OnPolicyLearner(RolloutLearner):
     @override
     def optimisers(self) -> dict[str, FlatOptimiser]:
         """Return that of the networks, those of extensions, and that of cloning."""
-        cloning = {"cloning": self._cloning.optimiser} if self._cloning else {}
+        cloning = self._cloning.optimisers if self._cloning else {}
         return {"all": self._optimiser, **self._bonuses.optimisers, **cloning}
 
 

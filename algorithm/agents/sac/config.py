@@ -59,6 +59,8 @@ class SacConfig(OffPolicyConfig):
 
 contradictions, misplaced = rules.contradictions, rules.misplaced
 
+CLONES = MIXES = True
+
 
 def sac_keys(config: AnyConfig) -> SacConfig:
     """Return the keys of SAC in a behaviour's configuration."""

@@ -11,6 +11,8 @@ BLOCKS = {"TD3": "td3_config"}
 
 contradictions = rules.contradictions
 
+CLONES = MIXES = True
+
 
 class Td3Config(Block):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477)."""

@@ -6,6 +6,7 @@ most of an update's time.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -49,6 +50,13 @@ class FlatParameters:
                 p.grad = self.grad[start : start + p.numel()].view(p.shape)
             self.parts.append(range(start, start + p.numel()))
             start += p.numel()
+
+    def first(self, size: int) -> FlatParameters:
+        """Return the first ``size`` numbers, of whole parameters, as a storage on the same memory."""
+        part = copy.copy(self)
+        part.data, part.grad = self.data[:size], None if self.grad is None else self.grad[:size]
+        part.parts = [one for one in self.parts if one.stop <= size]
+        return part
 
     def __len__(self) -> int:
         """P, the number of parameters."""

@@ -1,0 +1,192 @@
+"""Behavioural cloning: supervised learning of demonstrated actions, beside the updates and before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from algorithm.actions.discrete import Categorical
+from algorithm.actions.parts import DiscretePart
+from algorithm.agents.demonstrations import DemoStore
+from algorithm.core.data import SequenceBatch
+from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.layers.noisy import LayerNoise
+from algorithm.nn.layers.norm import BatchStatistics
+from algorithm.nn.learning.flat import FlatParameters
+from algorithm.nn.learning.optimiser import FlatAdam
+from algorithm.ops.imitation import cloning_error, constraint_weight
+from algorithm.ops.shapes import masked_mean, valid_share, window_mean
+
+Squash = Callable[[Tensor], Tensor]
+"""From the policy's mean to the continuous action u that it stands for."""
+
+
+def cloning_loss(
+    policy: HybridAction, action: Tensor, mask: Tensor, discrete: DiscretePart, squash: Squash
+) -> Tensor:
+    """Return ``Σ_i (squash(m)_i − u_i)² / |A_c| + mean_b −log π_b(a_b)`` [P] of flat actions [P, A].
+
+    The sum is over the parts there are, m the policy's mean; its standard deviation has no part in it. A
+    greedy discrete part has no probability that could be raised.
+    """
+    error = torch.zeros(action.shape[:-1], device=action.device)
+    if isinstance(discrete, Categorical):
+        nothing = action.new_zeros(*action.shape[:-1], 1)
+        error = error - discrete.log_ratio(policy, mask, action, nothing) / len(discrete.branches)
+    if policy.continuous is not None:
+        mean = squash(policy.continuous.mean)
+        error = error + cloning_error(mean, action[..., action.shape[-1] - mean.shape[-1] :])
+    return error
+
+
+class Unconstrained:
+    """Losses of a policy as they are."""
+
+    def __call__(
+        self,
+        losses: dict[str, Tensor],
+        policy: HybridAction,
+        value: Callable[[], Tensor],
+        action: Tensor,
+        mask: Tensor,
+        share: Tensor,
+    ) -> dict[str, Tensor]:
+        """Return the losses."""
+        return losses
+
+
+class Constrained:
+    """Policy held near the actions of a batch: ``λ L_π + cloning`` with :func:`cloning_loss` (TD3+BC).
+
+    λ is :func:`~algorithm.ops.imitation.constraint_weight` (arXiv 2106.06860, eq. 5).
+
+    discrete: the discrete part of actions
+    """
+
+    def __init__(self, discrete: DiscretePart) -> None:
+        self._discrete = discrete
+
+    def __call__(
+        self,
+        losses: dict[str, Tensor],
+        policy: HybridAction,
+        value: Callable[[], Tensor],
+        action: Tensor,
+        mask: Tensor,
+        share: Tensor,
+    ) -> dict[str, Tensor]:
+        """Return the losses with another one of the policy.
+
+        policy: outputs at P states; value: [P] of its actions
+        action, mask: [P, A] and [P, ΣN] of the batch; share: [P] of each position in a mean
+        """
+        error = cloning_loss(policy, action, mask, self._discrete, torch.tanh)
+        weight = constraint_weight(value(), share)
+        return losses | {"policy": weight * losses["policy"] + masked_mean(error, share)}
+
+
+Constraint = Unconstrained | Constrained
+
+
+class Cloning:
+    """Steps of Adam on :func:`cloning_loss` of demonstrated actions.
+
+    Families with rollouts make them after all updates of a rollout. Between these the policy would be another
+    one than that of their ratios.
+
+    model:    encoder and policy, which learn
+    flats:    storages that they lie in, which the updates' optimisers have too; by the new ones' names
+    discrete: the discrete part of actions
+    training_mode: of the networks
+    store:    demonstrations; batch_size: sequences of a step
+    updates:  steps for each update of the agent
+    squash:   of the continuous part; without one an error beyond ±1 has a gradient
+    unify:    bring rows of weights in front of the policy's batch norms to length 1
+    """
+
+    def __init__(
+        self,
+        model: ActingModel,
+        flats: Mapping[str, FlatParameters],
+        discrete: DiscretePart,
+        *,
+        training_mode: Callable[[], AbstractContextManager[None]],
+        store: DemoStore,
+        batch_size: int,
+        updates: int,
+        learning_rate: float,
+        skipped: Tensor,
+        squash: Squash = lambda mean: mean,
+        unify: bool = False,
+    ) -> None:
+        self._model, self._discrete, self._store, self._batch_size = model, discrete, store, batch_size
+        self.updates, self._squash, self._unify = updates, squash, unify
+        self._training_mode = training_mode
+        self._norms = BatchStatistics([model.policy])
+        self._layer_noise = LayerNoise([model.rep, model.policy], on=True)
+        # What has no part in the loss, such as the values, has gradient and moments 0 and so stays.
+        self.optimisers = {
+            name: FlatAdam(flat, learning_rate, skipped=skipped) for name, flat in flats.items()
+        }
+        self.factor = 1.0
+
+    @property
+    def factor(self) -> float:
+        """Share of the learning rate in the next step."""
+        return self._factor
+
+    @factor.setter
+    def factor(self, factor: float) -> None:
+        self._factor = factor
+        for optimiser in self.optimisers.values():
+            optimiser.factor = factor
+
+    @property
+    def steps(self) -> int:
+        """Steps so far. Waits for the device."""
+        return int(next(iter(self.optimisers.values())).tensors()["step"])
+
+    def update(self, n: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Take n steps; return ``loss/cloning``, their mean, on the device; nothing where none is taken."""
+        if not (n and self.factor):
+            return {}
+        with self._training_mode():
+            total = self._step(generator)
+            for _ in range(n - 1):
+                total += self._step(generator)
+        return {"loss/cloning": total / n}
+
+    def _step(self, generator: torch.Generator) -> Tensor:
+        first, *others = self.optimisers.values()
+        self._norms.look()
+        self._layer_noise.apply(generator)
+        batch = self._store.draw(self._batch_size, generator).to(first.gradient.device)
+        for optimiser in (first, *others):
+            optimiser.gradient.zero_()
+        loss = self._loss(batch)
+        loss.backward()
+        for optimiser in (first, *others):
+            optimiser.move()
+        if self._norms:
+            self._norms.settle(first.usable, unify=self._unify)
+        return loss.detach()
+
+    def _loss(self, batch: SequenceBatch) -> Tensor:
+        tokens, learned = slice(self._store.learned.stop), self._store.learned
+        raw = {name: value[:, tokens] for name, value in batch.obs.items()}
+        obs, rep = self._model.normaliser(raw), self._model.rep
+        state, _ = rep(obs, batch.prev_action[:, tokens], batch.carry, batch.obs_valid[:, tokens])
+        valid = batch.valid[:, learned]
+        share = valid_share(valid, batch.weight.dtype).flatten()
+        with self._norms.of_batch(None if valid.shape[1] == 1 else share / share.sum().clamp(min=1.0)):
+            policy = self._model.policy(
+                state[:, learned].flatten(0, 1),
+                {name: value[:, learned].flatten(0, 1) for name, value in obs.items()},
+            )
+        action, mask = (x[:, learned].flatten(0, 1) for x in (batch.action, batch.action_mask))
+        error = cloning_loss(policy, action, mask, self._discrete, self._squash)
+        return window_mean(error.view(valid.shape), valid)

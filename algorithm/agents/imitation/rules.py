@@ -1,0 +1,153 @@
+"""Contradictions between uses of demonstrations and the keys of other blocks. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from algorithm.core.fields import AnyConfig, Contradiction, contradicting
+
+_KEY = "demonstrations"
+_USES = ("share", "share_end", "pretrain", "offline", "warm_up_policy")
+_NO_EPISODES = "there are no demonstrations to learn from"
+_NAME_SOME = "set demonstrations.path to a recording of --record"
+
+
+def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[Contradiction]:
+    """Yield uses of demonstrations that cannot be; keys are dotted from the top level.
+
+    clones: the chosen family's policy can be cloned into
+    mixes:  its updates are of windows, which may be demonstrated ones
+    """
+    cloning, shown = config.behavioral_cloning, config.demonstrations
+    used = [key for key in _USES if getattr(shown, key)]
+    yield from contradicting(
+        (
+            cloning.strength > 0 and shown.path is None,
+            ("behavioral_cloning.strength", f"{_KEY}.path"),
+            _NO_EPISODES,
+            f"{_NAME_SOME}, or the strength to 0",
+        ),
+        (
+            cloning.strength > 0 and not clones,
+            ("behavioral_cloning.strength", "algorithm"),
+            f"{config.algorithm} offers no cloning",
+            "set algorithm: SAC, TD3, PPO or A2C, or the strength to 0",
+        ),
+        *(
+            (
+                getattr(cloning, key) != type(cloning).model_fields[key].default and not cloning.strength,
+                (f"behavioral_cloning.{key}", "behavioral_cloning.strength"),
+                "the strength is 0, so nothing is cloned",
+                f"set behavioral_cloning.strength, or leave {key} out",
+            )
+            for key in ("pretrain", "steps", "batch_size", "updates")
+        ),
+        *(
+            (
+                shown.path is None and key != "warm_up_policy",
+                (f"{_KEY}.{key}", f"{_KEY}.path"),
+                _NO_EPISODES,
+                f"{_NAME_SOME}, or leave {key} out",
+            )
+            for key in used
+        ),
+        *(
+            (
+                not mixes,
+                (f"{_KEY}.{key}", "algorithm"),
+                f"not with {config.algorithm}, which learns from its own rollouts",
+                f"set algorithm: SAC or TD3, or leave {key} out",
+            )
+            for key in used
+        ),
+        (
+            (shown.share_end is None) != (shown.share_until == 0),
+            (f"{_KEY}.share_end", f"{_KEY}.share_until"),
+            "share becomes share_end over share_until steps, and one of these is missing",
+            "set both, or none",
+        ),
+    )
+    if mixes:
+        yield from _of_updates(config)
+
+
+def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield what families with updates of windows cannot have at once."""
+    keys, shown, cloning = config.run, config.demonstrations, config.behavioral_cloning
+    random = keys.start_step not in (0, type(keys).model_fields["start_step"].default)
+    greedy = bool(getattr(keys, "discrete_dqn_like", False))
+    yield from contradicting(
+        (
+            shown.mixed and not keys.use_replay_buffer,
+            (f"{_KEY}.share", "sac_config.use_replay_buffer"),
+            "of data that is used once there are no batches to fill up",
+            "set use_replay_buffer: true, or share: 0",
+        ),
+        (
+            cloning.strength > 0 and greedy,
+            ("behavioral_cloning.strength", "sac_config.discrete_dqn_like"),
+            "greedy choices are those of the critics: there is no policy that could be cloned into",
+            "set discrete_dqn_like: false, or the strength to 0",
+        ),
+        (
+            shown.warm_up_policy > 0 and random,
+            (f"{_KEY}.warm_up_policy", "sac_config.start_step"),
+            "one has the policy act before learning begins, the other random actions",
+            "leave one of them out",
+        ),
+    )
+    if shown.offline:
+        yield from _offline(config, random=random, greedy=greedy)
+
+
+def _offline(config: AnyConfig, *, random: bool, greedy: bool) -> Iterator[Contradiction]:
+    base, shown, keys = config.base_config, config.demonstrations, config.run
+    stepped = "no environment is stepped"
+    rules = (
+        (random, "sac_config.start_step", f"{stepped}, so there are no random actions", "set start_step: 0"),
+        (
+            shown.mixed,
+            f"{_KEY}.share",
+            "whole batches are demonstrated",
+            "leave share out",
+        ),
+        (
+            shown.warm_up_policy > 0,
+            f"{_KEY}.warm_up_policy",
+            f"{stepped}, so there is no replay to fill",
+            "leave warm_up_policy out; it is for the run that goes on from this one",
+        ),
+        (
+            not keys.use_replay_buffer,
+            "sac_config.use_replay_buffer",
+            f"{stepped}, so there is no new data to use once",
+            "set use_replay_buffer: true",
+        ),
+        (
+            greedy,
+            "sac_config.discrete_dqn_like",
+            "nothing holds greedy choices near the demonstrated ones",
+            "set discrete_dqn_like: false",
+        ),
+        (
+            config.reward_signals.gail.strength > 0,
+            "reward_signals.gail.strength",
+            "a discriminator has no transitions of the agent's own to tell apart",
+            "set the strength to 0",
+        ),
+        (
+            base.max_iter > 0,
+            "base_config.max_iter",
+            f"{stepped}, so no iteration ends",
+            "set base_config.max_step",
+        ),
+        (
+            base.in_editor,
+            "base_config.unity_args.editor",
+            "evaluations need a player of their own",
+            "set build_path",
+        ),
+    )
+    for holds, key, why, fix in rules:
+        if holds:
+            yield Contradiction((f"{_KEY}.offline", key), why, fix)
