@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,11 @@ class Learner(ABC):
     """
 
     return_scale: ReturnScale | NoReturnScale
+    PARTS: ClassVar[dict[str, tuple[str, ...]]] = {
+        **{name: (f"model.{name}.",) for name in ("normaliser", "rep", "policy")},
+        "extensions": ("extensions.",),
+    }
+    """What other networks can take the place of: part -> beginnings of its names in a checkpoint."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self.device = device
@@ -41,11 +47,6 @@ class Learner(ABC):
     def optimisers(self) -> Mapping[str, FlatOptimiser]:
         """Return the optimisers, with the names that they have in a checkpoint."""
         return {}
-
-    def parts(self) -> dict[str, tuple[str, ...]]:
-        """Return what other networks can take the place of: part -> beginnings of names in a checkpoint."""
-        model = {name: (f"model.{name}.",) for name in ("normaliser", "rep", "policy")}
-        return {**model, "extensions": ("extensions.",)}
 
     def generators(self) -> Mapping[str, torch.Generator]:
         """Return the generators of random numbers, with the names that they have in a checkpoint."""

@@ -17,8 +17,9 @@ from types import FrameType
 from typing import NoReturn
 
 from algorithm.app.cli.completion import complete
+from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args, train_parser
-from algorithm.app.cli.train import TrainOptions, config_flags, notices
+from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, described, visible

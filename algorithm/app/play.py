@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
 from algorithm.agents.roles import Episode
-from algorithm.app.cli.train import TrainOptions, config_flags, notices
+from algorithm.app.cli.notices import notices
+from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.app.console.output import open_console
 from algorithm.app.outputs import Outputs
 from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithm.agents.base import Agent
-from algorithm.config.loader import dump_config, overlaid, plain_config
+from algorithm.config.loader import dump_config, overlaid
 from algorithm.core.console import Console
 from algorithm.core.errors import UsageError
 from algorithm.core.plugins import Plugin
@@ -18,13 +18,12 @@ from algorithm.env.pool.resume_check import spec_as_json
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList
 from algorithm.evaluation.evaluate import Evaluator
 from algorithm.evaluation.recording import kept_recordings
-from algorithm.evaluation.video import video_path, video_recorders
+from algorithm.evaluation.video import video_recorders
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
 from algorithm.runs.checkpoints.manifest import DamagedError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
-from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.provenance import made_with
 from algorithm.train.assembly import Assembly, check_eval_spaces, decided
 from algorithm.train.asynchronous.runtime import AsyncRuntime, num_processes
@@ -38,9 +37,10 @@ from algorithm.train.foreign import (
     networks_of,
 )
 from algorithm.train.profile import TrainingProfile
+from algorithm.train.reporter import open_metrics
 from algorithm.train.run import RunInputs, RunParts
 from algorithm.train.runtime import LocalRuntime, OfflineRuntime, Runtime, is_offline
-from algorithm.train.state import Start, TrainState, fitting, seed_globally
+from algorithm.train.state import Start, TrainState, seed_globally
 from algorithm.train.trainer import Trainer
 from algorithm.train.user_code import env_file, nn_file, plugins_of
 
@@ -73,7 +73,7 @@ def build(
     training, start, notices = _training(inputs, assembly, source, networks, start, foreign, own_env, plugins)
     render_modes = evaluator.env.render_modes if evaluator else ()
     _write_down(inputs, source.env.specs, networks, start, foreign, render_modes, own_env, plugins)
-    metrics = _metrics(inputs, start, console, stack)
+    metrics = open_metrics(inputs.loaded, inputs.run, start, console, stack)
     saver = _checkpointer(inputs, training, start, metrics, lock)
     trainer = Trainer(
         training,
@@ -284,30 +284,3 @@ def _checkpointer(
     for name, agent in training.agents.items():
         agent.attach(restore=partial(saver.networks, name), report=training.faults)
     return saver
-
-
-def _metrics(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> MetricsLogger:
-    """Return the log of the run's metrics, which goes to W&B as well if the configuration names a project.
-
-    Raises StorageError as :class:`~algorithm.runs.logs.metrics.MetricsLogger`.
-    """
-    run, config, upload = inputs.run, inputs.loaded.config.wandb_config, None
-    if config.project is not None:
-        settings = {key: value for key, value in plain_config(inputs.loaded).items() if key != "net_config"}
-        upload = WandbSink(
-            config,
-            folder=run.wandb,
-            name=run.name,
-            settings=settings,  # addresses are nothing for others
-            film=partial(video_path, run.videos),
-            plots=run.plots,
-            say=console.message,
-            warn=console.warn,
-        )
-    with fitting(start.saved.path if start else run.path):
-        state = start.saved.state["metrics"] if start else None
-        metrics = MetricsLogger(
-            run.log, run.metrics_csv, run.metrics_jsonl, warn=console.warn, state=state, upload=upload
-        )
-    stack.callback(metrics.close)
-    return metrics

@@ -191,7 +191,7 @@ def begin_with_networks(
 
 def _prefixes(agent: Agent, wanted: Collection[str] | None) -> dict[str, tuple[str, ...]]:
     """Return the chosen parts of an agent, with the beginnings of their tensors' names."""
-    parts = agent.learner.parts()
+    parts = agent.learner.PARTS
     if unknown := set(wanted or ()) - parts.keys():
         raise UsageError(
             f"{agent.config.algorithm} has no part {', '.join(sorted(unknown))}",

@@ -6,6 +6,8 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import psutil
@@ -14,13 +16,17 @@ from algorithm.agents.divergence import diverged
 from algorithm.agents.metrics import READOUTS
 from algorithm.agents.registry import family
 from algorithm.agents.roles import Episode
+from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.video import video_path
 from algorithm.runs.logs.metrics import MetricsLogger, Rate
+from algorithm.runs.logs.wandb_sink import WandbSink
+from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import EvaluationOutcome
-from algorithm.train.state import TrainState
+from algorithm.train.state import Start, TrainState, fitting
 
 
 class Reporter:
@@ -148,3 +154,34 @@ def _refuse_non_finite(values: Mapping[str, float], step: int) -> None:
     bad = [f"{k} = {v}" for k, v in values.items() if k.startswith("loss/") and not math.isfinite(v)]
     if bad:
         raise diverged(", ".join(bad), step)
+
+
+def open_metrics(
+    loaded: LoadedConfig, run: RunDir, start: Start | None, console: Console, stack: ExitStack
+) -> MetricsLogger:
+    """Return the log of the run's metrics, which goes to W&B as well if the configuration names a project.
+
+    start: checkpoint that it goes on from; stack: closes it
+
+    Raises StorageError as :class:`~algorithm.runs.logs.metrics.MetricsLogger`.
+    """
+    config, upload = loaded.config.wandb_config, None
+    if config.project is not None:
+        settings = {key: value for key, value in plain_config(loaded).items() if key != "net_config"}
+        upload = WandbSink(
+            config,
+            folder=run.wandb,
+            name=run.name,
+            settings=settings,  # addresses are nothing for others
+            film=partial(video_path, run.videos),
+            plots=run.plots,
+            say=console.message,
+            warn=console.warn,
+        )
+    with fitting(start.saved.path if start else run.path):
+        state = start.saved.state["metrics"] if start else None
+        metrics = MetricsLogger(
+            run.log, run.metrics_csv, run.metrics_jsonl, warn=console.warn, state=state, upload=upload
+        )
+    stack.callback(metrics.close)
+    return metrics

@@ -148,9 +148,8 @@ def excluded(one: Setting, other: Setting) -> bool:
         learns = ("none", "cloned") if row["family"] != "ACER" else ("none",)
         serves = serves and row.get("demonstrated", "none") in learns
         return not plain or not serves or apart or row.get("action") in WITHOUT[row["family"]]
-    if row.get("horizon") == "two" and row.get("extension") in ("none", "ATC"):
-        return True
-    if row.get("demonstrated", "none") != "none" and _not_demonstrated(row):
+    apart = row.get("horizon") == "two" and row.get("extension") in ("none", "ATC")
+    if apart or (row.get("demonstrated", "none") != "none" and _not_demonstrated(row)):
         return True
     if row.get("family") == "TD3":
         return row.get("action", "continuous") != "continuous"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,13 +50,14 @@ class OffPolicyLearner(Learner):
     networks:   the task's single networks
     config:     the shared keys, as the algorithm means them
     heads:      of the algorithm: losses of the policy and its part in targets
-    device:     where networks live and updates run
-    seed:       of all random numbers drawn in updates
+    device, seed: of the networks and of all random numbers drawn in updates
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
     compiled:   updates are; see :func:`~algorithm.agents.off_policy.compiled_update.reason_against`
     eager_first: updates before the compiled ones, counted over all runs that go on from one another
     constraint: on the policy; None: none
     """
+
+    PARTS: ClassVar = Learner.PARTS | {"q": ("model.q.", "model.signal_q."), "temperature": ("composition.",)}
 
     def __init__(
         self,
@@ -95,7 +97,13 @@ class OffPolicyLearner(Learner):
         self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *members], on=True)
         self._make_optimisers(spec, seed)
         self._by = Autograd(gate=self.critics.encoder)
-        self._compiled = self._make_compiled() if compiled else None
+        self._compiled: CompiledUpdates | None = None
+        if compiled:
+            others, steps = [self.heads, *self.extensions], list(self.optimisers().values())
+            functional = functional_of(self.model, others, steps, gate=self.critics.encoder)
+            rounded = config.matmul_precision == "medium" and graphs_round(device)
+            training = self.model.training_mode
+            self._compiled = CompiledUpdates(self._eager, functional, self._update, training, rounded=rounded)
 
     def _make_optimisers(self, spec: AgentSpec, seed: int) -> None:
         """Lay the networks into the storages of their optimisers, and the slow copies beside them."""
@@ -120,14 +128,6 @@ class OffPolicyLearner(Learner):
         self._policy_norms = BatchStatistics([model.policy])
         self._alpha_step = if_any(partial(adam, learning_rate=heads.learning_rate or rate), [heads])
 
-    def _make_compiled(self) -> CompiledUpdates:
-        others, steps = [self.heads, *self.extensions], list(self.optimisers().values())
-        functional = functional_of(self.model, others, steps, gate=self.critics.encoder)
-        rounded = self._keys.matmul_precision == "medium" and graphs_round(self.device)
-        return CompiledUpdates(
-            self._eager, functional, self._update, self.model.training_mode, rounded=rounded
-        )
-
     def tell(self, say: Say) -> None:
         """Have compiling announced by ``say``, and what goes wrong there."""
         if self._compiled:
@@ -136,10 +136,8 @@ class OffPolicyLearner(Learner):
     def update(self, batch: SequenceBatch) -> UpdateResult:
         """Take one gradient step of critics, policy, temperature and extensions; the target follows.
 
-        The batch is not modified, and no operation waits for the device. A step with a gradient that is not
-        finite is skipped (see :class:`~algorithm.nn.learning.optimiser.FlatAdam`) and counted in
-        ``skipped``; then ``priority`` may hold NaN. The target follows nevertheless, since the parameters
-        stay finite.
+        No operation waits for the device. A step with a gradient that is not finite is skipped and counted in
+        ``skipped``; then ``priority`` may hold NaN. The target follows, since the parameters stay finite.
         """
         self.updates += 1
         turn = Turn(
@@ -150,8 +148,8 @@ class OffPolicyLearner(Learner):
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
         noise = UpdateNoise(
-            ahead=self._draw_ahead(batch),
-            now=self._draw_now(batch) if turn.policy else None,
+            ahead=self._draw(batch, batch.window - self._keys.burn_in_step),
+            now=self._draw(batch, self._keys.learn_step) if turn.policy else None,
             critics=self.critics.draw_subset(),
             extensions=[
                 draw_all(self.extensions, batch, self._learned, self._generator)
@@ -162,24 +160,17 @@ class OffPolicyLearner(Learner):
         if self._compiled and self.updates > self._eager_first:
             take = self._compiled
         found = take(batch, noise, turn)
-        valid = batch.valid[:, self._learned]
-        return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=valid, **found)
+        return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=batch.valid[:, self._learned], **found)
 
     @property
     def compiled(self) -> bool:
         """Whether the last update was compiled before it was taken."""
         return self._compiled is not None and self._compiled.compiled
 
-    def _draw_ahead(self, batch: SequenceBatch) -> Tensor:
-        """Draw the noise of the actions at all tokens behind the burn-in, [P, A_c]."""
-        return self._draw(len(batch.reward) * (batch.reward.shape[1] - self._keys.burn_in_step))
-
-    def _draw_now(self, batch: SequenceBatch) -> Tensor:
-        """Draw the noise of the actions at the learned tokens, [P, A_c]."""
-        return self._draw(len(batch.reward) * self._keys.learn_step)
-
-    def _draw(self, rows: int) -> Tensor:
-        return torch.randn(rows, self._action_size, generator=self._generator, device=self.device)
+    def _draw(self, batch: SequenceBatch, tokens: int) -> Tensor:
+        """Draw the noise of the actions at so many tokens of each window, [P, A_c]."""
+        size = len(batch.reward) * tokens, self._action_size
+        return torch.randn(size, generator=self._generator, device=self.device)
 
     def _eager(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
         with self.model.training_mode():
@@ -223,7 +214,8 @@ class OffPolicyLearner(Learner):
         """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         batch = batch.to(self.device)
         ctx = self.encode(batch)
-        td_error = self.critics.td_error(ctx, self._draw_ahead(batch), self.critics.draw_subset())
+        noise = self._draw(batch, batch.window - self._keys.burn_in_step)
+        td_error = self.critics.td_error(ctx, noise, self.critics.draw_subset())
         return sequence_priority(td_error, batch.valid[:, ctx.learned])
 
     def encode(self, batch: SequenceBatch) -> Context:
@@ -274,7 +266,6 @@ class OffPolicyLearner(Learner):
         value, losses = partial(self.heads.expected, q, choice), self.heads.losses(choice, logp, q, share)
         losses = self._constraint(losses, policy, value, action, mask, share)
         shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
-        # The losses of policy and temperature share no parameter, so one backward pass serves both.
         total = sum(losses.values(), start=state.new_zeros(()))
         return Loss(total), shown | self.heads.metrics(choice, u, logp)
 
@@ -283,11 +274,6 @@ class OffPolicyLearner(Learner):
         """Begin with other networks, whose targets equal them; see :meth:`.Learner.begin_with`."""
         super().begin_with(model, optim)
         self.move_targets(1.0)
-
-    @override
-    def parts(self) -> dict[str, tuple[str, ...]]:
-        """Return those of every learner, critics and temperatures."""
-        return {**super().parts(), "q": ("model.q.", "model.signal_q."), "temperature": ("composition.",)}
 
     @override
     def generators(self) -> dict[str, torch.Generator]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -77,6 +77,8 @@ class OnPolicyLearner(RolloutLearner):
     seed:     of the order of minibatches
     extensions: whose bonuses are added to the scaled rewards
     """
+
+    PARTS: ClassVar = {**RolloutLearner.PARTS, "v": ("v.", "signal_v.", "value_encoder.")}
 
     def __init__(
         self,
@@ -330,11 +332,6 @@ class OnPolicyLearner(RolloutLearner):
         v, *more = self._v
         parts = {"model": self.model, "v": v, "extensions": extensions, **self._encoders.own()}
         return nn.ModuleDict({**parts, "signal_v": nn.ModuleList(more)})
-
-    @override
-    def parts(self) -> dict[str, tuple[str, ...]]:
-        """Return those of every learner, and values with an encoder of their own, if there is one."""
-        return {**super().parts(), "v": ("v.", "signal_v.", *(f"{name}." for name in self._encoders.own()))}
 
     @override
     def optimisers(self) -> dict[str, FlatOptimiser]:

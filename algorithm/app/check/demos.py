@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from algorithm.app.check.commands import command
-from algorithm.app.cli.train import TrainOptions, notices
+from algorithm.app.cli.notices import notices
+from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.wording import counted

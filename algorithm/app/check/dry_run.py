@@ -15,7 +15,8 @@ from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
 from algorithm.app.check.commands import command
 from algorithm.app.check.cost import Sizes, Speed, disk, measure, planned_steps
-from algorithm.app.cli.train import TrainOptions, notices
+from algorithm.app.cli.notices import notices
+from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.summaries import start_screen
 from algorithm.config.loader import LoadedConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,8 @@ class AcerLearner(RolloutLearner):
 
     Raises UsageError for an extension with a horizon of its own.
     """
+
+    PARTS: ClassVar = {**RolloutLearner.PARTS, "q": ("critics.",)}
 
     def __init__(
         self,
@@ -212,11 +214,6 @@ class AcerLearner(RolloutLearner):
         extensions = nn.ModuleList(self._bonuses.extensions)
         parts = {"model": self.model, "critics": self._critics, "average": average, "extensions": extensions}
         return nn.ModuleDict(parts)
-
-    @override
-    def parts(self) -> dict[str, tuple[str, ...]]:
-        """Return those of every learner, and critics."""
-        return {**super().parts(), "q": ("critics.",)}
 
     @override
     def optimisers(self) -> dict[str, FlatOptimiser]:

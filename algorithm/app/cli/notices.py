@@ -1,0 +1,39 @@
+"""Sentences on flags that have no effect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from algorithm.app.cli.train import TrainOptions
+from algorithm.env.rules import unsampled
+
+if TYPE_CHECKING:
+    from algorithm.config.schema import Config
+
+
+def notices(options: TrainOptions, config: Config | None) -> list[str]:
+    """Return the sentences to show because a flag has no effect, or one that everybody should know.
+
+    config: of the run; None for commands that need no environment
+    """
+    texts = list(options.notices)
+    if config and not config.base_config.kind.parameters and (names := unsampled(config.reset_config)):
+        texts.append(
+            f"reset_config.{', '.join(names)} is handed to reset() as it is: only Unity draws samples"
+        )
+    if config is None or not config.base_config.kind.player:
+        effect = f"has no effect on {config.base_config.env_type if config else 'this command'}"
+        given = {"--port": options.port is not None, "--editor": options.editor}
+        return [*texts, *(f"{name} {effect}: it is for Unity environments" for name in given if given[name])]
+    base = config.base_config
+    if base.max_step_each_iter > 0 or base.reset_on_iteration:
+        texts.append(
+            "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the "
+            "episodes of all its agents"
+        )
+    if base.unity_args.listen == "all":
+        texts.append(
+            "unity_args.listen: all: whoever reaches this machine can pose as the player; there is neither a "
+            "password nor encryption"
+        )
+    return texts
