@@ -99,17 +99,17 @@ def test_the_loss_of_a_hybrid_action_by_hand():
 
 
 def test_a_policy_offline_is_held_near_the_batch_by_hand():
-    """Values −3 and 1 with shares ¾ and ¼: mean |q| = 2.5, λ = 1; errors 0.04 and 0.16: mean 0.07."""
+    """Values −6 and 2 with shares ¾ and ¼: mean |q| = 5, λ = ½; errors 0.04 and 0.16: mean 0.07."""
     mean = torch.tensor([[0.6], [0.0]]).atanh()
     policy = HybridAction(TanhNormal(mean, mean), None)
-    value = torch.tensor([-3.0, 1.0], requires_grad=True)
+    value = torch.tensor([-6.0, 2.0], requires_grad=True)
     losses = {"policy": 2.0 * value.sum(), "alpha": torch.tensor(5.0)}
     action, share = torch.tensor([[0.8], [-0.4]]), torch.tensor([0.75, 0.25])
     constrained = Constrained(NoBranches())
     found = constrained(losses, policy, lambda: value, action, torch.zeros(2, 0, dtype=torch.bool), share)
     assert found["policy"].item() == pytest.approx(-4.0 + 0.07) and found["alpha"] == 5.0
     found["policy"].backward()
-    assert value.grad.tolist() == [2.0, 2.0], "λ has no gradient"
+    assert value.grad.tolist() == [1.0, 1.0], "λ has no gradient"
 
 
 @pytest.mark.parametrize(
