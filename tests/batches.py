@@ -264,11 +264,16 @@ def context(sac: Sac, batch: SequenceBatch) -> Context:
     return replace(sac.encode(batch), drawn=drawn)
 
 
+def draw_ahead(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
+    """Draw the noise of the actions at the tokens behind the burn-in."""
+    return sac._draw(batch, batch.window - sac._keys.burn_in_step)
+
+
 @torch.no_grad()
 def learning_targets(sac: Sac, batch: SequenceBatch) -> list[LearningTarget]:
     """Targets of the critics of each horizon for a batch, by the networks as they are."""
     members, passes = sac.critics.draw_subset(), [one.apart for one in sac.critics._critics]
-    found = sac.critics._evaluate(sac.encode(batch), sac._draw_ahead(batch), members, passes)
+    found = sac.critics._evaluate(sac.encode(batch), draw_ahead(sac, batch), members, passes)
     return [target for _, target, _ in found]
 
 
@@ -285,4 +290,6 @@ def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
 def update_policy(sac: Sac, batch: SequenceBatch) -> None:
     """Take the policy's part of an update alone."""
     ctx = sac.encode(batch)
-    sac._update_policy(ctx, ctx.state[:, ctx.learned].detach(), sac._draw_now(batch), sac._by)
+    sac._update_policy(
+        ctx, ctx.state[:, ctx.learned].detach(), sac._draw(batch, sac._keys.learn_step), sac._by
+    )

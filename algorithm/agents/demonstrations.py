@@ -119,8 +119,9 @@ class DemoStore:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the episodes, whatever the names of their files."""
-        return hashlib.sha256(" ".join(sorted(self._found.digests.values())).encode()).hexdigest()
+        """SHA-256 of the episodes of the only file; of several files, of theirs, whatever their names."""
+        first, *more = sorted(self._found.digests.values())
+        return hashlib.sha256(" ".join([first, *more]).encode()).hexdigest() if more else first
 
     def state(self) -> dict[str, Any]:
         """Return what :meth:`check` compares, for a checkpoint."""

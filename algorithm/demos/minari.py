@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.system.memory import free_memory
 from algorithm.demos.config import MINARI, MINARI_ID
 from algorithm.demos.episode import (
     Behaviours,
@@ -24,6 +27,8 @@ from algorithm.env.adapter import Adapter
 from algorithm.env.install_hints import install_command
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Space
+
+_MOST_PACKED = 1032  # bytes that deflate may make of one
 
 POLICY = "policy"
 """Key of an info: what the policy says of the action before it, its u, z and behaviour_logp."""
@@ -49,14 +54,12 @@ def read_minari(name: str, wanted: Behaviours | None, notify: Notify) -> Iterato
         adapter = Adapter(dataset.observation_space, dataset.action_space, f"{MINARI}{name}")
     except EnvError as error:
         raise FaultyRecordingError(f"{error.what}: {error.where}") from error
+    with _damage(""):
+        _refuse_claims(dataset.storage.data_path / "main_data.hdf5")
     episodes = iter(dataset.iterate_episodes())
     for number in itertools.count():
-        try:
+        with _damage(f"episode {number}"):
             found = next(episodes, None)
-        except Exception as error:  # whatever libraries make of a damaged file
-            raise FaultyRecordingError(
-                f"it cannot be read: {described(error)}", f"episode {number}"
-            ) from error
         if found is None:
             return
         try:
@@ -92,6 +95,37 @@ def _load(name: str) -> Any:  # noqa: ANN401 - a minari.MinariDataset
         ) from error
     except Exception as error:  # as above
         raise FaultyRecordingError(f"it is no data set of Minari: {described(error)}") from error
+
+
+@contextlib.contextmanager
+def _damage(where: str) -> Iterator[None]:
+    """Raise whatever libraries make of a damaged file as FaultyRecordingError."""
+    try:
+        yield
+    except FaultyRecordingError:
+        raise
+    except Exception as error:
+        raise FaultyRecordingError(f"it cannot be read: {described(error)}", where) from error
+
+
+def _refuse_claims(file: Path) -> None:
+    """Raise FaultyRecordingError for an array with fewer bytes in the file than it would take here."""
+    import h5py
+
+    if not file.exists():
+        return  # of another format
+    most = free_memory() // 2
+
+    def claims(name: str, node: Any) -> str | None:  # noqa: ANN401 - a node of h5py
+        if not isinstance(node, h5py.Dataset):
+            return None
+        stored = node.id.get_storage_size() * (_MOST_PACKED if node.compression else 1)
+        return name if node.nbytes > min(stored, most) else None
+
+    with h5py.File(file) as content:
+        if (name := content.visititems(claims)) is not None:
+            why = f"it would take {content[name].nbytes:,} bytes, more than it has or half of the free memory"
+            raise FaultyRecordingError(why, name)
 
 
 def _episode(number: int, found: Any, adapter: Adapter, actions: Space) -> RecordedEpisode:  # noqa: ANN401

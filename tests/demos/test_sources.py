@@ -120,10 +120,10 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
 @pytest.mark.parametrize(("path", "why"), [
     ("b.npz", "is no file, and matches none"),
     ("none/*.npz", "is no file, and matches none"),
-    ("empty", "holds no .npz or .demo file"),
-    ("a.txt", "a.txt ends in .txt; recordings end in .npz"),
-    ("a.t*", "a.txt ends in .txt; recordings end in .npz"),
-    ("plain", "plain ends in nothing; recordings end in .npz"),
+    ("empty", f"holds no {' or '.join(READERS)} file"),
+    ("a.txt", "a.txt ends in .txt; recordings end in"),
+    ("a.t*", "a.txt ends in .txt; recordings end in"),
+    ("plain", "plain ends in nothing; recordings end in"),
     ("~nosuch/a.npz", "home directory"),
     ("x" * 200 + "/" + "y" * 5000, "File name too long"),
 ])  # fmt: skip

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from algorithm.agents.roles import Episode
-from algorithm.core.errors import EnvError, StorageError
+from algorithm.core.errors import EnvError, StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
 from algorithm.evaluation.callbacks import CallbackList
 from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.recording import KeptRecording, Recording, kept_recordings
-from algorithm.evaluation.targets import FilePerBehaviour
+from algorithm.evaluation.targets import FilePerBehaviour, Played, open_target
 from algorithm.evaluation.video import VideoRecorder
 from tests.evaluation.test_video import Noisy
 from tests.runs.small_disk import fill, on_a_small_disk
@@ -100,6 +100,20 @@ def test_each_behaviour_has_a_file_where_a_kind_of_file_holds_one(tmp_path):
     alone.begin()
     alone.discard()
     assert alone.target == str(tmp_path / "x.npz") and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_data_set_of_minari_is_refused_where_it_could_not_hold_what_is_played():
+    """Of several behaviours, and of an environment that is none of Gymnasium's."""
+
+    def make_env():
+        raise UsageError("UNITY environments are no Gymnasium environments")
+
+    spec = Guests(["T"], {0}).specs[DEFAULT_BEHAVIOUR]
+    for names, says in (("ab", "these are 'a', 'b'"), ("a", "UNITY environments are no")):
+        played = Played(specs=dict.fromkeys(names, spec), make_env=make_env, algorithm="SAC", description="")
+        with pytest.raises(UsageError) as error:
+            open_target("minari:own/x-v0", played)
+        assert says in error.value.why and error.value.fix == "record to a FILE.npz"
 
 
 def test_of_an_evaluation_on_the_way_only_those_behaviours_are_kept_that_ask_for_it(tmp_path):

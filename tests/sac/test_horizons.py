@@ -12,6 +12,7 @@ from algorithm.extensions.base import Extension, Horizon
 from tests.batches import (
     CPU,
     SPECS,
+    draw_ahead,
     learning_targets,
     random_batch,
     sac_actor,
@@ -85,7 +86,7 @@ def test_its_target_has_its_discount_and_goes_on_behind_an_end_or_not(n, ends):
     """By the loop, from its own target critics at the episode's final observation, without a bonus."""
     sac = with_part(Horizon(0.6, ends), n_step=n, use_n_step_is=False)
     batch = small_windows(sac)
-    noise, ctx = sac._draw_ahead(batch), sac.encode(batch)
+    noise, ctx = draw_ahead(sac, batch), sac.encode(batch)
     _, further = sac.critics._evaluate(ctx, noise, None, [one.apart for one in sac.critics._critics])
     following = batch.obs["obs"][:, 1:].flatten(0, 1)
     with torch.no_grad():
@@ -139,7 +140,7 @@ def test_greedy_choices_are_those_of_the_sum():
         )
         assert out.action.argmax(1).tolist() == [best] * 5
         batch = random_batch(8, spec=spec)
-        chosen = sac.critics._look_ahead(sac.encode(batch), sac._draw_ahead(batch)).choice.probs
+        chosen = sac.critics._look_ahead(sac.encode(batch), draw_ahead(sac, batch)).choice.probs
         allowed = batch.action_mask[:, 1, best]
         assert chosen[allowed].argmax(1).eq(best).all() and allowed.any()
 

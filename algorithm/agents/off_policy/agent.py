@@ -273,7 +273,8 @@ class OffPolicyAgent(Agent):
         has_encoder = any(True for _ in self.learner.model.rep.parameters())
         max_step, heads = self.config.base_config.max_step, self.learner.heads
         own = notices(self.spec, self._keys, heads, has_encoder=has_encoder)
-        own = [*too_short(self._keys, self.config.demonstrations, max_step), *own]
+        if not (self.config.behavioral_cloning.pretrain or self.config.demonstrations.pretrain):
+            own = [*too_short(self._keys, self.config.demonstrations, max_step), *own]
         own += on_device_notices(self.spec, self.config.replay_config, self._inputs.device)
         if self._keys.compile == "on" and self._not_compiled is not None:
             own.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")
@@ -294,8 +295,7 @@ class OffPolicyAgent(Agent):
         super().load_state(state)
         self._schedule.load_state(state.part("schedule").meta)
         self._recent.load_state(state.part("recent"), self.replay.next_id)
-        if "pretraining" in state.meta:  # older checkpoints know of none
-            self._pretraining.load_state(state.part("pretraining").meta)
+        self._pretraining.load_state(state.part("pretraining").meta)
 
     @override
     def num_parameters(self) -> dict[str, int]:
