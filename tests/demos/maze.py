@@ -14,6 +14,7 @@ import torch
 from algorithm.core.data import ActorOutput
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
 from algorithm.env.toys.maze import MAZE, SPEED
 from algorithm.evaluation.evaluate import evaluate
@@ -58,7 +59,7 @@ def write(path: Path, episodes: int = 10, sigma: float = 0.3) -> None:
     """Record the guide in its first episodes, as ``--record`` would."""
     env = make_vec_env("GYM", "algorithm.env.toys:ToyMaze-v0", seed_of=episode_seeds(0, "evaluate"))
     guide = Guide(env.specs[DEFAULT_BEHAVIOUR], sigma)
-    evaluate(env, {DEFAULT_BEHAVIOUR: guide}, episodes, callback=Recording(path))
+    evaluate(env, {DEFAULT_BEHAVIOUR: guide}, episodes, callback=Recording(NpzWriter(path)))
     env.close()
 
 
