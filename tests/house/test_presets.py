@@ -72,8 +72,10 @@ TRAINED = ("toy/recall", "gym/pendulum", "bullet/hopper", "popgym/repeat_previou
 
 def shrunk(label: str = "", section: str | None = None, overrides: Sequence[str] = ()) -> list[str]:
     """Flags that make a training a matter of a second; of SAC without a task."""
-    family = load_config(label, section, overrides, seed=1).config.algorithm if label else "SAC"
-    small = (*SMALL, *SMALL_BY_FAMILY[family])
+    config = load_config(label, section, overrides, seed=1).config if label else Config()
+    small = [*SMALL, *SMALL_BY_FAMILY[config.algorithm]]
+    if config.demonstrations.offline:
+        small = [text for text in small if "start_step" not in text]
     return [f"--max_step={STEPS}", "--device=cpu", *(word for text in small for word in ("-o", text))]
 
 
@@ -137,7 +139,7 @@ def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
     config = load_config(label, section, seed=1, require_runnable=True).config
     base = config.base_config
     assert base.reset_on_iteration is False
-    assert 0 < config.sac_config.start_step < base.max_step
+    assert config.demonstrations.offline or 0 < config.sac_config.start_step < base.max_step
     assert 0 < config.eval_config.per_step < base.max_step
     if config.algorithm == "SAC":
         assert config.replay_config.capacity >= min(base.max_step, 300_000), "it would forget early"
