@@ -103,7 +103,8 @@ class Gail(Extension):
     ) -> None:
         super().__init__(*(f"gail/{name}" for name in ("expert", "policy", "penalty", "bonus_mean")), *shown)
         self.own.append(discriminator)
-        self.learning_rate, self.horizon = learning_rate, horizon
+        self.learning_rate = learning_rate
+        self.horizon = horizon
         self.inputs, self._reward, self._demonstrations = inputs, reward, demonstrations
         self._strength, self._penalty = strength, penalty
         self.eval()

@@ -76,7 +76,8 @@ class RndBonus(RND):
     ) -> None:
         super().__init__(network, fixed, num_candidates, "rnd/bonus_mean", "rnd/bonus_std")
         self.deviation = RunningDeviation()
-        self.learning_rate, self.horizon, self._strength = learning_rate, horizon, strength
+        self.learning_rate, self._strength = learning_rate, strength
+        self.horizon = horizon
         self.eval()
 
     @torch.no_grad()

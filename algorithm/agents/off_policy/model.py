@@ -176,7 +176,8 @@ class Joint:
     def __init__(
         self, q: Ensemble, target_q: Ensemble, *, own_target: bool, all_rows_exist: bool, unify: bool
     ) -> None:
-        self._q, self._target_q, self._all_rows_exist, self._unify = q, target_q, all_rows_exist, unify
+        self._q, self._target_q = q, target_q
+        self._all_rows_exist, self._unify = all_rows_exist, unify
         self._statistics = BatchStatistics(q.members, q.copies)
         self._target = BatchStatistics((), target_q.copies) if own_target else None
 
