@@ -102,14 +102,15 @@ def test_a_policy_offline_is_held_near_the_batch_by_hand():
     """Values −6 and 2 with shares ¾ and ¼: mean |q| = 5, λ = ½; errors 0.04 and 0.16: mean 0.07."""
     mean = torch.tensor([[0.6], [0.0]]).atanh()
     policy = HybridAction(TanhNormal(mean, mean), None)
-    value = torch.tensor([-6.0, 2.0], requires_grad=True)
-    losses = {"policy": 2.0 * value.sum(), "alpha": torch.tensor(5.0)}
+    q = torch.tensor([[-6.0], [2.0]], requires_grad=True)
     action, share = torch.tensor([[0.8], [-0.4]]), torch.tensor([0.75, 0.25])
     constrained = Constrained(NoBranches())
-    found = constrained(losses, policy, lambda: value, action, torch.zeros(2, 0, dtype=torch.bool), share)
-    assert found["policy"].item() == pytest.approx(-4.0 + 0.07) and found["alpha"] == 5.0
+    climbed = constrained.climbed(q, lambda q: q[:, 0], share)
+    losses = {"policy": climbed.sum(), "alpha": torch.tensor(5.0)}
+    found = constrained(losses, policy, action, torch.zeros(2, 0, dtype=torch.bool), share)
+    assert found["policy"].item() == pytest.approx(-2.0 + 0.07) and found["alpha"] == 5.0
     found["policy"].backward()
-    assert value.grad.tolist() == [1.0, 1.0], "λ has no gradient"
+    assert q.grad.flatten().tolist() == [0.5, 0.5], "λ has no gradient"
 
 
 @pytest.mark.parametrize(

@@ -43,26 +43,29 @@ def cloning_loss(
     return error
 
 
+Expected = Callable[[Tensor], Tensor]
+"""From values q [P, N] to those [P] of the policy's actions."""
+
+
 class Unconstrained:
-    """Losses of a policy as they are."""
+    """A policy that climbs the values as they are."""
+
+    def climbed(self, q: Tensor, expected: Expected, share: Tensor) -> Tensor:
+        """Return the values."""
+        return q
 
     def __call__(
-        self,
-        losses: dict[str, Tensor],
-        policy: HybridAction,
-        value: Callable[[], Tensor],
-        action: Tensor,
-        mask: Tensor,
-        share: Tensor,
+        self, losses: dict[str, Tensor], policy: HybridAction, action: Tensor, mask: Tensor, share: Tensor
     ) -> dict[str, Tensor]:
         """Return the losses."""
         return losses
 
 
 class Constrained:
-    """Policy held near the actions of a batch: ``λ L_π + cloning`` with :func:`cloning_loss` (TD3+BC).
+    """A policy held near the actions of a batch: ``−λ q`` and :func:`cloning_loss` (TD3+BC).
 
-    λ is :func:`~algorithm.ops.imitation.constraint_weight` (arXiv 2106.06860, eq. 5).
+    λ is :func:`~algorithm.ops.imitation.constraint_weight` (arXiv 2106.06860, eq. 5). An entropy bonus is
+    added as it is: with λ, which is large where values are small, it would outweigh the cloning.
 
     discrete: the discrete part of actions
     """
@@ -70,23 +73,20 @@ class Constrained:
     def __init__(self, discrete: DiscretePart) -> None:
         self._discrete = discrete
 
-    def __call__(
-        self,
-        losses: dict[str, Tensor],
-        policy: HybridAction,
-        value: Callable[[], Tensor],
-        action: Tensor,
-        mask: Tensor,
-        share: Tensor,
-    ) -> dict[str, Tensor]:
-        """Return the losses with another one of the policy.
+    def climbed(self, q: Tensor, expected: Expected, share: Tensor) -> Tensor:
+        """Return λ q, share [P] being that of each position in a mean."""
+        return q * constraint_weight(expected(q), share)
 
-        policy: outputs at P states; value: [P] of its actions
+    def __call__(
+        self, losses: dict[str, Tensor], policy: HybridAction, action: Tensor, mask: Tensor, share: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the losses with cloning in that of the policy.
+
+        policy: outputs at P states
         action, mask: [P, A] and [P, ΣN] of the batch; share: [P] of each position in a mean
         """
         error = cloning_loss(policy, action, mask, self._discrete, torch.tanh)
-        weight = constraint_weight(value(), share)
-        return losses | {"policy": weight * losses["policy"] + masked_mean(error, share)}
+        return losses | {"policy": losses["policy"] + masked_mean(error, share)}
 
 
 Constraint = Unconstrained | Constrained

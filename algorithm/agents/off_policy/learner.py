@@ -262,9 +262,9 @@ class OffPolicyLearner(Learner):
         every_q = [self._values.point(out) for out in outs]
         mask, action = (flatten_time(x[:, learned]) for x in (ctx.batch.action_mask, ctx.batch.action))
         choice = self.heads.choose(policy, mask, lambda: added(q.mean(0) for q in every_q))
-        q = added(map(self._climbed, every_q))
-        value, losses = partial(self.heads.expected, q, choice), self.heads.losses(choice, logp, q, share)
-        losses = self._constraint(losses, policy, value, action, mask, share)
+        q, expected = added(map(self._climbed, every_q)), lambda q: self.heads.expected(q, choice)
+        losses = self.heads.losses(choice, logp, self._constraint.climbed(q, expected, share), share)
+        losses = self._constraint(losses, policy, action, mask, share)
         shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
         total = sum(losses.values(), start=state.new_zeros(()))
         return Loss(total), shown | self.heads.metrics(choice, u, logp)
