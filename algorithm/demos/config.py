@@ -87,6 +87,12 @@ class DemoConfig(Block):
         "actions (TD3+BC). SAC and TD3.",
         resume=_NO_REPLAY,
     )
+    value_weight: Finite = option(
+        2.5,
+        "offline: what values weigh beside cloning, α of TD3+BC; less for episodes of one good policy, whose "
+        "values say little of other actions.",
+        gt=0,
+    )
     warm_up_policy: Whole = option(
         0,
         "Environment steps before learning begins, taken by the policy as it begins instead of at random; in "

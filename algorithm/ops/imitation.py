@@ -65,7 +65,7 @@ def airl_reward(logit: Tensor) -> Tensor:
     return logit
 
 
-def constraint_weight(value: Tensor, share: Tensor, *, alpha: float = 2.5) -> Tensor:
+def constraint_weight(value: Tensor, share: Tensor, *, alpha: float) -> Tensor:
     """Return ``λ = α / mean|Q(s, π(s))|``, the weight of a policy's loss beside cloning (arXiv 2106.06860).
 
     value: [P] what the critics say of the policy's actions, which gets no gradient

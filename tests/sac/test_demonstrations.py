@@ -104,7 +104,7 @@ def test_a_policy_offline_is_held_near_the_batch_by_hand():
     policy = HybridAction(TanhNormal(mean, mean), None)
     q = torch.tensor([[-6.0], [2.0]], requires_grad=True)
     action, share = torch.tensor([[0.8], [-0.4]]), torch.tensor([0.75, 0.25])
-    constrained = Constrained(NoBranches())
+    constrained = Constrained(NoBranches(), 2.5)
     climbed = constrained.climbed(q, lambda q: q[:, 0], share)
     losses = {"policy": climbed.sum(), "alpha": torch.tensor(5.0)}
     found = constrained(losses, policy, action, torch.zeros(2, 0, dtype=torch.bool), share)

@@ -67,15 +67,15 @@ class Constrained:
     λ is :func:`~algorithm.ops.imitation.constraint_weight` (arXiv 2106.06860, eq. 5). An entropy bonus is
     added as it is: with λ, which is large where values are small, it would outweigh the cloning.
 
-    discrete: the discrete part of actions
+    discrete: the discrete part of actions; alpha: of the weight
     """
 
-    def __init__(self, discrete: DiscretePart) -> None:
-        self._discrete = discrete
+    def __init__(self, discrete: DiscretePart, alpha: float) -> None:
+        self._discrete, self._alpha = discrete, alpha
 
     def climbed(self, q: Tensor, expected: Expected, share: Tensor) -> Tensor:
         """Return λ q, share [P] being that of each position in a mean."""
-        return q * constraint_weight(expected(q), share)
+        return q * constraint_weight(expected(q), share, alpha=self._alpha)
 
     def __call__(
         self, losses: dict[str, Tensor], policy: HybridAction, action: Tensor, mask: Tensor, share: Tensor

@@ -61,6 +61,12 @@ def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[
             for key in used
         ),
         (
+            shown.value_weight != type(shown).model_fields["value_weight"].default and not shown.offline,
+            (f"{_KEY}.value_weight", f"{_KEY}.offline"),
+            "values and cloning are weighed offline alone",
+            "set offline: true, or leave value_weight out",
+        ),
+        (
             (shown.share_end is None) != (shown.share_until == 0),
             (f"{_KEY}.share_end", f"{_KEY}.share_until"),
             "share becomes share_end over share_until steps, and one of these is missing",

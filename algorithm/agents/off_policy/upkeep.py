@@ -111,7 +111,7 @@ def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, k
 
 def make_constraint(heads: Heads, shown: DemoConfig) -> Constraint | None:
     """Return what holds the policy near demonstrated actions, which it needs offline."""
-    return Constrained(heads.parts.discrete) if shown.offline else None
+    return Constrained(heads.parts.discrete, shown.value_weight) if shown.offline else None
 
 
 def make_sources(
