@@ -131,7 +131,7 @@ td3_demonstrated: # the policy as it begins fills the replay
   algorithm: TD3
   sac_config: {start_step: 0}
   demonstrations: {path: shown.npz, share: 0.25, warm_up_policy: 100}
-  behavioral_cloning: {strength: 1}
+  behavioral_cloning: {strength: 1, pretrain: 40}
 sac_imitation:
   reward_signals: {extrinsic: {strength: 0}, rnd: {strength: 0.1}, gail: {strength: 1, form: AIRL}}
   demonstrations: {path: shown.npz}

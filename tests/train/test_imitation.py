@@ -7,7 +7,9 @@ import shutil
 
 import pytest
 
+from algorithm.agents.on_policy.agent import OnPolicyAgent
 from algorithm.runs.logs.metrics import read_metrics
+from algorithm.train.runtime import LocalRuntime
 from tests.demos.episodes import record
 from tests.run.sessions import run
 
@@ -55,3 +57,18 @@ def test_a_run_is_pretrained_evaluated_killed_by_no_other_episodes_and_played_wi
         (folder / f"{name}.npz").unlink()
     assert run("--eval", "1", "--quiet") == 0
     assert run("--resume", "--quiet", "-o", "base_config.max_step=160") == 2
+
+
+def test_nobody_begins_to_act_before_the_networks_are_pretrained(folder, monkeypatch):
+    """Actors of a learner would send what random networks do."""
+    order, pretrain = [], OnPolicyAgent.pretrain
+
+    def pretrained(self, stop):
+        found = pretrain(self, stop)
+        order.append("pretrained")
+        return found
+
+    monkeypatch.setattr(OnPolicyAgent, "pretrain", pretrained)
+    monkeypatch.setattr(LocalRuntime, "begin", lambda _: order.append("begun"))
+    assert run("-c", "imitation", "-n", "a", "--quiet", "--max_step=1", *SHORT) == 0
+    assert order == ["pretrained", "begun"]
