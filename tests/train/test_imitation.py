@@ -8,7 +8,9 @@ import shutil
 import pytest
 
 from algorithm.agents.on_policy.agent import OnPolicyAgent
+from algorithm.config.loader import load_config
 from algorithm.runs.logs.metrics import read_metrics
+from algorithm.train.assembly import set_up
 from algorithm.train.runtime import LocalRuntime
 from tests.demos.episodes import record
 from tests.run.sessions import run
@@ -72,3 +74,12 @@ def test_nobody_begins_to_act_before_the_networks_are_pretrained(folder, monkeyp
     monkeypatch.setattr(LocalRuntime, "begin", lambda _: order.append("begun"))
     assert run("-c", "imitation", "-n", "a", "--quiet", "--max_step=1", *SHORT) == 0
     assert order == ["pretrained", "begun"]
+
+
+@pytest.mark.parametrize("key", ["{warm_up_policy: 9}", "{path: a.npz, offline: true}"])
+def test_no_random_action_comes_where_the_policy_acts_first_or_nobody(key):
+    first = []
+    for keys in ((f"demonstrations={key}",), ()):
+        loaded = load_config("Pendulum-v1", overrides=("sac_config.threads=1", *keys), seed=1)
+        first.append(set_up(loaded)[0].config.run.start_step)
+    assert first[0] == 0 < first[1]
