@@ -26,6 +26,11 @@ from algorithm.train.state import fitting
 
 _SHOWN = 8  # tensors that do not fit
 
+_OTHER_UNITS = (
+    "the values taken over are of rewards on another scale, and have to be learned anew: set "
+    "sac_config.reward_scaling as there, and take the part normaliser, too"
+)
+
 
 def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) -> list[str]:
     """Load the replays of a checkpoint, each hashed while it is read; returns a line for each that it lacks.
@@ -113,7 +118,8 @@ def foreign_networks(
     (name, _, at), folder = text.partition(":"), Path(text)
     if is_name(name) and not folder.is_absolute():
         other = RunDir.open(run.env, name, models=run.models, argument=run.argument, flag="--init_from")
-        saved = find_checkpoint(other.checkpoints, _checkpoint(at, text), warn=warn)
+        which = _checkpoint(at, text)
+        saved = find_checkpoint(other.checkpoints, which, warn=warn, flag=f"--init_from {name}:")
         return ForeignNetworks(saved, keep, parts, f"{name}:{saved.step}")
     there = False
     with suppress(OSError, ValueError):  # no system has such a path
@@ -171,7 +177,7 @@ def begin_with_networks(
     own: checkpoint that the run goes on from, None for a new run
     Raises StorageError, with a table, for parts that do not fit wholly, UsageError for one that no agent has.
     """
-    found, moments = foreign.saved, None
+    found, moments, lines = foreign.saved, None, list[str]()
     if own is not None and "optimiser" in foreign.keep:
         moments = own if foreign.replay is None else found
     for name, agent in agents.items():
@@ -183,10 +189,20 @@ def begin_with_networks(
             agent.begin_with(model, moments.tensors.get(level("optim")) if moments else None)
         except (KeyError, ValueError) as error:
             raise _misfit(foreign, str(error)) from error
-        if own is None and "normaliser" in parts:  # critics and values are in units of the scaled reward
-            agent.learner.return_scale.begin_with(below("returns.", found.tensors.get(level("optim"), {})))
+        if own is None:  # critics and values are in units of the scaled reward
+            scale, theirs = agent.learner.return_scale, below("returns.", found.tensors[level("optim")])
+            if "normaliser" in parts:
+                scale.begin_with(theirs)
+            if parts.keys() & {"q", "v"} and not _alike(scale.tensors(), theirs):
+                lines.append(_OTHER_UNITS)
     of = "" if foreign.parts is None else f" ({', '.join(foreign.parts)})"
-    return [f"the networks are those of {foreign.pinned}{of}"]
+    return [f"the networks are those of {foreign.pinned}{of}", *dict.fromkeys(lines)]
+
+
+def _alike(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Return whether rewards are scaled by the same statistics, or not at all."""
+    here, there = ([x.tolist() for name, x in one.items() if name == "statistics"] for one in (own, other))
+    return here == there
 
 
 def _prefixes(agent: Agent, wanted: Collection[str] | None) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,6 @@ from algorithm.agents.base import Agent
 from algorithm.agents.roles import Collector, MakeReplay
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig
-from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
@@ -138,17 +137,9 @@ class OfflineRuntime(Runtime):
 
 
 def is_offline(loaded: LoadedConfig) -> bool:
-    """Return whether no environment is stepped. Raises UsageError where behaviours differ in that."""
+    """Return whether no environment is stepped: then all behaviours learn offline, or agents are refused."""
     configs = loaded.behaviours.values() or [loaded.config]
-    found = {one.demonstrations.offline for one in configs}
-    if len(found) > 1:
-        raise UsageError(
-            "some behaviours of one environment learn offline, and others do not",
-            where=f"{loaded.source}: ma_config",
-            why="no environment is stepped offline, so the others would have nothing to learn from",
-            fix="give all behaviours the same demonstrations.offline",
-        )
-    return found.pop()
+    return any(one.demonstrations.offline for one in configs)
 
 
 def local_collector(

@@ -42,7 +42,7 @@ class Trainer:
 
     training:    agents, collector and counts, new or restored
     config:      limits and intervals
-    runtime:     begins and ends with the loop
+    runtime:     begins with the first step, ends with the loop
     evaluator:   None where there is no second environment
     saver:       writes the checkpoints
     stop:        becomes true at the signal to end the run
@@ -95,7 +95,6 @@ class Trainer:
 
         self._training.faults.attach(save_before_end)
         try:
-            self._runtime.begin()
             outcome = self._train()
             self._runtime.end(lambda: bool(self._stop) or not outcome.complete)
         except (EnvError, CallbackError) as error:
@@ -113,6 +112,7 @@ class Trainer:
         self._callbacks.call("on_start")
         self._watch.skip()
         self._pretrain()
+        self._runtime.begin()  # nobody acts by networks that are about to become others
         owed = counters.owes_evaluation
         if owed:
             self._evaluate()

@@ -29,6 +29,7 @@ from ds.compatibility import agreed, digest
 from ds.net.client import Client
 from ds.net.protocol import PROTOCOL, Hello, Join, LearnerRefused, TrajectoryChunk, TrajectoryMessage
 from ds.net.security import actor_security, is_loopback
+from tests.demos.episodes import record
 from tests.ds import processes
 from tests.ds.processes import Line, Scene, finish, missing, whole
 from tests.ds.samples import trajectory, transitions
@@ -348,6 +349,7 @@ SLOW = {
     "fresh": 600,
     "own_td_error": 330,
     "extended": 160,
+    "td3_demonstrated": 260,
 }
 
 
@@ -368,6 +370,8 @@ def what_agrees(run):
 def test_it_equals_one_process_bit_for_bit(tmp_path, section, steps):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(ONE_PROCESS)
+    if "demonstrated" in section:
+        record(tmp_path / "task" / "shown.npz", "Pendulum-v1")
     flags = ["-c", section, "-o", f"base_config.max_step={steps}"]
     one = Program(tmp_path, *flags, "--seed=1", "-n", "one")
     flags += ["-o", "net_config.synchronous=true", "-o", "sac_config.save_model_per_step=70"]

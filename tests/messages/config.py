@@ -58,6 +58,7 @@ SECTIONS = (
     "  demonstrations: {path: a.npz, share: 1, share_end: 1, share_until: 9}",
     "  demonstrations: {path: a.npz, share: 0.5, share_end: 0.1}",
     "  demonstrations: {path: a.npz, share_until: 9}",
+    "  demonstrations: {path: a.npz, share: 0.001}",
     "  demonstrations: {path: a.npz, share: 0.5}\n  sac_config: {use_replay_buffer: false}",
     "  demonstrations: {path: a.npz, value_weight: 0.2}",
     "  demonstrations: {warm_up_policy: 9}\n  sac_config: {start_step: 500}",

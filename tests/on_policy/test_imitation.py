@@ -155,6 +155,18 @@ def test_of_strength_0_the_environment_rewards_nothing(tmp_path, monkeypatch):
     assert scale != 1.0 and own.std() > 0
 
 
+def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own(tmp_path, monkeypatch):
+    blocks = gail()
+    blocks["reward_signals"] = blocks["reward_signals"].model_copy(update={"updates": 3})
+    agent, collector = make(PENDULUM, blocks=blocks, demonstrations=shown(tmp_path), num_epoch=2)
+    drawn, draw = [], DemoStore.draw
+    monkeypatch.setattr(DemoStore, "draw", lambda *args: drawn.append(draw(*args)) or drawn[-1])
+    while not agent.updates:
+        train(agent, collector, collector.steps + 1)
+    steps = {name: float(one.tensors()["step"]) for name, one in agent.learner.optimisers().items()}
+    assert steps == {"all": 8.0, "gail": 24.0} and len(drawn) == 24
+
+
 def error_of(agent, found: Demonstrations) -> float:
     """Return the mean squared error of the policy's mean on all demonstrated steps."""
     model, total, n = agent.learner.model, 0.0, 0

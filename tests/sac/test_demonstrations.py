@@ -197,6 +197,8 @@ def test_batches_have_the_share_of_a_step_behind_the_agents_own():
         shown = torch.cat([torch.tensor(e.obs["obs"]) for e in demonstrations(SMALL).episodes])
         seen = batch.obs["obs"][alien, 0]
         assert all((row == shown).all(1).any() for row in seen)
+    agent.learn(12, run_step=50)
+    assert agent.replay.batch_size == 7, "by the steps of all behaviours"
     odd = MixedBatches(agent.replay, lambda n: None, DemoConfig(share=0.29))
     odd._size = 100
     odd.move(0)
@@ -242,6 +244,7 @@ def test_updates_before_the_first_step_go_on_exactly_and_belong_to_no_step():
     assert moved(tensors(straight), tensors(resumed)) == set()
     play(resumed, np.random.default_rng(0), 2)
     assert resumed.updates == 6 + 4, "those of the steps 5 to 8: at step 4 there are too few transitions"
+    assert resumed.metrics(8)["time/replay_ratio"] == 1.0
     assert "time/replay_ratio" not in make().metrics(0)
 
 

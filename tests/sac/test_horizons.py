@@ -97,6 +97,8 @@ def test_its_target_has_its_discount_and_goes_on_behind_an_end_or_not(n, ends):
     expected = n_step_target(*(x.numpy() for x in there), gamma=0.6, n=n)
     torch.testing.assert_close(further[1].y, torch.tensor(expected, dtype=torch.float32))
     assert batch.terminated.any()
+    slow = sac.model.target_critics[1](batch.obs["obs"][:, 0], batch.action[:, 0])
+    torch.testing.assert_close(further[1].q_target(), slow, msg="what a clip holds its critics near")
 
 
 def test_priorities_and_the_policy_take_the_sum():
@@ -115,6 +117,9 @@ def test_priorities_and_the_policy_take_the_sum():
         alpha = sac.heads.continuous.temperature.alpha
     torch.testing.assert_close(loss.value, (alpha * logp - best).mean())
     error = sum(one - target for one, target in zip(q, y, strict=True))
+    sac._generator.set_state(saw)
+    torch.testing.assert_close(sac.td_error(batch), error.abs().mean((0, 2)))
+    sac._generator.set_state(saw)
     result = sac.update(batch)
     torch.testing.assert_close(result.priority, error.abs().mean((0, 2)))
     assert {"value/q_mean", "value/q_signal", "loss/q", "loss/q_signal"} <= result.metrics.keys()

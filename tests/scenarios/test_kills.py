@@ -108,10 +108,14 @@ acktr: # checkpoints between two inversions
   inherited: a2c
   algorithm: ACKTR
   acktr_config: {rollout_step: 10, inverse_every: 4}
-ppo_imitation: # all signals, cloning before and beside the updates
+ppo_imitation: # all signals, two horizons, cloning before and beside the updates
   inherited: ppo
   sac_config: {use_normalization: true, curiosity: FORWARD}
-  reward_signals: {extrinsic: {strength: 0.5}, rnd: {strength: 0.1}, gail: {strength: 1, dense_n: 8}}
+  reward_signals:
+    updates: 2
+    extrinsic: {strength: 0.5}
+    rnd: {strength: 0.1, gamma: 0.9, ends: false}
+    gail: {strength: 1, dense_n: 8, use_vail: true}
   demonstrations: {path: shown.npz}
   behavioral_cloning: {strength: 1, steps: 400, pretrain: 40}
 sac_demonstrated: # in batches, cloned before and beside the updates, updates before the first step
@@ -131,9 +135,13 @@ td3_demonstrated: # the policy as it begins fills the replay
   algorithm: TD3
   sac_config: {start_step: 0}
   demonstrations: {path: shown.npz, share: 0.25, warm_up_policy: 100}
-  behavioral_cloning: {strength: 1}
-sac_imitation:
-  reward_signals: {extrinsic: {strength: 0}, rnd: {strength: 0.1}, gail: {strength: 1, form: AIRL}}
+  behavioral_cloning: {strength: 1, pretrain: 40}
+sac_imitation: # three horizons
+  reward_signals:
+    updates: 2
+    extrinsic: {strength: 0}
+    rnd: {strength: 0.1, gamma: 0.9, ends: false}
+    gail: {strength: 1, form: AIRL, use_vail: true, gamma: 0.8}
   demonstrations: {path: shown.npz}
 """
 

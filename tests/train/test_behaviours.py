@@ -23,7 +23,7 @@ from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.train.assembly import Assembly, decided, set_up
+from algorithm.train.assembly import Assembly, check_behaviours, decided, set_up
 from algorithm.train.runtime import is_offline
 from tests.run.agreement import what_must_agree
 
@@ -142,12 +142,16 @@ def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
             assert file.metadata() == {"trained": json.dumps(sorted(agent.trained()))}
 
 
-def test_behaviours_learn_offline_together_or_not_at_all(trained):
+@pytest.mark.parametrize("alone", ["walker", "runner"])
+def test_behaviours_learn_offline_together_or_not_at_all(trained, alone):
+    """Also the one that ``ma_config`` does not name: it has what stands beside that."""
     _, loaded = trained
-    of_all = {name: decided(loaded, "demonstrations", lambda _: {"offline": True}) for name in "ab"}
-    assert not is_offline(loaded) and is_offline(of_all["a"])
+    of_all = decided(loaded, "demonstrations", lambda _: {"offline": True})
+    assert not is_offline(loaded) and is_offline(of_all)
+    check_behaviours(of_all, TwoKinds().specs)
+    walker, others = (of_all, loaded) if alone == "walker" else (loaded, of_all)
     with pytest.raises(UsageError) as error:
-        is_offline(replace(loaded, behaviours={"a": loaded.config, "b": of_all["b"].config}))
+        check_behaviours(replace(others, behaviours=walker.behaviours), TwoKinds().specs)
     assert error.value.where.endswith("ma_config")
 
 

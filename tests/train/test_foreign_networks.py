@@ -155,12 +155,30 @@ def test_the_scale_of_rewards_comes_with_the_statistics(task):
     assert count["b"] == count["a"] + 1 and count["c"] == 1
 
 
+def test_values_in_other_units_are_told(task, capsys):
+    for name, scaled in (("a", "false"), ("b", "true")):
+        trained(name, "--seed=1", *SHORT, "-o", f"sac_config.reward_scaling={scaled}")
+    told = []
+    for source, scaled, parts in (
+        ("a", "false", ()),
+        ("b", "true", ()),
+        ("b", "true", ("--init_parts=rep,policy",)),
+        ("a", "true", ()),
+        ("b", "false", ()),
+        ("b", "true", ("--init_parts=q",)),
+    ):
+        keys = ("-o", f"sac_config.reward_scaling={scaled}", *parts)
+        assert run("-n", f"c{len(told)}", *SHORT, "--max_step=1", f"--init_from={source}", *keys) == 0
+        told.append("rewards on another scale" in capsys.readouterr().out)
+    assert told == [False] * 3 + [True] * 3
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "why"),
     [
         (("--init_from=a:soon",), 2, "neither a number of steps, nor latest or best"),
         (("--init_from=b",), 6, "there is no run 'b'"),
-        (("--init_from=a:7",), 6, "there is no checkpoint of step 7"),
+        (("--init_from=a:7",), 6, "use one of them: --init_from a:120"),
         (("--init_parts=q",), 2, "init_parts is set without init_from"),
         (("--init_from=a", "--init_parts=q,v"), 2, "SAC has no part v"),
         (("--init_from=a", "--init_parts=q,w"), 2, "base_config.init_parts"),

@@ -7,7 +7,11 @@ import shutil
 
 import pytest
 
+from algorithm.agents.on_policy.agent import OnPolicyAgent
+from algorithm.config.loader import load_config
 from algorithm.runs.logs.metrics import read_metrics
+from algorithm.train.assembly import set_up
+from algorithm.train.runtime import LocalRuntime
 from tests.demos.episodes import record
 from tests.run.sessions import run
 
@@ -55,3 +59,27 @@ def test_a_run_is_pretrained_evaluated_killed_by_no_other_episodes_and_played_wi
         (folder / f"{name}.npz").unlink()
     assert run("--eval", "1", "--quiet") == 0
     assert run("--resume", "--quiet", "-o", "base_config.max_step=160") == 2
+
+
+def test_nobody_begins_to_act_before_the_networks_are_pretrained(folder, monkeypatch):
+    """Actors of a learner would send what random networks do."""
+    order, pretrain = [], OnPolicyAgent.pretrain
+
+    def pretrained(self, stop):
+        found = pretrain(self, stop)
+        order.append("pretrained")
+        return found
+
+    monkeypatch.setattr(OnPolicyAgent, "pretrain", pretrained)
+    monkeypatch.setattr(LocalRuntime, "begin", lambda _: order.append("begun"))
+    assert run("-c", "imitation", "-n", "a", "--quiet", "--max_step=1", *SHORT) == 0
+    assert order == ["pretrained", "begun"]
+
+
+@pytest.mark.parametrize("key", ["{warm_up_policy: 9}", "{path: a.npz, offline: true}"])
+def test_no_random_action_comes_where_the_policy_acts_first_or_nobody(key):
+    first = []
+    for keys in ((f"demonstrations={key}",), ()):
+        loaded = load_config("Pendulum-v1", overrides=("sac_config.threads=1", *keys), seed=1)
+        first.append(set_up(loaded)[0].config.run.start_step)
+    assert first[0] == 0 < first[1]

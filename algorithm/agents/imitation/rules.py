@@ -82,7 +82,14 @@ def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
     keys, shown, cloning = config.run, config.demonstrations, config.behavioral_cloning
     random = keys.start_step not in (0, type(keys).model_fields["start_step"].default)
     greedy = bool(getattr(keys, "discrete_dqn_like", False))
+    largest = max(shown.share, shown.share_end or 0.0)
     yield from contradicting(
+        (
+            shown.mixed and largest * keys.batch_size + 1e-9 < 1,
+            (f"{_KEY}.share", "sac_config.batch_size"),
+            f"{largest:g} of {keys.batch_size} windows is less than one, so none would be demonstrated",
+            "raise one of them, or leave share out",
+        ),
         (
             shown.mixed and not keys.use_replay_buffer,
             (f"{_KEY}.share", "sac_config.use_replay_buffer"),

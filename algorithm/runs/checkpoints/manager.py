@@ -190,17 +190,20 @@ class CheckpointManager:
             self._warn(error.line)
 
 
-def find_checkpoint(root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None]) -> Checkpoint:
+def find_checkpoint(
+    root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None], flag: str = "--ckpt "
+) -> Checkpoint:
     """Read a checkpoint, every byte verified.
 
     which: a step; ``latest`` or ``best``, the one named by that file; or None, the newest one
         that is intact, whatever those files name.
     warn:  called for every damaged checkpoint passed over. One that was asked for is never passed over.
+    flag:  what names a step, in an advice
     Raises StorageError, with the steps there are, if there is none.
     """
     if which is None:
         return next(intact_checkpoints(root, warn=warn))
-    return load_checkpoint(_folder_of(root, which))
+    return load_checkpoint(_folder_of(root, which, flag))
 
 
 def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[Checkpoint]:
@@ -224,7 +227,7 @@ def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[C
             why=f"those of steps {_listed(steps)} are damaged, each as told above",
             fix="bring back a copy of one of them, or train another run with -n",
         )
-    raise _missing("there is no checkpoint", root, [])
+    raise _missing("there is no checkpoint", root, [], flag="")
 
 
 def passed_over(error: StorageError) -> str:
@@ -237,7 +240,7 @@ def _point_to(root: Path, pointer: str, step: int, **more: float) -> None:
     write_json(root / f"{pointer}.json", {"step": step, "folder": checkpoint_of(root, step).name, **more})
 
 
-def _folder_of(root: Path, which: Ckpt) -> Path:
+def _folder_of(root: Path, which: Ckpt, flag: str) -> Path:
     """Return the folder of a step's checkpoint, or of the one that ``latest.json`` or ``best.json`` names."""
     steps = checkpoint_steps(root)
     if isinstance(which, int):
@@ -245,13 +248,13 @@ def _folder_of(root: Path, which: Ckpt) -> Path:
     else:
         where = root / f"{which}.json"
         if not where.exists():
-            raise _missing(f"no checkpoint is known as the {which} one", where, steps)
+            raise _missing(f"no checkpoint is known as the {which} one", where, steps, flag)
         named = read_json(where).get("step")
         if type(named) is not int:
             raise StorageError("a JSON file is damaged", where=where, why="it does not name a step")
         step, lacks = named, f"it names the checkpoint of step {named}, which is not there"
     if step not in steps:
-        raise _missing(lacks, where, steps)
+        raise _missing(lacks, where, steps, flag)
     return checkpoint_of(root, step)
 
 
@@ -264,10 +267,10 @@ def _listed(steps: list[int]) -> str:
     return ", ".join(map(str, steps))
 
 
-def _missing(what: str, where: Path, steps: list[int]) -> StorageError:
+def _missing(what: str, where: Path, steps: list[int], flag: str) -> StorageError:
     return StorageError(
         what,
         where=where,
         why=f"steps there: {_listed(steps)}" if steps else "the run ended before it saved one",
-        fix=f"use one of them: --ckpt {steps[-1]}" if steps else "choose another run, or train one, with -n",
+        fix=f"use one of them: {flag}{steps[-1]}" if steps else "choose another run, or train one, with -n",
     )
