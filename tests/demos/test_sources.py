@@ -207,7 +207,9 @@ FAULTS = {
     "nothing done": ({"0__reward": np.zeros(0, np.float32)}, "episode 0, reward", "expected at least one step, got float32 [0]"),
     "a missing array": ({"1__action": None}, "1/action", "it is missing"),
     "no list": ({"behaviour": None}, "behaviour", "it is missing"),
-    "no list of names": ({"behaviour": np.array("default")}, "behaviour", "expected one entry for each episode"),
+    "no list of names": ({"behaviour": np.array("default")}, "behaviour", "expected one name for each episode"),
+    "no names": ({"behaviour": np.zeros(2, [("a", "f4", 2)])}, "behaviour", "expected one name for each episode"),
+    "no truth": ({"1__terminated": np.zeros(2, "f4,i4")}, "episode 1, terminated", "expected bool [2], got"),
     "objects": ({"0__reward": np.array([None, 1], object)}, "0/reward", "Python objects"),
 }  # fmt: skip
 
@@ -249,6 +251,21 @@ def test_a_size_that_only_a_header_claims_costs_no_memory(tmp_path, spec, shape)
         np.lib.format.write_array_header_1_0(member, header)
         member.write(b"\0" * 8)
     assert "0/reward has" in refusal(tmp_path, spec, "b.npz")
+
+
+@pytest.mark.parametrize("header", [b"{", b"{[]: 1}", b"-" * 9000])
+def test_a_header_that_cannot_be_read_is_refused(tmp_path, spec, header):
+    """numpy evaluates it as Python, where anything may be raised."""
+    rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **{"0__reward": None})
+    with zipfile.ZipFile(tmp_path / "b.npz", "a") as archive:
+        size = len(header).to_bytes(2, "little")
+        archive.writestr("0/reward.npy", b"\x93NUMPY\x01\0" + size + header + bytes(5000))
+    assert "the header of 0/reward cannot be read" in refusal(tmp_path, spec, "b.npz")
+
+
+def test_a_link_to_itself_is_refused(tmp_path, spec):
+    (tmp_path / "loop.npz").symlink_to("loop.npz")
+    assert "loop.npz" in refusal(tmp_path, spec, "*.npz")
 
 
 def test_bytes_at_random_are_survived(tmp_path, rng):
