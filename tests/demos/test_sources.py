@@ -115,6 +115,10 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
     assert len(load(tmp_path, spec, "b.npz", "Goalie").episodes) == 1
     assert len(load(tmp_path, spec, "b.npz", "Striker?team=1").episodes) == 1
     assert "of the behaviour 'default', but of 'Goalie', 'Striker'" in refusal(tmp_path, spec, "b.npz")
+    (source,) = find_sources(["b.npz"], tmp_path)
+    assert not look(source, {"Goalie": spec, "Striker?team=1": spec}, Renaming({})).misfit
+    there = "episode 1: it is of the behaviour 'Striker', and the environment has 'Goalie'"
+    assert look(source, {"Goalie": spec}, Renaming({})).misfit == there
 
 
 @pytest.mark.parametrize(("path", "why"), [
@@ -223,6 +227,7 @@ def test_an_episode_that_does_not_fit_is_named_with_file_episode_and_field(tmp_p
 
 
 def test_choices_are_checked_too(tmp_path):
+    """Those that were made, and those that were seen."""
     spec = record(tmp_path / "a.npz", MASKED, 1)
     with np.load(tmp_path / "a.npz") as file:
         action, mask = file["0/action"].copy(), file["0/action_mask"].copy()
@@ -230,6 +235,7 @@ def test_choices_are_checked_too(tmp_path):
     for changed, why in (
         ({"0__action": 0 * action}, "expected one choice among"),
         ({"0__action_mask": mask}, "action_mask forbids"),
+        ({"0__obs__obs": np.full(5, 6, np.uint8)}, "expected choices among [6], from 0 on"),
     ):
         rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **changed)
         assert why in refusal(tmp_path, spec, "b.npz")

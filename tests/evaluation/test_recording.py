@@ -126,6 +126,19 @@ def test_of_an_evaluation_on_the_way_only_those_behaviours_are_kept_that_ask_for
     assert kept_recordings({"a": None}, tmp_path, warn=pytest.fail)(40) == []
 
 
+def test_an_evaluation_on_the_way_goes_on_where_nothing_can_be_kept(tmp_path):
+    """Said once; no episode is held for it."""
+    (tmp_path / "file").touch()
+    told: list[str] = []
+    script = ["." if t % 3 else "T" for t in range(1, 40)]
+    alone = evaluate(Guests(script, {0}), ONE, 4)
+    (kept,) = kept_recordings({DEFAULT_BEHAVIOUR: "file"}, tmp_path, warn=told.append)(40)
+    assert evaluate(Guests(script, {0}), ONE, 4, callback=kept) == alone is not None
+    (warning,) = told
+    assert "the recording cannot be written" in warning and "all else goes on" in warning
+    assert not kept._open and [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
 class _Failing(Guests):
     def step(self, actions):
         raise EnvError("the wheel came off")
