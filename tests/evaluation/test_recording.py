@@ -124,6 +124,9 @@ def test_of_an_evaluation_on_the_way_only_those_behaviours_are_kept_that_ask_for
     with np.load(tmp_path / "kept" / "step_000000040.npz") as file:
         assert file["behaviour"].tolist() == ["a", "a"]
     assert kept_recordings({"a": None}, tmp_path, warn=pytest.fail)(40) == []
+    both, unknown = kept_recordings({"a": "x", "b": "./x/", "c": "~nosuch"}, tmp_path, warn=pytest.fail)(40)
+    assert both.target == str(tmp_path / "x" / "step_000000040.npz"), "one folder, one file"
+    assert unknown.target == str(tmp_path / "~nosuch" / "step_000000040.npz")
 
 
 def test_an_evaluation_on_the_way_goes_on_where_nothing_can_be_kept(tmp_path):
