@@ -61,7 +61,7 @@ class Contents:
         self.lengths.append(len(reward))
         self.behaviours[episode.behaviour] += 1
         self.layouts[_layout(episode)] += 1
-        self.terminated += bool(np.atleast_1d(episode.terminated)[-1:].any())
+        self.terminated += bool(np.count_nonzero(np.atleast_1d(episode.terminated)[-1:]))
         self.choices += mask.size
         self.forbidden += mask.size - int(np.count_nonzero(mask))
 

@@ -6,7 +6,8 @@ import contextlib
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from algorithm.core.data import Array
+from algorithm.core.errors import described
 from algorithm.core.reading import open_plain
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.draft import Draft
@@ -27,6 +29,7 @@ from algorithm.demos.episode import (
 )
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
+_SMALL = 2**20  # bytes of an array; to ask for the free memory takes longer than to read so many
 _NEEDED = ("action_mask", "action", "reward", "terminated", "truncated")
 _OPTIONAL = ("carry", "z", "behaviour_logp")
 
@@ -35,21 +38,32 @@ def read_npz(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator[
     """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`."""
     try:
         with open_plain(path, _LARGEST, follow=True) as stream, zipfile.ZipFile(stream) as archive:
-            names = _list_of(archive, "behaviour").tolist()
+            names = _behaviours(archive)
             check_behaviours(names, wanted)
+            arrays = _arrays_of(archive)
             for number, name in enumerate(names):
                 if wanted is None or name in wanted:
-                    yield _episode(archive, number, name)
+                    yield _episode(archive, number, name, arrays[str(number)])
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise FaultyRecordingError(f"it is no recording: {error}") from error
 
 
-def _list_of(archive: zipfile.ZipFile, name: str) -> Array:
-    """Return one of the arrays on all episodes."""
-    value = _array(archive, name)
-    if value.ndim != 1:
-        raise FaultyRecordingError(f"expected one entry for each episode, got {shown(value)}", name)
-    return value
+def _behaviours(archive: zipfile.ZipFile) -> list[str]:
+    """Return the behaviour of each episode."""
+    value = _array(archive, "behaviour")
+    if value.ndim != 1 or value.dtype.kind != "U":
+        raise FaultyRecordingError(f"expected one name for each episode, got {shown(value)}", "behaviour")
+    names: list[str] = value.tolist()
+    return names
+
+
+def _arrays_of(archive: zipfile.ZipFile) -> Mapping[str, set[str]]:
+    """Return the names of the arrays of each episode, by its number."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for name in archive.namelist():
+        number, _, rest = name.partition("/")
+        found[number].add(rest.removesuffix(".npy"))
+    return found
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> Array:
@@ -58,7 +72,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
         info = archive.getinfo(f"{name}.npy")
     except KeyError:
         raise FaultyRecordingError("it is missing", name) from None
-    if info.file_size > free_memory() // 2:
+    if info.file_size > _SMALL and info.file_size > free_memory() // 2:
         raise FaultyRecordingError(
             f"it has {info.file_size:,} bytes, more than half of the free memory", name
         )
@@ -69,7 +83,10 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
         read = (
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )
-        shape, column_major, dtype = read(member)
+        try:
+            shape, column_major, dtype = read(member)
+        except Exception as error:  # numpy evaluates the header as Python, and lets pass what that raises
+            raise ValueError(f"the header of {name} cannot be read: {described(error)}") from error
         if not all(type(size) is int and size >= 0 for size in shape):  # numpy takes True for a size
             raise ValueError(f"{name} has the shape {shape}")
         if dtype.hasobject:
@@ -81,17 +98,16 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
     return value
 
 
-def _episode(archive: zipfile.ZipFile, number: int, behaviour: str) -> RecordedEpisode:
-    prefix = f"{number}/obs/"
-    there = set(archive.namelist())
-    seen = [n.removeprefix(prefix).removesuffix(".npy") for n in there if n.startswith(prefix)]
-    optional = {name for name in _OPTIONAL if f"{number}/{name}.npy" in there}
+def _episode(archive: zipfile.ZipFile, number: int, behaviour: str, there: set[str]) -> RecordedEpisode:
+    prefix = "obs/"
+    seen = [name.removeprefix(prefix) for name in there if name.startswith(prefix)]
+    optional = there.intersection(_OPTIONAL)
     arrays: dict[str, Any] = {name: _array(archive, f"{number}/{name}") for name in (*_NEEDED, *optional)}
     return RecordedEpisode(
         number=number,
         behaviour=behaviour,
         agent=0,
-        obs={name: _array(archive, f"{prefix}{name}") for name in sorted(seen)},
+        obs={name: _array(archive, f"{number}/{prefix}{name}") for name in sorted(seen)},
         **arrays,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -148,7 +149,7 @@ def find_sources(paths: Sequence[str], *folders: Path, key: str = _PATH) -> list
     found: dict[str, Source] = {}
     for text in paths:
         for source in [_dataset(text, key)] if text.startswith(MINARI) else _files(text, folders, key):
-            found.setdefault(str(Path(source.where).resolve()), source)
+            found.setdefault(os.path.realpath(source.where), source)  # of a link to itself, too
     return list(found.values())
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,12 +128,12 @@ def kept_recordings(
 
     folders: behaviour -> ``demonstrations.record``, relative to the folder of the run; None: nothing is kept
     """
-    named = {folder for folder in folders.values() if folder is not None}
-    kept = {
-        folder: frozenset(name for name in folders if folders[name] == folder) for folder in sorted(named)
-    }
+    kept: defaultdict[Path, set[str]] = defaultdict(set)
+    for name, folder in folders.items():
+        if folder is not None:
+            kept[run / os.path.expanduser(folder)].add(name)  # noqa: PTH111 - Path's raises for an unknown user
     return lambda step: [
-        KeptRecording(run / Path(folder).expanduser() / f"step_{step:09d}.npz", names, warn=warn)
+        KeptRecording(folder / f"step_{step:09d}.npz", frozenset(names), warn=warn)
         for folder, names in kept.items()
     ]
 

@@ -29,7 +29,7 @@ from tests.demos.demo_files import (
     written,
 )
 from tests.demos.episodes import record
-from tests.demos.test_sources import HYBRID, MASKED
+from tests.demos.test_minari import ROUND
 from tests.unity_player.sensors import Buffer, Camera, Vector
 
 
@@ -59,7 +59,7 @@ def test_bytes_assembled_by_hand_are_read_and_written(tmp_path):
     assert again[:33] == bytes.fromhex("12 0801 1205616761696e 1803 2001 2d0000803f").ljust(33, b"\0")
 
 
-@pytest.mark.parametrize("env_name", [HYBRID, MASKED, "Pendulum-v1"])
+@pytest.mark.parametrize("env_name", [*ROUND, "algorithm.env.toys:ToyMaze-v0"])
 def test_npz_to_demo_and_back_is_the_same_to_the_last_bit(tmp_path, env_name):
     spec = record(tmp_path / "a.npz", env_name)
     episodes = list(read_npz(tmp_path / "a.npz", None, pytest.fail))

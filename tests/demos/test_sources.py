@@ -115,6 +115,10 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
     assert len(load(tmp_path, spec, "b.npz", "Goalie").episodes) == 1
     assert len(load(tmp_path, spec, "b.npz", "Striker?team=1").episodes) == 1
     assert "of the behaviour 'default', but of 'Goalie', 'Striker'" in refusal(tmp_path, spec, "b.npz")
+    (source,) = find_sources(["b.npz"], tmp_path)
+    assert not look(source, {"Goalie": spec, "Striker?team=1": spec}, Renaming({})).misfit
+    there = "episode 1: it is of the behaviour 'Striker', and the environment has 'Goalie'"
+    assert look(source, {"Goalie": spec}, Renaming({})).misfit == there
 
 
 @pytest.mark.parametrize(("path", "why"), [
@@ -207,7 +211,9 @@ FAULTS = {
     "nothing done": ({"0__reward": np.zeros(0, np.float32)}, "episode 0, reward", "expected at least one step, got float32 [0]"),
     "a missing array": ({"1__action": None}, "1/action", "it is missing"),
     "no list": ({"behaviour": None}, "behaviour", "it is missing"),
-    "no list of names": ({"behaviour": np.array("default")}, "behaviour", "expected one entry for each episode"),
+    "no list of names": ({"behaviour": np.array("default")}, "behaviour", "expected one name for each episode"),
+    "no names": ({"behaviour": np.zeros(2, [("a", "f4", 2)])}, "behaviour", "expected one name for each episode"),
+    "no truth": ({"1__terminated": np.zeros(2, "f4,i4")}, "episode 1, terminated", "expected bool [2], got"),
     "objects": ({"0__reward": np.array([None, 1], object)}, "0/reward", "Python objects"),
 }  # fmt: skip
 
@@ -221,6 +227,7 @@ def test_an_episode_that_does_not_fit_is_named_with_file_episode_and_field(tmp_p
 
 
 def test_choices_are_checked_too(tmp_path):
+    """Those that were made, and those that were seen."""
     spec = record(tmp_path / "a.npz", MASKED, 1)
     with np.load(tmp_path / "a.npz") as file:
         action, mask = file["0/action"].copy(), file["0/action_mask"].copy()
@@ -228,6 +235,7 @@ def test_choices_are_checked_too(tmp_path):
     for changed, why in (
         ({"0__action": 0 * action}, "expected one choice among"),
         ({"0__action_mask": mask}, "action_mask forbids"),
+        ({"0__obs__obs": np.full(5, 6, np.uint8)}, "expected choices among [6], from 0 on"),
     ):
         rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **changed)
         assert why in refusal(tmp_path, spec, "b.npz")
@@ -249,6 +257,21 @@ def test_a_size_that_only_a_header_claims_costs_no_memory(tmp_path, spec, shape)
         np.lib.format.write_array_header_1_0(member, header)
         member.write(b"\0" * 8)
     assert "0/reward has" in refusal(tmp_path, spec, "b.npz")
+
+
+@pytest.mark.parametrize("header", [b"{", b"{[]: 1}", b"-" * 9000])
+def test_a_header_that_cannot_be_read_is_refused(tmp_path, spec, header):
+    """numpy evaluates it as Python, where anything may be raised."""
+    rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **{"0__reward": None})
+    with zipfile.ZipFile(tmp_path / "b.npz", "a") as archive:
+        size = len(header).to_bytes(2, "little")
+        archive.writestr("0/reward.npy", b"\x93NUMPY\x01\0" + size + header + bytes(5000))
+    assert "the header of 0/reward cannot be read" in refusal(tmp_path, spec, "b.npz")
+
+
+def test_a_link_to_itself_is_refused(tmp_path, spec):
+    (tmp_path / "loop.npz").symlink_to("loop.npz")
+    assert "loop.npz" in refusal(tmp_path, spec, "*.npz")
 
 
 def test_bytes_at_random_are_survived(tmp_path, rng):

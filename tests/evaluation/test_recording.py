@@ -124,6 +124,22 @@ def test_of_an_evaluation_on_the_way_only_those_behaviours_are_kept_that_ask_for
     with np.load(tmp_path / "kept" / "step_000000040.npz") as file:
         assert file["behaviour"].tolist() == ["a", "a"]
     assert kept_recordings({"a": None}, tmp_path, warn=pytest.fail)(40) == []
+    both, unknown = kept_recordings({"a": "x", "b": "./x/", "c": "~nosuch"}, tmp_path, warn=pytest.fail)(40)
+    assert both.target == str(tmp_path / "x" / "step_000000040.npz"), "one folder, one file"
+    assert unknown.target == str(tmp_path / "~nosuch" / "step_000000040.npz")
+
+
+def test_an_evaluation_on_the_way_goes_on_where_nothing_can_be_kept(tmp_path):
+    """Said once; no episode is held for it."""
+    (tmp_path / "file").touch()
+    told: list[str] = []
+    script = ["." if t % 3 else "T" for t in range(1, 40)]
+    alone = evaluate(Guests(script, {0}), ONE, 4)
+    (kept,) = kept_recordings({DEFAULT_BEHAVIOUR: "file"}, tmp_path, warn=told.append)(40)
+    assert evaluate(Guests(script, {0}), ONE, 4, callback=kept) == alone is not None
+    (warning,) = told
+    assert "the recording cannot be written" in warning and "all else goes on" in warning
+    assert not kept._open and [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 class _Failing(Guests):

@@ -34,7 +34,9 @@ def test_it_holds_what_acting_needs_and_nothing_of_this_machine(run, exported):
     assert files.keys() == named | {"result.json"}
     networks = run.folder / "checkpoints" / "step_000000120" / "model.safetensors"
     assert files["model.safetensors"] == networks.read_bytes()
-    assert json.loads(files["result.json"]) == {k: v for k, v in run.result.items() if k != "paths"}
+    assert json.loads(files["result.json"]) == {
+        k: v for k, v in run.result.items() if k not in ("paths", "init_from")
+    }
     manifest = json.loads(files["manifest.json"])
     assert manifest["env"] == "CartPole-v1" and manifest["step"] == 120
     assert manifest["spaces"]["default"]["obs"] == [["obs", [4], "float32"]]
@@ -211,12 +213,23 @@ def test_every_behaviour_goes_along(tmp_path, monkeypatch):
 def test_addresses_accounts_and_callbacks_stay_here(run, tmp_path):
     copy = shutil.copytree(run.folder, tmp_path / "models" / "CartPole-v1" / "mine")
     config = yaml.safe_load((copy / "config.yaml").read_text())
-    config["base_config"]["callbacks"] = ["mine.py:Mine"]
+    config["base_config"] |= {
+        "callbacks": ["mine.py:Mine"],
+        "init_from": "/home/me/old",
+        "init_parts": ["rep"],
+    }
+    config["demonstrations"] |= {
+        "path": ["mine/*.npz"],
+        "rename": {"my-eye": "obs"},
+        "record": "/home/me/kept",
+    }
     config["net_config"]["learner_host"] = "10.1.2.3"
     config["wandb_config"]["entity"] = "my-team"
     (copy / "config.yaml").write_text(f"# CartPole-v1: changed\n{yaml.safe_dump(config)}")
+    result = json.loads((copy / "result.json").read_text()) | {"init_from": {"source": "/home/me/old"}}
+    (copy / "result.json").write_text(json.dumps(result))
     exported = asac.Run(copy).export(tmp_path / "a.zip", "latest")
     for name, data in members_of(exported).items():
-        for word in (b"mine.py", b"10.1.2.3", b"my-team"):
+        for word in (b"mine.py", b"mine/", b"10.1.2.3", b"my-", b"/home/me"):
             assert word not in data, name
     assert asac.load(exported).step == 120, "no code is named any more"

@@ -12,6 +12,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.loader import LoadedConfig
+from algorithm.config.yaml_io import inline
 from algorithm.core.wording import counted
 from algorithm.demos.contents import look
 from algorithm.demos.sources import Renaming, find_sources
@@ -48,5 +49,8 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
             )
         ]
         rows.insert(0, ("fit", f"no: {misfits[0]}" if misfits else "yes"))
-        console.finish(rows, [] if misfits else [("train", command(options))], doubtful=bool(misfits))
+        paths = [contents.source.where for contents in found]
+        named = f"demonstrations.path={inline(paths if len(paths) > 1 else paths[0])}"
+        train = ("train", command(options, "-o", named))
+        console.finish(rows, [] if misfits else [train], doubtful=bool(misfits))
     return _MISFIT if misfits else 0

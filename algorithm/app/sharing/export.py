@@ -147,14 +147,16 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
 def _results(run: RunDir, later: Mapping[str, object]) -> dict[str, bytes]:
     """Return the files of results that there are, less the paths of this machine."""
     result = run.read_result() if run.result.exists() else {}
-    result.pop("paths", None)
+    for own in ("paths", "init_from"):
+        result.pop(own, None)
     return {name: json_text(said).encode() for name, said in ((RESULT, result), (EVALUATION, later)) if said}
 
 
 def _without_own(loaded: LoadedConfig) -> LoadedConfig:
     """Return the configuration without names, addresses, paths and callbacks, none of which acting needs."""
     blank = BaseConfig()
-    base = loaded.config.base_config.model_copy(update={"callbacks": blank.callbacks, "name": blank.name})
+    names = ("callbacks", "name", "init_from", "init_parts")
+    base = loaded.config.base_config.model_copy(update={name: getattr(blank, name) for name in names})
     own = {"base_config": base, "net_config": NetConfig(), "wandb_config": WandbConfig()}
     config = _without_paths(loaded.config.model_copy(update=own))
     behaviours = {name: _without_paths(one) for name, one in loaded.behaviours.items()}

@@ -15,6 +15,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.checks.finding import Level
 from main import main
+from tests.demos.demo_files import read
 from tests.unity_player.compare import read_ledgers
 from tests.unity_player.test_training import write_task
 
@@ -28,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_run_is_trained_resumed_evaluated_and_played(folder: Path, capsys: Any) -> None:
+def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, capsys: Any) -> None:
     more = {
         "base_config": {"max_step": 150, "n_envs": 2},
         "sac_config": {"start_step": 30, "replay_ratio": 0.2, "write_summary_per_step": 50},
@@ -47,8 +48,9 @@ def test_a_run_is_trained_resumed_evaluated_and_played(folder: Path, capsys: Any
     assert main([*WORDS, "--resume", "--max_step=200"]) == 0
     assert "resumed, not bit-exact" in capsys.readouterr().out
     assert json.loads((RUN / "result.json").read_text())["steps"] >= 200
-    assert main([*WORDS, "--eval=2"]) == 0
+    assert main([*WORDS, "--eval=2", "--record=seen.demo"]) == 0
     assert "a Unity player never plays the same ones again" in capsys.readouterr().out
+    measured = json.loads((RUN / "evaluation.json").read_text())["behaviours"]
     assert main([*WORDS, "--run", "--max_iter=1"]) == 0
 
     lines = list(read_ledgers(ledger))
@@ -62,6 +64,13 @@ def test_a_run_is_trained_resumed_evaluated_and_played(folder: Path, capsys: Any
     for one in lines:
         sampled = [line["seed"] for line in one if line["kind"] == "parameter"]
         assert len(sampled) >= 2 and len(set(sampled)) == len(sampled), "another one with every reset"
+
+    capsys.readouterr()
+    for name, scores in measured.items():
+        totals = [float(episode.reward.sum()) for episode in read(Path(f"seen.{name}.demo"))[0]]
+        assert set(scores["returns"]) <= set(totals), "recorded beside what counts may be others"
+    assert main([WORDS[0], "--demos", *(f"seen.{name}.demo" for name in sorted(measured))]) == 0
+    assert capsys.readouterr().out.count("fits         yes") == len(measured) == 2
 
 
 def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any) -> None:
