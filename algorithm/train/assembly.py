@@ -197,7 +197,7 @@ class Assembly:
 
 
 def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
-    """Raise UsageError if ``ma_config`` names a behaviour that is not there, or some alone learn offline."""
+    """Raise UsageError if ``ma_config`` names a behaviour that the environment does not have."""
     unknown = sorted(set(loaded.behaviours).difference(specs, map(without_team, specs)))
     if unknown:
         raise UsageError(
@@ -205,13 +205,6 @@ def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> No
             where=loaded.file or loaded.source,
             why=f"its behaviours are {', '.join(map(repr, specs))}",
             fix="rename or remove that part of ma_config",
-        )
-    if len({loaded.for_behaviour(name).demonstrations.offline for name in specs}) > 1:
-        raise UsageError(
-            "some behaviours of one environment learn offline, and others do not",
-            where=f"{loaded.source}: ma_config",
-            why="no environment is stepped offline, so the others would have nothing to learn from",
-            fix="give all behaviours the same demonstrations.offline",
         )
 
 

@@ -39,7 +39,7 @@ from algorithm.train.foreign import (
 from algorithm.train.profile import TrainingProfile
 from algorithm.train.reporter import open_metrics
 from algorithm.train.run import RunInputs, RunParts
-from algorithm.train.runtime import LocalRuntime, OfflineRuntime, Runtime, is_offline
+from algorithm.train.runtime import LocalRuntime, OfflineRuntime, Runtime, check_together, is_offline
 from algorithm.train.state import Start, TrainState, seed_globally
 from algorithm.train.trainer import Trainer
 from algorithm.train.user_code import env_file, nn_file, plugins_of
@@ -68,6 +68,7 @@ def build(
     assembly = _assembly(inputs, start, console, stack)
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
     source, evaluator = _environments(inputs, assembly, _local(inputs, runtime), networks)
+    check_together(inputs.loaded, source.env.specs)
     own_env, plugins = env_file(inputs.loaded), plugins_of(inputs.loaded, source.env.specs, networks)
     foreign = networks_of(inputs, console.warn, resumed=start is not None)
     training, start, notices = _training(inputs, assembly, source, networks, start, foreign, own_env, plugins)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +14,7 @@ from algorithm.agents.base import Agent
 from algorithm.agents.roles import Collector, MakeReplay
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig
+from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
@@ -137,9 +138,20 @@ class OfflineRuntime(Runtime):
 
 
 def is_offline(loaded: LoadedConfig) -> bool:
-    """Return whether no environment is stepped: then all behaviours learn offline, or agents are refused."""
+    """Return whether no environment is stepped; then :func:`check_together` holds."""
     configs = loaded.behaviours.values() or [loaded.config]
     return any(one.demonstrations.offline for one in configs)
+
+
+def check_together(loaded: LoadedConfig, behaviours: Iterable[str]) -> None:
+    """Raise UsageError if some of an environment's behaviours learn offline, and others do not."""
+    if len({loaded.for_behaviour(name).demonstrations.offline for name in behaviours}) > 1:
+        raise UsageError(
+            "some behaviours of one environment learn offline, and others do not",
+            where=f"{loaded.source}: ma_config",
+            why="no environment is stepped offline, so the others would have nothing to learn from",
+            fix="give all behaviours the same demonstrations.offline",
+        )
 
 
 def local_collector(

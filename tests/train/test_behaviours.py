@@ -23,8 +23,8 @@ from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.train.assembly import Assembly, check_behaviours, decided, set_up
-from algorithm.train.runtime import is_offline
+from algorithm.train.assembly import Assembly, decided, set_up
+from algorithm.train.runtime import check_together, is_offline
 from tests.run.agreement import what_must_agree
 
 CPU = torch.device("cpu")
@@ -148,10 +148,12 @@ def test_behaviours_learn_offline_together_or_not_at_all(trained, alone):
     _, loaded = trained
     of_all = decided(loaded, "demonstrations", lambda _: {"offline": True})
     assert not is_offline(loaded) and is_offline(of_all)
-    check_behaviours(of_all, TwoKinds().specs)
+    check_together(of_all, TwoKinds().specs)
     walker, others = (of_all, loaded) if alone == "walker" else (loaded, of_all)
+    mixed = replace(others, behaviours=walker.behaviours)
+    mixed = decided(mixed, "base_config", lambda _: {"name": "b"})
     with pytest.raises(UsageError) as error:
-        check_behaviours(replace(others, behaviours=walker.behaviours), TwoKinds().specs)
+        train(parse_args(["./task", "--device=cpu", "--quiet"]), mixed)
     assert error.value.where.endswith("ma_config")
 
 

@@ -106,7 +106,7 @@ def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
             shown.warm_up_policy > 0 and random,
             (f"{_KEY}.warm_up_policy", "sac_config.start_step"),
             "one has the policy act before learning begins, the other random actions",
-            "leave one of them out",
+            "set start_step: 0, or leave warm_up_policy out",
         ),
     )
     if shown.offline:

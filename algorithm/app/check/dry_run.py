@@ -32,7 +32,7 @@ from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly, check_eval_spaces, decided, set_up
 from algorithm.train.checkpointer import kept_replays
-from algorithm.train.runtime import EnvInfo, local_collector
+from algorithm.train.runtime import EnvInfo, check_together, local_collector
 from algorithm.train.state import TrainState, seed_globally
 
 _TENSOR, _FILES = 100, 4000  # bytes of a checkpoint besides its numbers: a tensor's name; indices, manifest
@@ -64,6 +64,7 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig) -> int:
         env = assembly.env("train", base.n_envs, workers=base.workers)
         eval_env = assembly.env("evaluate")
         check_eval_spaces(loaded, env.specs, eval_env.specs)
+        check_together(loaded, env.specs)
         agents = assembly.agents(env.specs, loaded.env_dir, greedy=options.disable_sample)
         console.start(start_screen(loaded, _folder(options, loaded), EnvInfo.of(env), agents, device))
         for notice in (
