@@ -72,6 +72,12 @@ class Renaming:
         self._met.update(episode.obs)
         return renamed(episode, self.names) if self.names else episode
 
+    @property
+    def doubt(self) -> str:
+        """Words behind the reason of an error: names that no episode has had so far; empty without any."""
+        unmet = ", ".join(sorted(self.unmet))
+        return f"; up to here nothing is called {unmet}, which rename names" if unmet and self._met else ""
+
     def check(self) -> None:
         """Raise UsageError for a name that no episode has had."""
         if self.unmet and self._met:
@@ -123,8 +129,7 @@ def _fitted(
         for episode in source.read(frozenset({behaviour, without_team(behaviour)}), notify):
             yield fitted(renaming(episode), spec)
     except FaultyRecordingError as error:
-        renaming.check()  # of two causes the likelier one
-        raise source.error(error.why, error.where) from error
+        raise source.error(f"{error.why}{renaming.doubt}", error.where) from error
     except OSError as error:
         raise source.error(error.strerror or str(error)) from error
 

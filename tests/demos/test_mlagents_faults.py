@@ -115,6 +115,19 @@ def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, fault):
     assert error.value.where == where and why in error.value.why, (error.value.where, error.value.why)
 
 
+@pytest.mark.parametrize(("bound", "value", "content", "where", "why"), [
+    ("mlagents.free_memory", lambda: 100, HAND, "episode 0", "it needs 78 bytes, more than half of the free memory"),
+    ("demo_file.free_memory", lambda: 2**26, HAND[:99] + b"\x81\x80\x40", "byte 99", "step of 1,048,577 bytes, too many for the free memory"),
+    ("mlagents._MOST_OPEN", 1, file_of(changed(1, id=6)), "", "more than 1 of its episodes have no end"),
+])  # fmt: skip
+def test_memory_is_bounded(tmp_path, monkeypatch, bound, value, content, where, why):
+    monkeypatch.setattr(f"algorithm.demos.{bound}", value)
+    (tmp_path / "a.demo").write_bytes(content)
+    with pytest.raises(FaultyRecordingError) as error:
+        read(tmp_path / "a.demo")
+    assert (error.value.where, error.value.why) == (where, why)
+
+
 def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("algorithm.env.unity.package.importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("algorithm.env.unity.package.sys.meta_path", [])

@@ -161,7 +161,7 @@ def test_observations_are_renamed_before_they_are_checked(tmp_path, spec):
 
 
 @pytest.mark.parametrize(("rename", "says"), [
-    ({"sen": "obs"}, "it names sen; theirs are seen"),
+    ({"sen": "obs"}, "expected the observations obs, got seen; up to here nothing is called sen, which rename names"),
     ({"sen": "other", "seen": "obs"}, "it names sen; theirs are seen"),
     ({"seen": "other"}, "b.npz, episode 0\n  why    expected the observations obs, got other"),
     ({}, "expected the observations obs, got seen"),
@@ -169,6 +169,13 @@ def test_observations_are_renamed_before_they_are_checked(tmp_path, spec):
 def test_a_renaming_of_what_is_not_there_is_told(tmp_path, spec, rename, says):
     recorded_as(tmp_path, "b.npz", obs="seen")
     assert says in refusal(tmp_path, spec, "b.npz", rename=rename)
+
+
+def test_what_is_renamed_in_a_later_source_is_not_taken_for_the_cause(tmp_path, spec):
+    recorded_as(tmp_path, "b.npz", obs="seen")
+    rewrite(tmp_path / "a.npz", tmp_path / "bad.npz", **{"0__reward": np.array([np.nan, 0], np.float32)})
+    said = refusal(tmp_path, spec, ("bad.npz", "b.npz"), rename={"seen": "obs"})
+    assert "bad.npz, episode 0, reward" in said and "not finite; up to here nothing is called seen" in said
 
 
 @given(st.data())
