@@ -220,9 +220,9 @@ class Build:
     demonstrations: Demonstrated | None = None
     make_network: Callable[..., nn.Module]
 
-    def horizon(self, signal: CuriositySignal | RndSignal | GailSignal) -> Horizon:
+    def horizon(self, keys: CuriositySignal | RndSignal | GailSignal) -> Horizon:
         """Return the horizon of a reward signal."""
-        return Horizon(self.options.gamma if signal.gamma is None else signal.gamma, signal.ends)
+        return Horizon(self.options.gamma if keys.gamma is None else keys.gamma, keys.ends)
 
 
 class OwnSteps:

@@ -35,6 +35,7 @@ PLAIN = {
     "critics": "two",
     "replay": "v-trace",
     "extension": "none",
+    "demonstrated": "none",
 }
 
 

@@ -126,7 +126,7 @@ def test_advantages_and_targets_are_those_of_plain_code(kind, monkeypatch):
     for found, expected in (
         (before[0], advantage),
         (after[0].advantage, normalised),
-        (after[0].target, target),
+        (after[0].targets[0], target),
     ):
         np.testing.assert_allclose(update.in_order(found), expected, rtol=1e-6, atol=1e-6)
 
@@ -179,6 +179,6 @@ def test_a_rollout_and_its_update_are_those_of_stable_baselines(kind, own, root,
 
     monkeypatch.setattr(Rollout, "estimate", estimate)
     mine, answer = update.made(own), np.load(files[2])
-    for name, found in (("advantages", seen[0].advantage), ("returns", seen[0].target)):
+    for name, found in (("advantages", seen[0].advantage), ("returns", seen[0].targets[0])):
         np.testing.assert_allclose(update.in_order(found), answer[name], rtol=1e-6, atol=1e-6)
     assert_equal(mine, {name: torch.from_numpy(answer[f"w:{name}"]) for name in mine})
