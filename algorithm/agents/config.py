@@ -235,8 +235,8 @@ def _discounted(config: AnyConfig) -> Iterator[tuple[str, AnyConfig, str, bool]]
     signals, curiosity = config.reward_signals, config.run.curiosity is not None
     yield "curiosity", signals.curiosity, "sac_config.curiosity", curiosity
     for name in ("rnd", "gail"):
-        signal = getattr(signals, name)
-        yield name, signal, f"reward_signals.{name}.strength", signal.strength > 0
+        keys = getattr(signals, name)
+        yield name, keys, f"reward_signals.{name}.strength", keys.strength > 0
 
 
 def sharing(config: AnyConfig) -> list[int]:
