@@ -16,8 +16,10 @@ from benchmarks.cells import Missing, Results
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
-NAMES = "performance|ablation|toys|memory|representation|world_model|distributed_speed|learners|demonstrations"
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES.split("|"))
+NAMES = (
+    "performance ablation toys memory representation world_model distributed_speed learners demonstrations"
+)
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES.split())
 """Pages that hold tables; links in a table are relative to them."""
 
 _BLOCK = re.compile(
