@@ -31,7 +31,7 @@ class Learner(ABC):
         **{name: (f"model.{name}.",) for name in ("normaliser", "rep", "policy")},
         "extensions": ("extensions.",),
     }
-    """What other networks can take the place of: part -> beginnings of its names in a checkpoint."""
+    """Parts that other networks can take the place of -> beginnings of their names in a checkpoint."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self.device = device

@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field, Strict
 from algorithm.core.fields import AnyConfig, Block, Finite, Limit, Whole, option, to_number
 
 ENDINGS = (".npz", ".demo")
-"""Of the files that recordings are read from and written to."""
+"""Endings of the files that recordings are read from and written to."""
 
 MINARI = "minari:"
-"""What the name of a data set of Minari begins with, where files may be named, too."""
+"""Beginning of the name of a data set of Minari, where files may be named, too."""
 
 MINARI_ID = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
 """The ids that Minari takes."""

@@ -1,4 +1,4 @@
-"""What a source of episodes holds, read one after the other, and whether it fits what agents see and do."""
+"""Contents of a source of episodes, read one after the other, and their fit to what agents see and do."""
 
 from __future__ import annotations
 

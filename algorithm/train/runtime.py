@@ -71,12 +71,10 @@ class Runtime(ABC):
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         """Return the source of the agents' transitions."""
 
-    @abstractmethod
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027 - nothing to start where the training's loop collects
         """Start collecting: agents and collector are complete, restored if there was a checkpoint."""
 
-    @abstractmethod
-    def end(self, stopped: Callable[[], bool]) -> None:
+    def end(self, stopped: Callable[[], bool]) -> None:  # noqa: B027
         """Stop collecting. stopped: returns whether the training was ended before it was complete."""
 
 
@@ -99,14 +97,6 @@ class LocalRuntime(Runtime):
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         return local_collector(self._env, self._base, self._on_non_finite, agents, watch)
 
-    @override
-    def begin(self) -> None:
-        pass
-
-    @override
-    def end(self, stopped: Callable[[], bool]) -> None:
-        pass
-
 
 class OfflineRuntime(Runtime):
     """Runtime without environments: what is learned from is there already.
@@ -127,14 +117,6 @@ class OfflineRuntime(Runtime):
     @override
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         return OfflineCollector(agents)
-
-    @override
-    def begin(self) -> None:
-        pass
-
-    @override
-    def end(self, stopped: Callable[[], bool]) -> None:
-        pass
 
 
 def is_offline(loaded: LoadedConfig) -> bool:

@@ -104,7 +104,7 @@ HORIZONS = {
         gail=GailSignal(gamma=0.9),
     ),
 }
-"""Of the signals that an extension has; of "all" they are three."""
+"""Horizons of the signals that an extension has; of "all" they are three."""
 CLONED = {"strength": 0.5, "steps": 100}
 DEMONSTRATED = {
     "none": ({}, {}),

@@ -67,7 +67,7 @@ def test_the_horizon_of_the_agent_changes_nothing_to_the_last_bit():
     "options", [{}, {"n_step": 3}, {"n_step": 3, "use_n_step_is": False}], ids=["one", "v-trace", "n-step"]
 )
 def test_a_reward_in_two_parts_has_the_values_of_the_whole(options):
-    """Where no task ends ``ends`` says nothing; with V_2 = 0 the first critics know all that follows."""
+    """Without an end ``ends`` changes nothing; with V_2 = 0 the first critics know all rewards."""
     parts = Taken(-0.7), Part(0.7, Horizon(0.9, ends=False))
     two, one = small_sac(extensions=parts, gamma=0.9, **options), small_sac(gamma=0.9, **options)
     with torch.no_grad():

@@ -1,1 +1,1 @@
-"""What agents learn from demonstrations besides rewards: cloning, batches with demonstrated windows."""
+"""Learning from demonstrations besides rewards: cloning, batches with demonstrated windows."""

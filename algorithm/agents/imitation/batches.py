@@ -1,4 +1,4 @@
-"""Where the batches of an update come from: the agent's own replay, demonstrations, or both."""
+"""Sources of the batches of an update: the agent's own replay, demonstrations, or both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is learned from demonstrations before the first environment step."""
+"""Learning from demonstrations before the first environment step."""
 
 from __future__ import annotations
 

@@ -18,11 +18,17 @@ def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[
     clones: the chosen family's policy can be cloned into
     mixes:  its updates are of windows, which may be demonstrated ones
     """
-    cloning, shown = config.behavioral_cloning, config.demonstrations
-    used = [key for key in _USES if getattr(shown, key)]
+    yield from _of_cloning(config, clones=clones)
+    yield from _of_uses(config, mixes=mixes)
+    if mixes:
+        yield from _of_updates(config)
+
+
+def _of_cloning(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction]:
+    cloning = config.behavioral_cloning
     yield from contradicting(
         (
-            cloning.strength > 0 and shown.path is None,
+            cloning.strength > 0 and config.demonstrations.path is None,
             ("behavioral_cloning.strength", f"{_KEY}.path"),
             _NO_EPISODES,
             f"{_NAME_SOME}, or the strength to 0",
@@ -42,6 +48,14 @@ def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[
             )
             for key in ("pretrain", "steps", "batch_size", "updates")
         ),
+    )
+
+
+def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
+    """Yield uses without episodes or with another family, and keys of a use that there is not."""
+    shown = config.demonstrations
+    used = [key for key in _USES if getattr(shown, key)]
+    yield from contradicting(
         *(
             (
                 shown.path is None and key != "warm_up_policy",
@@ -73,8 +87,6 @@ def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[
             "set both, or none",
         ),
     )
-    if mixes:
-        yield from _of_updates(config)
 
 
 def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:

@@ -1,4 +1,4 @@
-"""What is stored and how it comes into updates: replay, demonstrations, new priorities, old carries."""
+"""Stored experience on its way into updates: replay, demonstrations, new priorities, old carries."""
 
 from __future__ import annotations
 

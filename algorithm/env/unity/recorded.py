@@ -1,4 +1,4 @@
-"""What the recorder of ML-Agents writes: its messages, and the behaviour that they describe."""
+"""Messages of ML-Agents' recorder, and the behaviour that they describe."""
 
 from __future__ import annotations
 
