@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from algorithm.app.api import Run, check, load, make_env, train
     from algorithm.app.policy import TrainedPolicy as Policy
+    from algorithm.app.translation import from_mlagents
     from algorithm.config.errors import ConfigError
     from algorithm.core.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
     from algorithm.env.outputs import SpaceMismatchError
@@ -29,6 +30,7 @@ _PLACES = {
     "Policy": "app.policy:TrainedPolicy",
     "make_env": "app.api:make_env",
     "check": "app.api:check",
+    "from_mlagents": "app.translation:from_mlagents",
     "Callback": "train.callbacks:Callback",
     "CallbackError": "train.callbacks:CallbackError",
     "Training": "train.callbacks:Training",
@@ -57,6 +59,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "check",
+    "from_mlagents",
     "load",
     "make_env",
     "train",

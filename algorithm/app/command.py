@@ -20,6 +20,7 @@ from algorithm.app.cli.completion import complete
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.translation import write_translation
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, described, visible
@@ -68,6 +69,9 @@ def _command(options: TrainOptions) -> int:
     if options.list:
         print(visible(listing(options.env, options.directory)))
         return 0
+    if options.from_mlagents is not None:
+        show_notices(options)
+        return write_translation(options)
     if options.report or options.failure:
         return _read_only(options)
     if options.plays or options.shares or options.resume:

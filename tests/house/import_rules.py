@@ -61,6 +61,7 @@ ORDER = (
     "algorithm.app.outputs",
     "algorithm.app.play",
     "algorithm.app.check",
+    "algorithm.app.translation",
     "algorithm.app.api",
     "algorithm.app.command",
     "asac",

@@ -39,6 +39,8 @@ examples:
   # share a run as one file; play with one that somebody has shared
   python main.py CartPole-v1 -n NAME --export cart_pole.zip
   python main.py CartPole-v1 -n cart_pole.zip --eval 10
+  # make a task of a trainer configuration of ML-Agents
+  python main.py unity/balance --from_mlagents 3DBall.yaml
   # look at an environment before training, at recordings to learn from, and at what a training would cost
   python main.py gym/pendulum --check
   python main.py gym/pendulum --demos expert.npz
@@ -54,7 +56,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     parser = train_parser()
     given = parser.read(argv)
     if given["env"] is None:
-        if not given["list"]:
+        if not (given["list"] or given["from_mlagents"]):
             parser.no_env("the following arguments are required: env")
         given["env"] = ""
     if given.pop("watch"):
@@ -122,13 +124,23 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "play it: --run, --eval N or --video; or give the name of a run",
     ),
     (lambda given: given.trust and not given.names_export, f"--trust needs {_EXPORT}", *_ALONE),
-    (lambda given: given.replace and given.export is None, "--replace needs --export FILE.zip", *_ALONE),
+    (
+        lambda given: given.replace and given.export is None and not (given.from_mlagents and given.env),
+        "--replace needs --export FILE.zip, or ENV with --from_mlagents FILE",
+        *_ALONE,
+    ),
     (lambda given: given.private and given.push is None, "--private needs --push OWNER/NAME", *_ALONE),
     (
         lambda given: given.shares and (given.overrides or given.config is not None),
         "a run is shared as it is",
         "-c and -o would change its settings",
         "leave them out",
+    ),
+    (
+        lambda given: given.from_mlagents and (given.overrides or given.config is not None),
+        "a file of ML-Agents is translated as it is",
+        "-c and -o are for a training",
+        "leave them out, and give them with the task that comes of it",
     ),
     (
         lambda given: given.repeat > 1 and given.resume,
@@ -151,6 +163,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--report": options.report,
         "--list": options.list,
         "--export or --push": options.shares,
+        "--from_mlagents": options.from_mlagents is not None,
     }
     chosen = [mode for mode, given in modes.items() if given]
     problems = [

@@ -171,7 +171,15 @@ class TrainOptions:
         help="write the run as one file to share: networks of --ckpt or the best",
     )
     push: str | None = _what("--push", metavar="OWNER/NAME", help="the same on the Hugging Face hub")
-    replace: bool = _what("--replace", default=False, help="with --export: replace a file of that name")
+    from_mlagents: str | None = _what(
+        "--from_mlagents",
+        metavar="FILE",
+        help="translate a trainer configuration of ML-Agents, of 0.12 or later: into config.yaml of the new "
+        "task ENV, or without ENV to the screen",
+    )
+    replace: bool = _what(
+        "--replace", default=False, help="with --export or --from_mlagents: replace a file of that name"
+    )
     private: bool = _what("--private", default=False, help="with --push: make a private repository")
     trust: bool = _what(
         "--trust",

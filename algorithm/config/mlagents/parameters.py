@@ -1,0 +1,108 @@
+"""``environment_parameters``; samplers and curricula of 0.12 to 0.16, which had files of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from algorithm.config.tree import Node, from_value, to_value
+
+_INTERVAL = "resampling-interval"
+_SAMPLERS = {"multirange_uniform": "multirangeuniform"}
+_EVERY_EPISODE = "values are drawn for every episode"
+
+
+def is_samplers(root: Node) -> bool:
+    """Return whether a file has samplers of 0.12 to 0.16."""
+    return _INTERVAL in root.children
+
+
+def is_curricula(root: Node) -> bool:
+    """Return whether a file has curricula of 0.12 to 0.16: of one behaviour, or of several by name."""
+    return any("thresholds" in node.children for node in (root, *root.children.values()))
+
+
+def samplers_of(root: Node) -> tuple[Node, list[tuple[str, Node, str]]]:
+    """Return samplers of 0.12 to 0.16 as parameters, and the key among them that says nothing now."""
+    interval = root.find((_INTERVAL,))
+    found = {}
+    for name, node in root.without(_INTERVAL).children.items():
+        kind = str(node.value_at("sampler-type"))
+        rest = node.without("sampler-type").children
+        parts = {
+            "sampler_type": Node(_SAMPLERS.get(kind, kind), node.where),
+            "sampler_parameters": Node(rest, node.where),
+        }
+        found[name] = Node(parts, node.where)
+    unused = [(_INTERVAL, interval, _EVERY_EPISODE)] if interval else []
+    return Node(found, root.where), unused
+
+
+def curricula_of(root: Node) -> Node:
+    """Return curricula of 0.12 to 0.16 as parameters: a lesson more than thresholds."""
+    single = "thresholds" in root.children
+    found: dict[str, Any] = {}
+    for behaviour, node in ({"": root} if single else root.children).items():
+        criteria = {"behavior": behaviour} if behaviour else {}
+        criteria |= {key: node.value_at(key) for key in ("measure", "min_lesson_length", "signal_smoothing")}
+        criteria = {key: value for key, value in criteria.items() if value is not None}
+        thresholds = node.value_at("thresholds") or []
+        for name, values in (node.value_at("parameters") or {}).items():
+            lessons: list[dict[str, Any]] = [
+                {
+                    "name": f"lesson{i}",
+                    "completion_criteria": {**criteria, "threshold": threshold},
+                    "value": value,
+                }
+                for i, (threshold, value) in enumerate(zip(thresholds, values, strict=False))
+            ]
+            lessons += [
+                {"name": f"lesson{i}", "value": value} for i, value in enumerate(values) if i >= len(lessons)
+            ]
+            found[name] = {"curriculum": lessons}
+    return from_value(found, root.where)
+
+
+def cleaned(parameters: Node) -> tuple[dict[str, Any], list[str]]:
+    """Return parameters as we spell them, and what has been left out of them.
+
+    ML-Agents writes seeds into samplers, constants as samplers, null for no criteria, and lets the last
+    lesson have some; beta releases had ``- Lesson0: {…}``.
+    """
+    told: list[str] = []
+    return {name: _cleaned(name, value, told) for name, value in to_value(parameters).items()}, told
+
+
+def _cleaned(name: str, value: Any, told: list[str]) -> Any:  # noqa: ANN401 - whatever was written
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get("curriculum"), list):
+        lessons = [_lesson(lesson) for lesson in value["curriculum"]]
+        lessons = [one if not isinstance(one, dict) else _valued(name, one, told) for one in lessons]
+        last = lessons[-1] if lessons else None
+        if isinstance(last, dict) and last.pop("completion_criteria", None) is not None:
+            told.append(f"{name}: completion_criteria of the last lesson, which nothing follows")
+        if len(lessons) == 1 and isinstance(last, dict) and "value" in last:
+            return last["value"]
+        return {**value, "curriculum": lessons}
+    given = value.get("sampler_parameters")
+    if isinstance(given, dict):
+        if given.pop("seed", None) is not None:
+            told.append(f"{name}: seed of a sampler, which follows from the run's")
+        if value.get("sampler_type") == "constant":
+            return given.get("value", 0.0)
+    return value
+
+
+def _lesson(lesson: Any) -> Any:  # noqa: ANN401 - whatever was written
+    """Return a lesson with its name inside."""
+    if isinstance(lesson, dict) and len(lesson) == 1:
+        ((name, keys),) = lesson.items()
+        if isinstance(keys, dict):
+            return {"name": name, **keys}
+    return lesson
+
+
+def _valued(name: str, lesson: dict[str, Any], told: list[str]) -> dict[str, Any]:
+    """Return a lesson with its value cleaned, and without criteria that are null."""
+    kept = {key: value for key, value in lesson.items() if value is not None}
+    return {key: _cleaned(name, value, told) if key == "value" else value for key, value in kept.items()}

@@ -1,0 +1,86 @@
+"""Sections of ours as YAML, with a comment behind each key and in front of what has no equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from textwrap import indent
+from typing import Any
+
+from algorithm.config.schema import MERGE_KEYS, Config
+from algorithm.config.tree import KeyPath, Node, merge
+from algorithm.config.yaml_io import inline, write_yaml
+
+_ORDER = [*dict.fromkeys((*Config.model_fields, "environment_parameters", *MERGE_KEYS))]
+
+
+@dataclass(frozen=True)
+class OurValue:
+    """A value of ours, its place in their file, and what stands behind it."""
+
+    value: Any
+    where: str
+    remark: str = ""
+
+
+@dataclass
+class OurSection:
+    """A section: values by path, and what is told at the head of a block."""
+
+    name: str
+    lines: dict[KeyPath, OurValue] = field(default_factory=dict)
+    told: dict[KeyPath, dict[str, list[str]]] = field(default_factory=dict)
+
+    def tell(self, block: KeyPath, text: str, why: str) -> None:
+        """Put a comment at the head of a block; several with one reason are one."""
+        self.told.setdefault(block, {}).setdefault(why, []).append(text)
+
+    def tree(self) -> Node:
+        """Return the values with their places."""
+        tree = Node({})
+        for path, line in self.lines.items():
+            node = Node(line.value, line.where) if not isinstance(line.value, Mapping) else _mapping(line)
+            for key in reversed(path):
+                node = Node({key: node}, line.where)
+            tree = merge(tree, node)
+        return tree
+
+
+def _mapping(line: OurValue) -> Node:
+    return Node({str(key): _node(value, line.where) for key, value in line.value.items()}, line.where)
+
+
+def _node(value: Any, where: str) -> Node:  # noqa: ANN401 - whatever was written
+    return _mapping(OurValue(value, where)) if isinstance(value, Mapping) else Node(value, where)
+
+
+def yaml_of(sections: Sequence[OurSection], head: Sequence[str]) -> str:
+    """Return a file of sections below comments."""
+    lines = [f"# {line}" for line in head]
+    for section in sections:
+        lines += ["", f"{inline(section.name)}:", *_block(section, (), 1)]
+    return "\n".join(lines) + "\n"
+
+
+def _block(section: OurSection, path: KeyPath, depth: int) -> Iterator[str]:
+    """Yield a block: what is told, its values, its blocks."""
+    pad = "  " * depth
+    for why, texts in section.told.get(path, {}).items():
+        yield f"{pad}# ml-agents: {', '.join(texts)} — {why}"
+    inside = (one[len(path)] for one in (*section.lines, *section.told) if one[: len(path)] == path != one)
+    names = list(dict.fromkeys(inside))
+    for name in names if path else sorted(names, key=_ORDER.index):
+        at = (*path, name)
+        line = section.lines.get(at)
+        if line is None:
+            yield f"{pad}{inline(name)}:"
+            yield from _block(section, at, depth + 1)
+        elif isinstance(line.value, Mapping) and name not in ("env_args",):
+            yield f"{pad}{inline(name)}:{_behind(line)}"
+            yield from indent(write_yaml(line.value), "  " * (depth + 1)).splitlines()
+        else:
+            yield f"{pad}{inline(name)}: {inline(line.value)}{_behind(line)}"
+
+
+def _behind(line: OurValue) -> str:
+    return f" # {line.remark}" if line.remark else ""

@@ -1,0 +1,53 @@
+"""``--from_mlagents``: what files of ML-Agents become, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from algorithm.config import ConfigError
+from algorithm.config.mlagents import translate
+from tests.config.mlagents_files import FILES
+
+SHOWN = ("3DBall_sac", "Hallway_ppo", "Pyramids_imitation", "WallJump_curriculum", "3DBall_randomize")
+SHOWN += ("trainer_config", "configuration")
+"""Files with all that the others have, too."""
+
+WRONG = {
+    "unknown keys": "behaviors: {A: {trainer_type: sac, max_step: 5, hyperparameters: {lerning_rate: 1}, "
+    "network_settings: {memory: {size: 3}}, mine: {a: 1, b: 2}}}\nengin_settings: {}",
+    "a team": "behaviors: {A: {trainer_type: poca}}",
+    "cloning alone": "default: {trainer: offline_bc}\nA: {batch_size: 8}",
+    "no such trainer": "behaviors: {A: {trainer_type: dqn}}",
+    "values": "behaviors: {A: {trainer_type: sac, max_steps: many, hyperparameters: {init_entcoef: -1, "
+    "learning_rate_schedule: cosine, steps_per_update: 0}, network_settings: {vis_encode_type: cnn}}}\n"
+    "env_settings: {env_args: [3]}",
+    "a block without keys": "behaviors: {A: {trainer_type: ppo, hyperparameters: 5}}",
+    "refused by the loader": "behaviors:\n  A:\n    trainer_type: sac\n    hyperparameters:\n      tau: 7\n"
+    "      batch_size: 500\n      buffer_size: 100\n    reward_signals: {gail: {strength: 1}}",
+    "of nothing": "# behaviors",
+    "no mapping": "[1, 2]",
+}
+"""What is wrong -> the file."""
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield names of files and their translations, then what is wrong."""
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            for name in SHOWN:
+                Path(f"{name}.yaml").write_text(FILES[name].replace("{demos}", "demos"), "utf-8")
+                result = translate(Path(f"{name}.yaml"))
+                yield name, f"{result.text}# {result.taken} taken, {result.told} told"
+            for name, text in WRONG.items():
+                Path("file.yaml").write_text(text, "utf-8")
+                try:
+                    translate(Path("file.yaml"))
+                except ConfigError as error:
+                    yield name, str(error)
+        finally:
+            os.chdir(here)
