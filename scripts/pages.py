@@ -17,6 +17,7 @@ import asac  # noqa: E402 - the path comes before
 from algorithm.app.cli.ds import distributed_parser  # noqa: E402
 from algorithm.app.cli.parsing import train_parser  # noqa: E402
 from algorithm.app.policy import PolicyState  # noqa: E402
+from algorithm.config.mlagents.table import as_markdown  # noqa: E402
 from algorithm.config.reference import keep  # noqa: E402
 
 WIDTH = 96
@@ -117,8 +118,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "asac": lambda: flags(train_parser()),
     "asac-ds": lambda: flags(distributed_parser()),
     "names": names,
+    "ml-agents": as_markdown,
 }
-PAGES = ("command_line.md", "api.md")
+PAGES = ("command_line.md", "api.md", "coming_from.md")
 
 
 def filled(text: str) -> str:

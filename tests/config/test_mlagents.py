@@ -76,7 +76,6 @@ SAID: Mapping[str, tuple[str | None, dict[str, object]]] = {
             "ppo_config.gae_lambda": 0.99,
             "ppo_config.clip_schedule": "linear",
             "ppo_config.normalise_advantage": "rollout",
-            "ppo_config.shared": False,
             "sac_config.learning_rate_schedule": "linear",
             "sac_config.write_summary_per_step": 12_000,
             "nn_config.v": {"dense_n": 128, "dense_depth": 2, "activation": "silu"},
@@ -108,7 +107,7 @@ SAID: Mapping[str, tuple[str | None, dict[str, object]]] = {
     ),
     "Hallway_ppo": (
         None,
-        {"ppo_config.sequence_step": 64, "ppo_config.num_minibatch": 8, "ppo_config.shared": True},
+        {"ppo_config.sequence_step": 64, "ppo_config.num_minibatch": 8},
     ),
     "Pyramids_imitation": (
         None,
@@ -151,6 +150,7 @@ SAID: Mapping[str, tuple[str | None, dict[str, object]]] = {
             "eval_config.per_step": 10_000_000,
             "checkpoint_config.keep": 5,
             "ppo_config.rollout_step": 10_240,
+            "ppo_config.shared": False,
             "base_config.env_args": {"level": 3, "-lean": True},
             "base_config.unity_args.build_path.linux": "build/Tennis",
             "base_config.env_timeout": 60,
@@ -203,7 +203,12 @@ def test_environment_parameters_are_ours_key_for_key(folder: Path) -> None:
         "{name: Last, value: 2, completion_criteria: {threshold: 2}}]}}"
     )
     first, last = parameters("beta")["a"]["curriculum"]
-    assert (first["name"], last) == ("First", {"name": "Last", "value": 2}), "the last one ends nothing"
+    assert last == {"name": "Last", "value": 2}, "the last one ends nothing"
+    assert first == {
+        "name": "First",
+        "value": 1,
+        "completion_criteria": {"min_lesson_length": 1, "threshold": 1},
+    }
 
 
 def test_the_table_names_keys_that_exist() -> None:

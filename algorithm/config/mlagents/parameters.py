@@ -8,6 +8,11 @@ from algorithm.config.tree import Node, from_value, to_value
 
 _INTERVAL = "resampling-interval"
 _SAMPLERS = {"multirange_uniform": "multirangeuniform"}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "uniform": {"min_value": 0.0, "max_value": 1.0},
+    "gaussian": {"mean": 1.0, "st_dev": 1.0},
+    "multirangeuniform": {"intervals": [[0.0, 1.0]]},
+}
 _EVERY_EPISODE = "values are drawn for every episode"
 
 
@@ -62,17 +67,17 @@ def curricula_of(root: Node) -> Node:
     return from_value(found, root.where)
 
 
-def cleaned(parameters: Node) -> tuple[dict[str, Any], list[str]]:
-    """Return parameters as we spell them, and what has been left out of them.
+def cleaned(name: str, parameter: Node) -> tuple[Any, list[tuple[str, str]]]:
+    """Return a parameter as we spell it, and what has been left out of it, with the reason.
 
-    ML-Agents writes seeds into samplers, constants as samplers, null for no criteria, and lets the last
-    lesson have some; beta releases had ``- Lesson0: {…}``.
+    ML-Agents has defaults of samplers and criteria, writes seeds into samplers, constants as samplers, null
+    for no criteria, and lets the last lesson have some; beta releases had ``- Lesson0: {…}``.
     """
-    told: list[str] = []
-    return {name: _cleaned(name, value, told) for name, value in to_value(parameters).items()}, told
+    told: list[tuple[str, str]] = []
+    return _cleaned(name, to_value(parameter), told), told
 
 
-def _cleaned(name: str, value: Any, told: list[str]) -> Any:  # noqa: ANN401 - whatever was written
+def _cleaned(name: str, value: Any, told: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - whatever was written
     if not isinstance(value, dict):
         return value
     if isinstance(value.get("curriculum"), list):
@@ -80,16 +85,18 @@ def _cleaned(name: str, value: Any, told: list[str]) -> Any:  # noqa: ANN401 - w
         lessons = [one if not isinstance(one, dict) else _valued(name, one, told) for one in lessons]
         last = lessons[-1] if lessons else None
         if isinstance(last, dict) and last.pop("completion_criteria", None) is not None:
-            told.append(f"{name}: completion_criteria of the last lesson, which nothing follows")
+            told.append((f"{name}: completion_criteria of the last lesson", "no lesson follows it"))
         if len(lessons) == 1 and isinstance(last, dict) and "value" in last:
             return last["value"]
         return {**value, "curriculum": lessons}
     given = value.get("sampler_parameters")
     if isinstance(given, dict):
         if given.pop("seed", None) is not None:
-            told.append(f"{name}: seed of a sampler, which follows from the run's")
-        if value.get("sampler_type") == "constant":
+            told.append((f"{name}: seed of a sampler", "it follows from the run's"))
+        kind = value.get("sampler_type")
+        if kind == "constant":
             return given.get("value", 0.0)
+        return {**value, "sampler_parameters": {**_DEFAULTS.get(str(kind), {}), **given}}
     return value
 
 
@@ -102,7 +109,14 @@ def _lesson(lesson: Any) -> Any:  # noqa: ANN401 - whatever was written
     return lesson
 
 
-def _valued(name: str, lesson: dict[str, Any], told: list[str]) -> dict[str, Any]:
-    """Return a lesson with its value cleaned, and without criteria that are null."""
+def _valued(name: str, lesson: dict[str, Any], told: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return a lesson with its value cleaned, and with criteria that are whole or none."""
     kept = {key: value for key, value in lesson.items() if value is not None}
-    return {key: _cleaned(name, value, told) if key == "value" else value for key, value in kept.items()}
+    if "value" in kept:
+        kept["value"] = _cleaned(name, kept["value"], told)
+    criteria = kept.get("completion_criteria")
+    if isinstance(criteria, dict):
+        length = criteria.get("min_lesson_length") or 1  # one episode is enough with 0
+        threshold = criteria.get("threshold", 0.0)
+        kept["completion_criteria"] = {**criteria, "min_lesson_length": length, "threshold": threshold}
+    return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from algorithm.config.mlagents.keys import TrainerKey
@@ -49,13 +50,25 @@ def place_of(theirs: str, trainer: str) -> str:
 def as_markdown() -> str:
     """Return the table for the documentation: a row for each key of theirs, those that are told in words."""
     rows: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for keys in TRAINERS.values():
-        for key in keys:
-            if key.theirs:
-                ours, says = rows.setdefault(key.theirs, ({}, {}))
-                ours |= dict.fromkeys(f"`{name}`" for name in key.ours)
-                says |= dict.fromkeys([key.says] if key.says and key.says != "as there" else [])
-    lines = ["| key of ML-Agents | here | |", "|---|---|---|"]
-    for theirs, (ours, says) in rows.items():
-        lines.append(f"| `{theirs}` | {', '.join(ours) or 'told'} | {'; '.join(says)} |")
+    for key in (key for keys in TRAINERS.values() for key in keys if key.theirs):
+        name = _as_block(key) if not key.ours else key.theirs
+        ours, says = rows.setdefault(name, ({}, {}))
+        ours |= dict.fromkeys(_NETWORK.sub(r"`\1`: `\2`", f"`{one}`") for one in key.ours)
+        says |= dict.fromkeys(one for one in (key.says, key.means) if one not in ("", "as there"))
+    lines = ["| key of ML-Agents | here | what differs |", "|---|---|---|"]
+    for name, (ours, says) in rows.items():
+        words = _CODE.sub(r"`\g<0>`", "; ".join(says))
+        lines.append(f"| `{name}` | {', '.join(ours) or 'told'} | {words} |")
     return "\n".join(lines)
+
+
+_CODE = re.compile(r"(?<!\w)--?[a-z]\w*(?: [A-Z]+)?|[a-z]\w*_\w+(?:\.\w+)*")
+_NETWORK = re.compile(r"`(nn_config\.\w+)\.(\w+)`")
+
+
+def _as_block(told: TrainerKey) -> str:
+    """Return the name of a key that is told, or of its block where several of that are told alike."""
+    block = told.theirs.rpartition(".")[0]
+    beside = (key for key in COMMON + SIGNALS if key.theirs.startswith(f"{block}."))
+    alike = [key for key in beside if key.says == told.says and not key.ours]
+    return f"{block}.*" if block and len(alike) > 2 else told.theirs

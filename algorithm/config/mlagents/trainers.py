@@ -171,7 +171,6 @@ PPO: tuple[TrainerKey, ...] = (
     row(
         f"{_H}.shared_critic",
         "ppo_config.shared",
-        default=False,
         to=lambda value, given: given.find(_M) is not None or value,
         says="a memory is always shared",
     ),

@@ -98,12 +98,12 @@ class _Translator:
         for key, node, why in self.layout.unused.get(name, ()):
             section.tell(("base_config",) if behaviours else (), f"{key}: {inline(to_value(node))}", why)
             self.told.add((node.where, key))
-        if self.layout.parameters is not None:
-            value, told = cleaned(self.layout.parameters)
-            section.lines[_PARAMETERS,] = OurValue(value, f"{self.layout.parameters.where} ({_PARAMETERS})")
-            for text in told:
-                section.tell((_PARAMETERS,), text, "left out")
-            self.taken |= {(node.where, key) for key, node in self.layout.parameters.children.items()}
+        for key, node in self.layout.parameters.children.items() if self.layout.parameters else ():
+            value, told = cleaned(key, node)
+            section.lines[_PARAMETERS, key] = OurValue(value, f"{node.where} ({_PARAMETERS})")
+            for text, why in told:
+                section.tell((_PARAMETERS,), text, why)
+            self.taken.add((node.where, key))
         return section
 
     def _environment(self, section: OurSection, names: Sequence[str]) -> None:
