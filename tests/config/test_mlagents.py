@@ -198,6 +198,17 @@ def test_environment_parameters_are_ours_key_for_key(folder: Path) -> None:
         "name",
         "value",
     }
+    Path("inside.yaml").write_text(
+        "behaviors: {A: {trainer: ppo, curriculum: "
+        "{measure: reward, thresholds: [2], parameters: {x: [1, 3]}}}}"
+    )
+    lesson, _ = parameters("inside")["x"]["curriculum"]
+    assert lesson["completion_criteria"] == {
+        "behavior": "A",
+        "measure": "reward",
+        "min_lesson_length": 1,
+        "threshold": 2,
+    }
     Path("beta.yaml").write_text(
         "environment_parameters: {a: {curriculum: [{First: {value: 1, completion_criteria: {threshold: 1}}}, "
         "{name: Last, value: 2, completion_criteria: {threshold: 2}}]}}"

@@ -94,16 +94,19 @@ def _by_blocks(root: Node) -> TrainerFile:
     behaviours = root.find(("behaviors",)) or Node({})
     unused: list[IdleKey] = []
     own: dict[str, Node] = {}
+    lessons = dict((root.find(("curriculum",)) or Node({})).children)
     for name, node in behaviours.children.items():
-        own[name] = merge(lifted(base, unused), lifted(node, unused))
+        own[name] = merge(lifted(base, unused), lifted(node.without("curriculum"), unused))
+        if (inside := node.find(("curriculum",))) is not None:
+            lessons[name] = inside
     if not own and base.children:
         own[""] = lifted(base, unused)
     parameters = root.find(("environment_parameters",))
     if (old := root.find(("parameter_randomization",))) is not None:
         made, interval = samplers_of(old)
         parameters, unused = merge(parameters or Node({}), made), [*unused, *interval]
-    if (old := root.find(("curriculum",))) is not None:
-        parameters = merge(parameters or Node({}), curricula_of(old))
+    if lessons:
+        parameters = merge(parameters or Node({}), curricula_of(Node(lessons)))
     return TrainerFile(
         sections={DEFAULT_SECTION: own},
         run=root.only(*TOP),

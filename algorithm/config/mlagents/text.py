@@ -33,7 +33,9 @@ class OurSection:
 
     def tell(self, block: KeyPath, text: str, why: str) -> None:
         """Put a comment at the head of a block; several with one reason are one."""
-        self.told.setdefault(block, {}).setdefault(why, []).append(text)
+        texts = self.told.setdefault(block, {}).setdefault(why, [])
+        if text not in texts:
+            texts.append(text)
 
     def tree(self) -> Node:
         """Return the values with their places."""

@@ -43,8 +43,9 @@ def translate(file: Path, folder: Path | None = None) -> Translation:
     """
     problems: list[Problem] = []
     root = read_yaml(file, problems)
-    if root is None or problems:
+    if root is None:
         raise ConfigError(problems)
+    twice, problems = problems, []
     layout = read_layout(root)
     work = _Translator(file, folder, layout, problems)
     sections = [work.section(name, own) for name, own in layout.sections.items()]
@@ -66,6 +67,7 @@ def translate(file: Path, folder: Path | None = None) -> Translation:
         head += [
             "A section for each behaviour: -c NAME. For a scene with several write both below ma_config."
         ]
+    head += [f"{one.what}, {one.where}: the last one counts, as there." for one in twice]
     return Translation(yaml_of(sections, head), len(work.taken), len(work.told - work.taken))
 
 

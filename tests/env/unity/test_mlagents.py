@@ -38,6 +38,7 @@ SCENES: dict[str, tuple[str, str]] = {
             "Bouncer": "roller",
             "Pyramids": "branches",
             "Walker": "continuous",
+            "Hallway": "recall",
             "VisualPushBlock": "camera",
         }.items()
     },
