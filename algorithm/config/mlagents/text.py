@@ -11,7 +11,9 @@ from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.tree import KeyPath, Node, merge
 from algorithm.config.yaml_io import inline, write_yaml
 
-_ORDER = [*dict.fromkeys((*Config.model_fields, "environment_parameters", *MERGE_KEYS))]
+_NAMES = [*Config.model_fields, *MERGE_KEYS]
+_AT = _NAMES.index("reset_config") + 1
+_ORDER = [*dict.fromkeys((*_NAMES[:_AT], "environment_parameters", *_NAMES[_AT:]))]
 
 
 @dataclass(frozen=True)
