@@ -177,6 +177,15 @@ def test_several_behaviours_share_a_run(folder: Path) -> None:
     }
 
 
+def test_what_belongs_to_the_run_is_told_once(folder: Path) -> None:
+    """And four updates for a step, where nothing says how many steps."""
+    text = "behaviors: {A: {trainer: sac, num_update: 4, threaded: true}, B: {trainer_type: ppo}}\n"
+    Path("both.yaml").write_text(f"{text}checkpoint_settings: {{run_id: a}}\ndebug: true\n")
+    said = asac.from_mlagents("both.yaml")
+    assert (said.count("run_id"), said.count("debug: true"), said.count("threaded")) == (1, 1, 1)
+    assert loaded(said).behaviours["A"].sac_config.replay_ratio == 4
+
+
 def test_environment_parameters_are_ours_key_for_key(folder: Path) -> None:
     def parameters(name: str) -> Any:
         return yaml.safe_load(asac.from_mlagents(f"{name}.yaml"))["default"]["environment_parameters"]

@@ -69,6 +69,10 @@ def test_keys_beside_those_of_other_libraries_exist(root):
     }
     assert len(ours) > 60
     assert ours - known - blocks == set()
+    table = text.partition("| TensorBoard there | here |")[2].partition("\n\n")[0]
+    names = set(re.findall(r"`([a-z]\w*/\w+)`", table))
+    logged = set(re.findall(r"`([a-z]\w*/\w+)`", (root / "docs" / "metrics.md").read_text()))
+    assert names - logged == set() and len(names) > 30
 
 
 def test_pictures_of_screens_fetch_nothing(root):

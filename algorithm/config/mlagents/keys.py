@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from algorithm.config.tree import Node
 from algorithm.core.fields import to_number, to_whole
 
 NOTHING = object()
 """Value of a key that is not written."""
+
+
+class OfRun(NamedTuple):
+    """How a value of the whole run follows from those of all behaviours, and what it is called then."""
+
+    of: Callable[[Sequence[Any]], Any]
+    words: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +41,7 @@ class TrainerKey:
     to: Callable[[Any, Given], Any] = lambda value, given: (
         to_whole(value) if isinstance(value, str) else value
     )
-    run: Callable[[Sequence[Any]], Any] | None = None
+    run: OfRun | None = None
     says: str = ""
     means: str = ""
 
@@ -84,24 +91,11 @@ def positive(value: object) -> float:
     return number
 
 
-def first(values: Sequence[Any]) -> Any:  # noqa: ANN401 - whatever was written
-    """Return the first value: of keys that a file has once."""
-    return values[0]
+FIRST = OfRun(lambda values: values[0])
+"""Of keys that a file has once."""
 
-
-def in_all(values: Sequence[Any]) -> float:
-    """Return the sum of numbers."""
-    return sum(map(positive, values))
-
-
-def least(values: Sequence[Any]) -> float:
-    """Return the smallest number."""
-    return min(map(positive, values))
-
-
-def most(values: Sequence[Any]) -> float:
-    """Return the largest number."""
-    return max(map(positive, values))
+SUM = OfRun(sum, "the sum of all behaviours")
+LEAST, MOST = OfRun(min, "the smallest"), OfRun(max, "the largest")
 
 
 def one_of(table: Mapping[str, Any]) -> Callable[[Any, Given], Any]:

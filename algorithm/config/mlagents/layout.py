@@ -139,7 +139,7 @@ def lifted(node: Node, unused: list[IdleKey]) -> Node:
         unused.extend((name, node.children[name], f"{key} is false") for name in idle)
     left = node.without(*off, *(name for key in off for name in _SWITCHES[key]))
     result = Node({}, node.where)
-    for key, child in left.children.items():
+    for key, child in sorted(left.children.items(), key=lambda item: item[0] == "reward_signals"):  # it wins
         path = OLD.get(key, key).split(".")
         value = Node({}, child.where) if key in _SWITCHES else child
         for name in reversed(path):

@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import Any
 
-from algorithm.config.mlagents.keys import NOTHING, Given, TrainerKey, first, row, told, whole
+from algorithm.config.mlagents.keys import FIRST, NOTHING, Given, TrainerKey, row, told, whole
 from algorithm.config.yaml_io import parse_value
 
 _E, _G, _C = "env_settings", "engine_settings", "checkpoint_settings"
@@ -14,7 +14,7 @@ _U = "base_config.unity_args"
 _FLAG = "a flag of the command"
 _ENDLESS = 1_000_000
 
-once = partial(row, run=first)
+once = partial(row, run=FIRST)
 
 
 def _seed(value: object, given: Given) -> object:

@@ -9,13 +9,14 @@ import math
 from functools import partial
 
 from algorithm.config.mlagents.keys import (
+    LEAST,
+    MOST,
     NOTHING,
+    SUM,
     Given,
+    OfRun,
     TrainerKey,
     always,
-    in_all,
-    least,
-    most,
     one_of,
     positive,
     rounded,
@@ -57,10 +58,10 @@ def _windows(value: object, given: Given) -> object:
 
 def _ratio(value: object, given: Given) -> object:
     """Return the updates for a step; releases before 1 have ``num_update`` every ``train_interval`` steps."""
-    old = given.find(f"{_H}.num_update") or given.find(f"{_H}.train_interval")
-    if old and not given.find(f"{_H}.steps_per_update"):
-        return rounded(given.number(f"{_H}.num_update") / given.number(f"{_H}.train_interval"))
-    return rounded(1 / given.number(f"{_H}.steps_per_update"))
+    if given.find(f"{_H}.steps_per_update"):
+        return rounded(1 / given.number(f"{_H}.steps_per_update"))
+    updates, steps = (given.find(f"{_H}.{name}") for name in ("num_update", "train_interval"))
+    return rounded((positive(updates.value) if updates else 1) / (positive(steps.value) if steps else 1))
 
 
 def _signal_updates(value: object, given: Given) -> int:
@@ -73,15 +74,15 @@ def _signal_updates(value: object, given: Given) -> int:
 
 COMMON: tuple[TrainerKey, ...] = (
     row("trainer_type", "algorithm", default="ppo", to=one_of({"sac": "SAC", "ppo": "PPO"})),
-    number("max_steps", "base_config.max_step", default=500_000, run=in_all),
-    number("summary_freq", "sac_config.write_summary_per_step", default=50_000, run=least),
+    number("max_steps", "base_config.max_step", default=500_000, run=SUM),
+    number("summary_freq", "sac_config.write_summary_per_step", default=50_000, run=LEAST),
     row(
         "checkpoint_interval",
         "sac_config.save_model_per_step",
         "eval_config.per_step",
         default=500_000,
         to=_interval,
-        run=least,
+        run=LEAST,
         means="with an evaluation, which ML-Agents has not",
     ),
     row(
@@ -89,10 +90,10 @@ COMMON: tuple[TrainerKey, ...] = (
         "sac_config.save_model_per_step",
         "eval_config.per_step",
         to=_interval,
-        run=least,
+        run=LEAST,
         says="max_steps / keep_checkpoints",
     ),
-    number("keep_checkpoints", "checkpoint_config.keep", default=5, run=most),
+    number("keep_checkpoints", "checkpoint_config.keep", default=5, run=MOST),
     told("time_horizon", "no target is cut there; segments of actors: base_config.max_episode_length"),
     told("threaded", "acting and learning take turns, so PPO stays on-policy"),
     told("init_path", "ML-Agents' networks cannot be read; --init_from takes a run of this project"),
@@ -233,7 +234,7 @@ SAC: tuple[TrainerKey, ...] = (
         f"{_H}.save_replay_buffer",
         "checkpoint_config.replay",
         to=one_of({"True": "always", "False": "last"}),
-        run=lambda values: "always" if "always" in values else "last",
+        run=OfRun(lambda values: "always" if "always" in values else "last"),
         says="so that --resume is exact",
     ),
     told(f"{_H}.target_entropy", "sac_config.target_c_alpha and target_d_alpha set it"),

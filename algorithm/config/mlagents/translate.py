@@ -51,24 +51,28 @@ def translate(file: Path, folder: Path | None = None) -> Translation:
     sections = [work.section(name, own) for name, own in layout.sections.items()]
     problems += [_unknown(name, node, AT_TOP) for name, node in layout.unknown.items()]
     if not (problems or layout.parameters or any(map(_said, layout.sections.values()))):
-        why, fix = (
-            "it has neither behaviours nor parameters",
-            "give the file that mlagents-learn was started with",
-        )
-        problems.append(Problem(f"{file} says nothing of a training", str(file), why, fix))
+        problems.append(_nothing_in(file))
     for section in sections if not problems else ():
         _check(section, problems)
     if problems:
         raise ConfigError(problems)
     head = [
-        f"From {file.name} of ML-Agents. Behind a key stands theirs; `ml-agents:`: what has no equal here."
+        f"From {file.name} of ML-Agents, whose keys stand behind ours. ml-agents: what has no equal here."
     ]
     if len(sections) > 1:
-        head += [
-            "A section for each behaviour: -c NAME. For a scene with several write both below ma_config."
-        ]
+        head.append(
+            "Each behaviour is a section, -c NAME; those of one scene belong together, below ma_config."
+        )
     head += [f"{one.what}, {one.where}: the last one counts, as there." for one in twice]
     return Translation(yaml_of(sections, head), len(work.taken), len(work.told - work.taken))
+
+
+def _nothing_in(file: Path) -> Problem:
+    why, fix = (
+        "it has neither behaviours nor parameters",
+        "give the file that mlagents-learn was started with",
+    )
+    return Problem(f"{file} says nothing of a training", str(file), why, fix)
 
 
 def _check(section: OurSection, problems: list[Problem]) -> None:
@@ -136,7 +140,7 @@ class _Translator:
                 else:
                     common.setdefault(path, []).append((key, line))
         for path, found in common.items():
-            section.lines[path] = _common(found, len(behaviours))
+            section.lines[path] = _common(found)
 
     def _lines(self, trainer: str, given: Given) -> Iterator[tuple[TrainerKey, KeyPath, OurValue]]:
         """Yield what the rows of a trainer make of a behaviour."""
@@ -156,11 +160,8 @@ class _Translator:
             if "demonstrations.path" in key.ours:
                 value = self._from_folder(value)
             for ours in key.ours:
-                yield (
-                    key,
-                    tuple(ours.split(".")),
-                    OurValue(value, self._where(key, node), _remark(key, node, value)),
-                )
+                line = OurValue(value, self._where(key, node), _remark(key, node, value))
+                yield key, tuple(ours.split(".")), line
 
     def _where(self, key: TrainerKey, node: Node | None) -> str:
         if node is not None:
@@ -188,9 +189,9 @@ class _Translator:
             else:
                 why = found[0].says if found else f"{trainer.upper()} has no such key"
                 place = place_of(theirs, trainer)
-                block: KeyPath = (
-                    (place,) if not prefix else prefix if place == "base_config" else (*prefix, place)
-                )
+                of_run = not prefix or theirs.partition(".")[0] in AT_TOP
+                inside = prefix if place == "base_config" else (*prefix, place)
+                block: KeyPath = (place,) if of_run else inside
                 section.tell(block, f"{theirs}: {inline(node.value)}", why)
                 self.told.add(mark)
 
@@ -221,14 +222,13 @@ def _remark(key: TrainerKey, node: Node | None, value: object) -> str:
     return f"{named} — {more}" if more else named
 
 
-def _common(found: Sequence[tuple[TrainerKey, OurValue]], count: int) -> OurValue:
+def _common(found: Sequence[tuple[TrainerKey, OurValue]]) -> OurValue:
     """Return the line of the whole run from those of all behaviours."""
-    (key, line), *_ = found
+    (key, line), *others = found
     assert key.run is not None, "a row of the run"
-    value = key.run([one.value for _, one in found])
-    names = {"in_all": "the sum of all behaviours", "least": "the smallest", "most": "the largest"}
-    more = names.get(key.run.__name__) if count > 1 and len(found) > 1 else None
-    return OurValue(value, line.where, f"{key.theirs}, {more}" if more else line.remark)
+    value = key.run.of([one.value for _, one in found])
+    remark = f"{key.theirs}, {key.run.words}" if others and key.run.words else line.remark
+    return OurValue(value, line.where, remark)
 
 
 def _no_trainer(name: str, trainer: str, node: Node) -> Problem:
