@@ -28,6 +28,8 @@ examples:
   python main.py gym/pendulum -n "test_{time}" --agents=10 --repeat=2
   # try another algorithm on the same task
   python main.py gym/pendulum --algorithm PPO
+  # make a task of a trainer configuration of ML-Agents
+  python main.py unity/balance --from_mlagents 3DBall.yaml
   # change single settings, whatever the file says
   python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3
   # go on with a run that was stopped or killed, exactly where its newest checkpoint was made
@@ -39,8 +41,6 @@ examples:
   # share a run as one file; play with one that somebody has shared
   python main.py CartPole-v1 -n NAME --export cart_pole.zip
   python main.py CartPole-v1 -n cart_pole.zip --eval 10
-  # make a task of a trainer configuration of ML-Agents
-  python main.py unity/balance --from_mlagents 3DBall.yaml
   # look at an environment before training, at recordings to learn from, and at what a training would cost
   python main.py gym/pendulum --check
   python main.py gym/pendulum --demos expert.npz
