@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +14,9 @@ from typing_extensions import override
 
 from algorithm.core.data import Double
 from algorithm.core.errors import UsageError
+from algorithm.core.seeding import stream
 from algorithm.env.parameters.config import KEY
+from algorithm.env.parameters.source import ParameterSource
 
 Targets = Mapping[str, str | None]
 """Parameter -> attribute or method that takes its value; None: the option of that name of ``reset``."""
@@ -28,7 +30,7 @@ class Applied(Protocol):
     """Resets of an environment with the parameters of an episode."""
 
     def reset(
-        self, env: gym.Env, seed: int, options: dict[str, Any] | None, values: Sequence[float] | Double
+        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
     ) -> tuple[Any, Any]:
         """Return what ``reset`` of the environment returns, with the values [K]."""
 
@@ -38,7 +40,7 @@ class NoParameters(Applied):
 
     @override
     def reset(
-        self, env: gym.Env, seed: int, options: dict[str, Any] | None, values: Sequence[float] | Double
+        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
     ) -> tuple[Any, Any]:
         return env.reset(seed=seed, options=options)
 
@@ -46,6 +48,11 @@ class NoParameters(Applied):
 def apply_to(env: gym.Env, targets: Targets) -> Applied:
     """Return what hands parameters to this environment. Raises UsageError for a target that it lacks."""
     return SetAttributes(env, targets) if targets else NoParameters()
+
+
+def with_parameters(env: gym.Env[Any, Any], source: ParameterSource) -> gym.Env[Any, Any]:
+    """Return an environment whose episodes have these parameters; itself, if there are none."""
+    return WithParameters(env, source) if source.names else env
 
 
 class Noted(dict[str, Any]):
@@ -129,7 +136,7 @@ class SetAttributes(Applied):
 
     @override
     def reset(
-        self, env: gym.Env, seed: int, options: dict[str, Any] | None, values: Sequence[float] | Double
+        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
     ) -> tuple[Any, Any]:
         values = [float(value) for value in values]
         for place, setter in self._setters.items():
@@ -146,33 +153,61 @@ class SetAttributes(Applied):
         return found
 
 
+class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment whose episodes have parameters, drawn from the seed of each.
+
+    A reset without a seed takes one from this wrapper's own random numbers.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], source: ParameterSource) -> None:
+        super().__init__(env)
+        self._source, self._applied = source, apply_to(env, source.targets)
+        self._seeds = np.random.default_rng()
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        if seed is not None:
+            self._seeds = stream(seed, "parameters", "later episodes")
+        own = int(self._seeds.integers(2**31)) if seed is None else seed
+        return self._applied.reset(self.env, seed, options, self._source.draw(own))
+
+
 @dataclass(frozen=True)
 class _Setter:
-    """One place in an environment: an attribute, an item of an array, or a method."""
+    """One place in an environment: an attribute, an item of an array, or a method.
 
-    owner: Any
-    key: str | int
+    The way there is gone at every call, for a reset may build anew what lies on it.
+    """
+
+    layer: Any
+    path: Sequence[str | int]
     is_call: bool
 
     def set(self, value: float) -> None:
+        *way, key = self.path
+        owner = self.layer
+        for part in way:
+            owner = _get(owner, part)
         if self.is_call:
-            getattr(self.owner, str(self.key))(value)
-        elif isinstance(self.key, int):
-            self.owner[self.key] = value
+            _get(owner, key)(value)
+        elif isinstance(key, int):
+            owner[key] = value
         else:
-            setattr(self.owner, self.key, value)
+            setattr(owner, key, value)
 
 
 def _find(env: gym.Env, name: str, path: str) -> _Setter:
     """Return the place of ``path``: on the outermost wrapper that has its first name, or further inside."""
     first, *others = path.split(".")
-    owner: Any = next((layer for layer in _layers(env) if _has(layer, first)), None)
-    if owner is None:
-        raise _missing(name, path, first, [one for layer in _layers(env) for one in _names(layer)], env)
-    key: str | int = first
+    layer: Any = next((one for one in _layers(env) if _has(one, first)), None)
+    if layer is None:
+        raise _missing(name, path, first, [known for one in _layers(env) for known in _names(one)], env)
+    owner, key = layer, cast("str | int", first)
+    way = [key]
     for part in others:
         owner = _get(owner, key)
         key = int(part) if part.isdecimal() else part
+        way.append(key)
         if isinstance(key, int):
             size = len(owner) if hasattr(owner, "__setitem__") and hasattr(owner, "__len__") else 0
             if not key < size:
@@ -187,7 +222,7 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
             why=f"it is {type(found).__name__} {found!r:.60}",
             fix="name an attribute that is a number, an item of an array such as gravity.2, or a method",
         )
-    return _Setter(owner, key, callable(found))
+    return _Setter(layer, way, callable(found))
 
 
 def _layers(env: gym.Env) -> Iterator[Any]:
@@ -234,7 +269,7 @@ def _passed_over(env: gym.Env, name: str) -> UsageError:
     attributes = [
         one
         for one in _names(env.unwrapped)
-        if _is_number(getattr(env.unwrapped, one, None)) and not one.isupper()
+        if not one.startswith("np_random") and _is_number(getattr(env.unwrapped, one, None))
     ]
     close = difflib.get_close_matches(name, attributes, n=1, cutoff=0.5)
     line = f"{KEY}: {{{name}: {{value: …, set: {close[0] if close else 'ATTRIBUTE'}}}}}"

@@ -56,7 +56,7 @@ class Curricula:
     @lessons.setter
     def lessons(self, lessons: Mapping[str, str]) -> None:
         self._lessons = {name: self._known(name, lesson) for name, lesson in lessons.items()}
-        self._begin([])
+        self._begin()
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -75,11 +75,10 @@ class Curricula:
                 self._returns[behaviour].append(episode.total)
                 self._fresh.add(behaviour)
 
-    def advance(self, progress: float, agents: Iterable[tuple[str, int]] = ()) -> list[LessonChange]:
+    def advance(self, progress: float) -> list[LessonChange]:
         """Return the lessons that have ended; the next ones have begun. Call it after every step.
 
-        progress: share of max_step
-        agents:   (behaviour, id) of all whose open episodes began before
+        progress: share of max_step. After a change :meth:`pass_over` names the agents of open episodes.
         """
         changes = []
         for name, lesson in self._lessons.items():
@@ -91,8 +90,12 @@ class Curricula:
         self._fresh.clear()
         if changes:
             self._lessons |= {change.parameter: change.after for change in changes}
-            self._begin([] if any(change.reset for change in changes) else agents)
+            self._begin()
         return changes
+
+    def pass_over(self, agents: Iterable[tuple[str, int]]) -> None:
+        """Let the open episodes of these agents, (behaviour, id), count for nothing: an older lesson's."""
+        self._former = set(agents)
 
     def state(self) -> State:
         """Return lessons, and what has counted towards their ends."""
@@ -125,11 +128,11 @@ class Curricula:
         self._smoothed = dict(state.meta.get("smoothed", {}))
         self._former = {(name, agent) for name, agent in state.meta.get("former", ())}
 
-    def _begin(self, agents: Iterable[tuple[str, int]]) -> None:
+    def _begin(self) -> None:
         """Count anew from here on."""
         for values in self._returns.values():
             values.clear()
-        self._smoothed, self._former = {}, set(agents)
+        self._smoothed, self._former = {}, set()
 
     def _is_over(self, name: str, criteria: CompletionCriteria, progress: float) -> bool:
         returns = self._returns[criteria.behavior]
@@ -169,6 +172,19 @@ def check_lessons(parameters: EnvParameters, behaviours: Collection[str]) -> Non
                 why=f"the environment's behaviours are {', '.join(map(repr, behaviours))}",
                 fix="write one of them as completion_criteria.behavior",
             )
+
+
+def refuse_resets(parameters: EnvParameters, where: str, instead: str) -> None:
+    """Raise UsageError for ``require_reset`` where environments are in processes that cannot be reset now."""
+    for name, parameter in parameters.items():
+        for lesson in parameter.curriculum or ():
+            if lesson.completion_criteria is not None and lesson.completion_criteria.require_reset:
+                raise UsageError(
+                    f"the lesson {lesson.name!r} of {name} cannot end with a reset of all environments",
+                    where=f"{KEY}.{name}.curriculum: require_reset, with {where}",
+                    why="they are in other processes, whose episodes end by themselves",
+                    fix=f"leave require_reset out, or set {instead}",
+                )
 
 
 def _windows(parameters: EnvParameters) -> dict[str | None, int]:

@@ -22,7 +22,7 @@ class ParameterSource:
     """
 
     def __init__(self, parameters: EnvParameters = _NONE, lessons: Mapping[str, str] | None = None) -> None:
-        self._parameters = parameters
+        self._parameters = dict(parameters)
         self.names = tuple(parameters)
         self.lessons = first_lessons(parameters) if lessons is None else lessons
 

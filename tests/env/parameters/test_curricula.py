@@ -83,7 +83,8 @@ def test_episodes_count_for_their_behaviour_and_an_open_one_for_the_lesson_it_be
     curricula.add([episode(9, behaviour="Wolf")])
     assert not curricula.advance(0)
     curricula.add([episode(9, behaviour="Robot?team=1")])
-    assert curricula.advance(0, [("Robot", 3)]) == [LessonChange("height", "0", "1", False)]
+    assert curricula.advance(0) == [LessonChange("height", "0", "1", False)]
+    curricula.pass_over([("Robot", 3)])
     curricula.add([episode(9, agent=3)])  # it began in lesson 0
     assert not curricula.advance(0)
     curricula.add([episode(9, agent=3)])
@@ -93,8 +94,8 @@ def test_episodes_count_for_their_behaviour_and_an_open_one_for_the_lesson_it_be
 def test_a_change_of_one_parameter_begins_the_count_of_all():
     curricula = made(height=curriculum(plain(1.0, 3)), width=curriculum(plain(1.0, 1, require_reset=True)))
     curricula.add([episode(9)])
-    assert curricula.advance(0, [("Robot", 0)]) == [LessonChange("width", "0", "last", True)]
-    assert after(curricula, 9, 9, 9) == ["0", "0", "last"], "all that was open has been truncated"
+    assert curricula.advance(0) == [LessonChange("width", "0", "last", True)]
+    assert after(curricula, 9, 9, 9) == ["0", "0", "last"]
 
 
 def test_a_state_goes_on_in_the_middle_of_a_lesson():
