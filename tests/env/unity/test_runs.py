@@ -16,6 +16,7 @@ from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.checks.finding import Level
 from main import main
 from tests.demos.demo_files import read
+from tests.unity_player.academy import RESET
 from tests.unity_player.compare import read_ledgers
 from tests.unity_player.test_training import write_task
 
@@ -34,7 +35,9 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, ca
         "base_config": {"max_step": 150, "n_envs": 2},
         "sac_config": {"start_step": 30, "replay_ratio": 0.2, "write_summary_per_step": 50},
         "eval_config": {"episodes": 2},
-        "reset_config": {"gravity": {"uniform": [1, 2]}},
+        "environment_parameters": {
+            "gravity": {"sampler_type": "uniform", "sampler_parameters": {"min_value": 1, "max_value": 2}}
+        },
     }
     ledger = write_task(folder, "two", more=more, period=2)
     assert main([*WORDS, "--seed=1"]) == 0
@@ -63,7 +66,7 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, ca
     assert graphics == [False] * 7 + [True]
     for one in lines:
         sampled = [line["seed"] for line in one if line["kind"] == "parameter"]
-        assert len(sampled) >= 2 and len(set(sampled)) == len(sampled), "another one with every reset"
+        assert len(sampled) == 1, "with a player's first reset, and never again"
 
     capsys.readouterr()
     for name, scores in measured.items():
@@ -71,6 +74,29 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, ca
         assert set(scores["returns"]) <= set(totals), "recorded beside what counts may be others"
     assert main([WORDS[0], "--demos", *(f"seen.{name}.demo" for name in sorted(measured))]) == 0
     assert capsys.readouterr().out.count("fits         yes") == len(measured) == 2
+
+
+def test_a_lesson_reaches_the_player_without_a_reset_and_an_evaluation_has_the_last(folder: Path) -> None:
+    end = {"measure": "progress", "threshold": 0.5}
+    lessons = [{"name": "a", "value": 4, "completion_criteria": end}, {"name": "b", "value": 8}]
+    more = {
+        "base_config": {"max_step": 120},
+        "sac_config": {"start_step": 1000},
+        "environment_parameters": {"gravity": {"curriculum": lessons}, "size": 1.5},
+    }
+    ledger = write_task(folder, "continuous", more=more)
+    assert main([*WORDS, "--seed=1", "--quiet"]) == 0
+    found = {}
+    for lines in read_ledgers(ledger):
+        purpose = "train" if "train-0" in " ".join(lines[0]["argv"]) else "evaluate"
+        found[purpose] = [
+            (line["name"], *line["numbers"]) if line["kind"] == "parameter" else "reset"
+            for line in lines
+            if line["kind"] == "parameter" or line.get("command") == RESET
+        ]
+    assert found["train"] == [("gravity", 4.0), ("size", 1.5), "reset", "reset", ("gravity", 8.0)]
+    assert found["evaluate"][:3] == [("gravity", 8.0), ("size", 1.5), "reset"]
+    assert {*found["evaluate"][3:]} <= {"reset"}
 
 
 def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any) -> None:
@@ -81,7 +107,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any) -> None:
         (["-o", "base_config.wrappers=[ClipReward]"], "no Gymnasium environment"),
         (["-o", "eval_config.wrappers=[ClipReward]"], "eval_config.wrappers"),
         (["-o", "eval_config.video=true"], "hands out no pictures"),
-        (["-o", "reset_config={gravity: {unifrom: [1, 2]}}"], "no sampler 'unifrom'"),
+        (["-o", "reset_config={gravity: {uniform: [1, 2]}}"], "sampler_type: uniform"),
         (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=2"], "'Absent'"),
     ):
         try:

@@ -1,0 +1,62 @@
+"""Parameters that an environment does not have, and lessons that cannot be in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from algorithm.core.errors import UsageError
+from algorithm.env.gym import GymEnv
+from algorithm.env.parameters.config import EnvParameters, read_parameters
+from algorithm.env.parameters.curricula import check_lessons, refuse_resets
+from tests.env.parameters.toys import Weighed
+
+TARGETS: tuple[Mapping[str, str | None], ...] = (
+    {"g": "gravty"},
+    {"g": "model.wnd.1"},
+    {"g": "model.wind.3"},
+    {"g": "model.wind"},
+    {"g": "gravity.1"},
+    {"g": "what"},
+    {"mass": None, "gravty": None},
+)
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield targets, or lessons, and what is said of them."""
+    for targets in TARGETS:
+        yield str(targets), _said(lambda targets=targets: _begin(targets))
+    for behaviour, behaviours in (("Robot", ["Wolf", "Sheep?team=0"]), (None, ["Wolf", "Sheep"])):
+        lessons = _lessons(behavior=behaviour, require_reset=True)
+        yield (
+            f"behavior {behaviour} of {behaviours}",
+            _said(lambda lessons=lessons, behaviours=behaviours: check_lessons(lessons, behaviours)),
+        )
+    yield (
+        "require_reset",
+        _said(
+            lambda: refuse_resets(_lessons(require_reset=True), "num_processes above 1", "num_processes: 1")
+        ),
+    )
+
+
+def _begin(targets: Mapping[str, str | None]) -> None:
+    env = GymEnv(gym.wrappers.TimeLimit(Weighed(), 5), parameters=targets)
+    env.reset(1, np.zeros(len(targets)))
+
+
+def _lessons(**more: Any) -> EnvParameters:
+    end = {"threshold": 1.0, **{key: value for key, value in more.items() if value is not None}}
+    lessons = [{"name": "low", "value": 0, "completion_criteria": end}, {"name": "high", "value": 1}]
+    return read_parameters({"height": {"curriculum": lessons}})
+
+
+def _said(call: Callable[[], None]) -> str:
+    try:
+        call()
+    except UsageError as error:
+        return str(error)
+    raise AssertionError("nothing is wrong")
