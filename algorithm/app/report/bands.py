@@ -53,8 +53,8 @@ def lesson_bands(
     bands = []
     for name, lessons in curricula.items():
         number = np.asarray(columns.get(f"lesson/{name}", ()), np.float64)
-        known = np.flatnonzero(np.isfinite(number)) if len(number) else []
-        if not len(known):
+        known = np.flatnonzero(np.isfinite(number)).tolist()
+        if not known:
             continue
         starts = [row for at, row in enumerate(known) if not at or number[row] != number[known[at - 1]]]
         ends = [0.0, *(float(step[row]) for row in starts[1:]), float(step[-1])]
