@@ -152,6 +152,9 @@ class RemoteCollector:
             return []
         return ["what actors sent after the checkpoint is lost; it is counted when they come back"]
 
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
+        """Do nothing: a learner refuses curricula."""
+
     def metrics(self) -> dict[str, float]:
         """Return values to log."""
         return self._actors.metrics() | {"ds/waiting": float(len(self._queue))}

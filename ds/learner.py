@@ -23,6 +23,7 @@ from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.errors import UsageError
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
+from algorithm.env.parameters.config import first_lessons
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.files import write_json
 from algorithm.runs.rundir import RunDir
@@ -173,6 +174,13 @@ class RemoteRuntime(Runtime):
 
     def _refuse_what_cannot_work(self) -> None:
         """Raise UsageError unless actors can act for each family, and a segment fits into each replay."""
+        if lessons := first_lessons(self._loaded.config.parameters):
+            raise UsageError(
+                "a learner has no curricula",
+                where=f"environment_parameters.{next(iter(lessons))}.curriculum",
+                why="actors are not told of the next lesson",
+                fix="train without a learner and actors, or write the value of one lesson",
+            )
         loaded, length = self._loaded, 1 if self._net.synchronous else self._base.max_episode_length
         for config in (loaded.config, *loaded.behaviours.values()):
             if family(config).make_acting is None:

@@ -124,6 +124,12 @@ class Collector(Protocol):
     def truncate(self) -> None:
         """End unfinished local episodes as truncated and begin new ones."""
 
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
+        """Take the environments' parameters from these lessons, from each one's next reset on.
+
+        reset: that comes at once, and open episodes end as truncated
+        """
+
     def state(self) -> State:
         """Return what :meth:`load_state` continues from, between two steps."""
 

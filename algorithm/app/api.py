@@ -37,6 +37,7 @@ from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
 from algorithm.train.callbacks import Callback, OnStep, Training
 from algorithm.train.run import RunInputs
+from algorithm.train.state import lessons_of
 
 Which = Literal["best", "latest"] | int
 """Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""
@@ -156,7 +157,7 @@ class Run:
     def evaluate(self, episodes: int = 10, checkpoint: Which = "best", *, device: str = "cpu") -> Performance:
         """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths."""
         loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
-        with self._assembly(loaded, device) as assembly:
+        with self._assembly(loaded, device, lessons_of(loaded.config, saved)) as assembly:
             env = assembly.env("evaluate")
             with self._found.fitting(env.specs):
                 agents = assembly.players(env.specs, self.folder, saved)
@@ -208,10 +209,18 @@ class Run:
         return self._found.task(folder)
 
     @contextmanager
-    def _assembly(self, loaded: LoadedConfig, device: str) -> Iterator[Assembly]:
+    def _assembly(
+        self, loaded: LoadedConfig, device: str, lessons: Mapping[str, str] | None = None
+    ) -> Iterator[Assembly]:
         with ExitStack() as stack:
             console = stack.enter_context(open_console(quiet=True))
-            yield Assembly(loaded=loaded, device=pick_device(device), faults=Faults(console), stack=stack)
+            yield Assembly(
+                loaded=loaded,
+                device=pick_device(device),
+                faults=Faults(console),
+                stack=stack,
+                lessons=lessons,
+            )
 
     def _of_this_machine(self, wanted: str) -> RunDir:
         """Return the folder, with all that a training writes. Raises UsageError for an export."""

@@ -38,6 +38,7 @@ from algorithm.runs.offers import can_be_watched
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
 from algorithm.train.signals import StopRequest
+from algorithm.train.state import lessons_of
 
 # Replace those of the training; the command line comes after them. max_step must be a number, since a
 # learning rate that falls to 0 needs one. Workers only train, and more of them than environments are refused.
@@ -67,7 +68,13 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         _warn(options, loaded, console)
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         faults = Faults(console, go_on=stop.check_start)
-        assembly = Assembly(loaded=loaded, device=pick_device(options.device), faults=faults, stack=stack)
+        assembly = Assembly(
+            loaded=loaded,
+            device=pick_device(options.device),
+            faults=faults,
+            stack=stack,
+            lessons=lessons_of(loaded.config, saved),
+        )
         env = _env(assembly, options)
         networks = folder.path if options.use_env_nn else played.run.path
         with played.fitting(env.specs):

@@ -15,6 +15,9 @@ from algorithm.agents.base import Agent
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Float
 from algorithm.env.adapter import Adapter
+from algorithm.env.parameters.apply import with_parameters
+from algorithm.env.parameters.config import last_lessons
+from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.registry import find_recipe
 from algorithm.train.assembly import Purpose
 
@@ -91,8 +94,13 @@ class TrainedPolicy:
 
 
 def make_gym_env(loaded: LoadedConfig, purpose: Purpose) -> gym.Env[Any, Any]:
-    """Return an environment of a task in its wrappers. Raises UsageError for other simulators."""
+    """Return an environment of a task in its wrappers, for evaluations in the last lesson.
+
+    Raises UsageError for other simulators.
+    """
     base = loaded.config.base_config
+    parameters = loaded.config.parameters
+    lessons = last_lessons(parameters) if purpose == "evaluate" else None
     recipe = find_recipe(
         base.env_type,
         base.env_name,
@@ -101,4 +109,4 @@ def make_gym_env(loaded: LoadedConfig, purpose: Purpose) -> gym.Env[Any, Any]:
         options=loaded.config.reset_config,
         wrappers=loaded.config.wrappers_for(purpose),
     )
-    return recipe.make_gym_env()
+    return with_parameters(recipe.make_gym_env(), ParameterSource(parameters, lessons))

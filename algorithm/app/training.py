@@ -24,7 +24,7 @@ from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import check_evaluations, set_up
+from algorithm.train.assembly import set_up
 from algorithm.train.asynchronous.runtime import device_name
 from algorithm.train.build import build
 from algorithm.train.run import RunInputs, RunParts
@@ -130,7 +130,7 @@ def run_training(
     start: reads the checkpoint to go on from, once the folder is locked; None begins from nothing
     """
     if inputs.evaluations is not None:
-        check_evaluations(inputs.loaded)
+        _check_evaluations(inputs.loaded)
     run = inputs.run
     loaded, measured = set_up(inputs.loaded)
     inputs = replace(inputs, loaded=loaded)
@@ -241,3 +241,14 @@ def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> No
     with open_console(quiet=options.quiet) as console:
         commands = [("picture", first.shown(picture)), ("numbers", first.shown(first.path / "repeat.json"))]
         console.finish(repeat_rows(results), commands)
+
+
+def _check_evaluations(loaded: LoadedConfig) -> None:
+    """Raise UsageError for ``--evaluations`` where there are none on the way."""
+    if loaded.config.eval_config.per_step <= 0:
+        raise UsageError(
+            "--evaluations needs evaluations on the way",
+            where=f"{loaded.source}: eval_config.per_step",
+            why="they are switched off",
+            fix="-o eval_config.per_step=2000, or leave --evaluations out",
+        )

@@ -38,7 +38,9 @@ from algorithm.core.fields import (
 )
 from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig
-from algorithm.env.rules import wrong_parameters
+from algorithm.env.parameters.config import EnvParameter, read_parameters
+from algorithm.env.parameters.rules import other_lessons, wrong_parameters
+from algorithm.env.rules import wrong_numbers
 from algorithm.evaluation.config import EvalConfig
 from algorithm.replay.config import ReplayConfig
 from algorithm.runs.config import CheckpointConfig, WandbConfig
@@ -293,8 +295,16 @@ class Config(Block):
     reset_config: dict[str, Any] | None = option(
         None,
         "Sent to the environment at every reset; for GYM the options of reset(), for UNITY its parameters: "
-        "{name: number}, or {uniform, gaussian or multirange: [...]}. A mapping or null.",
+        "{name: number}. A mapping or null.",
         resume="free: from each environment's next reset on; open episodes may end as truncated",
+        shared=True,
+        names="arguments",
+    )
+    environment_parameters: dict[str, Any] = option(
+        {},
+        "What changes from episode to episode: {name: number, sampler or curriculum}, as in ML-Agents; "
+        "`set: PATH` beside it names an attribute. See docs/environments.md.",
+        resume=other_lessons,
         shared=True,
         names="arguments",
     )
@@ -324,6 +334,11 @@ class Config(Block):
     def run(self) -> RunConfig:
         """The keys that every algorithm has; they stand in ``sac_config``."""
         return self.sac_config
+
+    @property
+    def parameters(self) -> dict[str, EnvParameter]:
+        """The parameters of the environment that are numbers, samplers and curricula."""
+        return read_parameters(self.environment_parameters)
 
     @property
     def worth_compiling(self) -> bool:
@@ -360,7 +375,8 @@ class Config(Block):
             ),
         )
         if kind.parameters:
-            yield from wrong_parameters(self.reset_config)
+            yield from wrong_numbers(self.reset_config)
+        yield from wrong_parameters(self)
         yield from contradictions(self)
 
 

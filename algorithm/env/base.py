@@ -7,7 +7,7 @@ An adapter turns a simulator's own spaces into :class:`~algorithm.core.spec.Agen
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,7 +100,7 @@ Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """A repeatable episode: a reset with ``seed``, then the actions in order.
+    """A repeatable episode: a reset with ``seed`` and ``parameters``, then the actions in order.
 
     to_env: turns a flat action [A] into the simulator's own
     """
@@ -111,6 +111,8 @@ class Trace:
     actions: Float  # [L, A] flat, in [-1, 1]
     next_seed: int | None  # seed of the following reset; None while the episode is open
     to_env: Callable[[Float], Any]
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    next_parameters: Mapping[str, float] = field(default_factory=dict)  # of the following reset
 
     @property
     def env_actions(self) -> list[Any]:
@@ -177,6 +179,13 @@ class VecEnv(Protocol):
         episode. Raises :class:`~algorithm.core.errors.EnvError` if a simulator failed for good.
         """
         ...
+
+    def renew_parameters(self, lessons: Mapping[str, str]) -> None:
+        """Take the parameters of episodes that have not begun yet from these lessons, parameter -> name.
+
+        Open episodes go on as they are. By default nothing: an environment without parameters has no lessons.
+        """
+        return
 
     def environments_of(self, agents: Collection[int]) -> list[int]:
         """Return the numbers of the environments of ``agents``; by default each has that of its agent."""

@@ -81,6 +81,11 @@ class DmControlEnv(gym.Env[Any, Any]):
             id=f"{domain}/{task}", max_episode_steps=math.ceil(limit) if math.isfinite(limit) else None
         )
 
+    @property
+    def physics(self) -> Any:  # noqa: ANN401 - of the suite
+        """The task's physics, for what ``environment_parameters`` set: ``physics.model.opt.gravity.2``."""
+        return self._env.physics
+
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from algorithm.core.data import Float
+from algorithm.core.data import Double, Float
 from algorithm.core.errors import EnvError, UserError, described
 from algorithm.core.system.display import has_display
 from algorithm.env.adapter import Adapter
@@ -25,6 +25,7 @@ from algorithm.env.env_id import list_envs, register_env
 from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.outputs import Remark, TimeStep, as_bool, as_number
+from algorithm.env.parameters.apply import NO_TARGETS, Targets, apply_to
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
 from algorithm.env.spaces import check_spaces
@@ -52,17 +53,26 @@ class GymEnv:
     """A Gymnasium environment with one agent, on flat actions and observations by name.
 
     options: passed to every ``reset`` (``reset_config``)
+    parameters: name -> attribute or method that takes the value; None: the option of that name of ``reset``
 
     name:         for messages
     time_limit:   steps after which an episode is truncated, where it is known
     fps:          steps per second of simulated time, where it is known
     render_modes: Gymnasium's names of the ways in which it can be shown
-    Raises :class:`EnvError` for an unsupported space.
+    Raises :class:`EnvError` for an unsupported space, UsageError for a parameter that it does not have.
     """
 
-    def __init__(self, env: gym.Env, *, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        env: gym.Env,
+        *,
+        options: Mapping[str, Any] | None = None,
+        parameters: Targets = NO_TARGETS,
+    ) -> None:
         self._env = env
         self._options = dict(options) if options else None
+        self._applied = apply_to(env, parameters)
+        self.parameters = len(parameters)
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
         fps: float | None = env.metadata.get("render_fps")
@@ -77,9 +87,9 @@ class GymEnv:
         self._bounds = Bounds(adapter.obs_space, self.name)
         self._remarks = running_statistics(env)
 
-    def reset(self, seed: int) -> TimeStep:
-        """Start an episode; return its first observation. Raises SpaceMismatchError."""
-        obs, info = self._env.reset(seed=seed, options=self._options)
+    def reset(self, seed: int, parameters: Double | tuple[()] = ()) -> TimeStep:
+        """Start an episode with parameters [K]; return its first observation. Raises as :class:`GymEnv`."""
+        obs, info = self._applied.reset(self._env, seed, self._options, parameters)
         return self._seen(obs, info, over=False)
 
     def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
@@ -183,6 +193,7 @@ class GymRecipe:
     env_args: keyword arguments of ``gymnasium.make``
     wrappers: ``base_config.wrappers``, innermost first
     options:  passed to every reset
+    parameters: of an episode, see :class:`GymEnv`
     render:   show sub-environment 0 in a window
     video:    sub-environment 0 renders images without a window
     """
@@ -191,6 +202,7 @@ class GymRecipe:
     env_args: Mapping[str, Any]
     wrappers: tuple[Wrapper, ...] = ()
     options: Mapping[str, Any] | None = None
+    parameters: Targets = field(default_factory=dict)
     render: bool = False
     video: bool = False
 
@@ -206,7 +218,8 @@ class GymRecipe:
         else:
             env = self._make_with_images() if self.video else self._make_with_window()
         try:
-            return GymEnv(apply_wrappers(env, classes), options=self.options)
+            wrapped = apply_wrappers(env, classes)
+            return GymEnv(wrapped, options=self.options, parameters=self.parameters)
         except BaseException:
             with suppress(Exception), exits_as_errors():  # the error above is the one to tell
                 env.close()

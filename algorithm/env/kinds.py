@@ -20,7 +20,7 @@ class EnvKind:
     repeats:    an episode can begin again from its seed
     registered: their ids are those of Gymnasium's registry, with reward thresholds and vector classes
     player:     each is a program of its own with ports, or an editor, of which there is only one
-    parameters: ``reset_config`` holds numbers and samplers, and not the options of ``reset``
+    parameters: ``reset_config`` holds numbers, and not the options of ``reset``; parameters go by name
     """
 
     name: str

@@ -18,6 +18,7 @@ from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.kinds import EnvKind, kind_of, plugin_of
+from algorithm.env.parameters.apply import NO_TARGETS, Targets
 from algorithm.env.request import EnvRequest, PoolOptions
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
 
@@ -35,6 +36,7 @@ def find_recipe(
     env_args: Mapping[str, Any] | None,
     options: Mapping[str, Any] | None,
     wrappers: Sequence[Wrapper],
+    parameters: Targets = NO_TARGETS,
 ) -> GymRecipe:
     """Return the recipe of single environments; for its arguments see :func:`make_vec_env`.
 
@@ -55,6 +57,7 @@ def find_recipe(
         env_args=env_args or {},
         wrappers=resolve_wrappers(wrappers, folder),
         options=options,
+        parameters=dict(parameters),
     )
 
 
@@ -99,7 +102,7 @@ def make_vec_env(
     """Make N environments of a kind, ready to reset.
 
     Several sub-environments run in the environment's own vector class where it has one, unless there are
-    wrappers, workers, a window or a video.
+    wrappers, parameters, workers, a window or a video.
 
     folder:   of the task, searched first for files and modules
     env_args: keyword arguments of the environment
@@ -107,8 +110,8 @@ def make_vec_env(
     render:   show sub-environment 0 in a window
     video:    sub-environment 0 renders images; excludes a window and workers
     wrappers: ``base_config.wrappers``, innermost first
-    pool:     of single environments and of Unity's players; without effect on the environment's own vector
-              class
+    pool:     of single environments and of Unity's players, with the parameters of episodes; all else of it
+              has no effect on the environment's own vector class
     Raises :class:`EnvError` if the environment cannot be built, UsageError as :func:`load_maker`.
     """
     if video and (render or pool.workers):
@@ -131,13 +134,20 @@ def make_vec_env(
         )
         return _made_at_once(kind, maker, request)
     recipe = find_recipe(
-        env_type, env_name, folder=folder, env_args=env_args, options=options, wrappers=wrappers
+        env_type,
+        env_name,
+        folder=folder,
+        env_args=env_args,
+        options=options,
+        wrappers=wrappers,
+        parameters=pool.parameters.targets,
     )
-    plain = kind.registered and not (pool.workers or wrappers or render or video)
+    plain = kind.registered and not (pool.workers or wrappers or pool.parameters.names or render or video)
     if plain and has_vector_class(recipe.env_id, n):
         make = partial(make_vector, recipe.env_id, n, recipe.env_args)
         return GymVectorEnv(make, seed_of=seed_of, options=options, name=env_name)
-    return pool.make(replace(recipe, render=render, video=video), n=n, seed_of=seed_of)
+    recipe = replace(recipe, render=render, video=video)
+    return pool.make(recipe, n=n, seed_of=seed_of)
 
 
 def _is_recipe(maker: object) -> TypeIs[type[GymRecipe]]:
@@ -160,6 +170,9 @@ def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request:
             f"it has returned {env!r:.80}",
             "it has to be an object of a class derived from algorithm.env.base.VecEnv",
         )
+    if request.pool.parameters.names and type(env).renew_parameters is VecEnv.renew_parameters:
+        env.close()
+        raise _unable(kind, ["parameters"])
     if request.video and "rgb_array" not in env.render_modes:
         env.close()
         raise _unable(kind, ["video"])

@@ -11,6 +11,7 @@ from algorithm.core.errors import EnvError
 from algorithm.env.base import EpisodeSeed, Fault, OnFault
 from algorithm.env.config import UnityArgs
 from algorithm.env.gym import GymEnv
+from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.pool.child_process import ignore_text
 from algorithm.env.pool.env_group import MakeEnv
 from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor, ignore_hang
@@ -42,7 +43,7 @@ class UnityOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolOptions:
-    """Place of environments, and the treatment of their failures.
+    """Place of environments, the parameters of their episodes, and the treatment of their failures.
 
     workers:  processes for the sub-environments, at most n; 0 for this process only
     timeout:  seconds after which a step or reset counts as hanging, -1 for never
@@ -52,6 +53,7 @@ class PoolOptions:
               raises ends that
     log:      folder for the output of worker processes, and of Unity's players; a temporary one by default
     unity:    more about Unity's players
+    parameters: of each episode; none by default
     """
 
     workers: int = 0
@@ -62,6 +64,7 @@ class PoolOptions:
     waiting: Callable[[str], None] = ignore_text
     log: Path | None = None
     unity: UnityOptions = field(default_factory=UnityOptions)
+    parameters: ParameterSource = field(default_factory=ParameterSource)
 
     def make(self, make: MakeEnv, *, n: int, seed_of: EpisodeSeed) -> EnvPool:
         """Return a pool of n environments. Raises EnvError if they cannot be built."""
@@ -77,7 +80,13 @@ class PoolOptions:
                 return make(index)
 
             executor = InProcessExecutor(make_one, n, timeout=self.timeout, on_hang=self.on_hang)
-        return EnvPool(executor, seed_of=seed_of, restarts=self.restarts, on_fault=self.on_fault)
+        return EnvPool(
+            executor,
+            seed_of=seed_of,
+            parameters=self.parameters,
+            restarts=self.restarts,
+            on_fault=self.on_fault,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Strict
 
@@ -18,6 +18,11 @@ class EvalConfig(Block):
         None,
         "Steps after which an episode of an evaluation is cut off; its return is that of these steps. null: "
         "10,000 where neither the environment nor max_step_each_iter has a limit. -1: never.",
+    )
+    lesson: Literal["last", "current"] = option(
+        "last",
+        "Lesson of curricula in evaluations, --run, --eval and --video. last: the last one, wherever the "
+        "training is. current: that of the training.",
     )
     video: bool = option(False, "Film the first episode of each evaluation.")
     wrappers: Annotated[tuple[NamedEntry, ...] | None, Strict(False)] = option(

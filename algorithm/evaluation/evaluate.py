@@ -265,6 +265,11 @@ class Evaluator:
         self._on_non_finite = on_non_finite
         self._told_cut_off = False
 
+    def renew_parameters(self, lessons: Mapping[str, str]) -> None:
+        """Evaluate in these lessons of the training, if that is asked for."""
+        if lessons and self._config.eval_config.lesson == "current":
+            self.env.renew_parameters(lessons)
+
     def evaluate(
         self, agents: Mapping[str, Agent], step: int, stop: Callable[[], bool]
     ) -> dict[str, Performance] | None:

@@ -7,11 +7,11 @@ file also holds the actions in the environment's own units, for the simulator's 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from algorithm.config.schema import Config
 from algorithm.core.errors import StorageError
@@ -43,6 +43,7 @@ class FailureDump(BaseModel):
     env_args: dict[str, Any] | None
     wrappers: list[Wrapper]
     reset_config: dict[str, Any] | None
+    environment_parameters: dict[str, Any] = Field(default_factory=dict)  # of this episode
     copy_index: int
     episode: int
     seed: int
@@ -102,8 +103,10 @@ class FailureDumps:
         if found is None:
             return "no dump: this environment does not say which episode it was (base_config.workers: 1 does)"
         seed, episode, length = found.seed, found.episode, len(found.actions)
+        values = found.parameters
         if not episode_step and found.next_seed is not None:  # it is the next episode's first observation
             seed, episode, length = found.next_seed, found.episode + 1, 0
+            values = found.next_parameters
         base = self._config.base_config
         dump = FailureDump(
             what=what,
@@ -117,6 +120,7 @@ class FailureDumps:
             env_args=base.env_args,
             wrappers=list(resolve_wrappers(self._wrappers, self._task)),
             reset_config=self._config.reset_config,
+            environment_parameters=self._spelt(values),
             copy_index=found.env_index,
             episode=episode,
             seed=seed,
@@ -129,6 +133,14 @@ class FailureDumps:
             return f"no dump: {error.line}"
         command = shlex.join([*program(), self._env, "--check", "--from", str(path)])
         return f"{command}    (replays it)"
+
+    def _spelt(self, values: Mapping[str, float]) -> dict[str, Any]:
+        """Return values as ``environment_parameters`` spells them."""
+        targets = {name: one.set for name, one in self._config.parameters.items()}
+        return {
+            name: value if targets[name] is None else {"value": value, "set": targets[name]}
+            for name, value in values.items()
+        }
 
     def _write(self, dump: FailureDump) -> Path:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from algorithm.agents.roles import Episode
 from algorithm.core.data import State
@@ -33,6 +33,9 @@ class OfflineCollector:
 
     def truncate(self) -> None:
         """Do nothing: there is no episode."""
+
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
+        """Do nothing: there is no environment."""
 
     def state(self) -> State:
         """Return the counts."""

@@ -25,6 +25,9 @@ from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.env_id import extend_path, resolve_env_id, use_folder
 from algorithm.env.gym import reward_threshold
+from algorithm.env.parameters.config import last_lessons
+from algorithm.env.parameters.curricula import check_lessons
+from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
 from algorithm.env.wrappers import resolve_wrappers
@@ -51,6 +54,7 @@ class Assembly:
     files:  folder for what workers and players print, and for failure dumps; None: nothing is kept
     seed:   of the environments, instead of the run's own
     since:  step that a run goes on from, for other seeds of Unity's players
+    lessons: that evaluations are made in; by default the last one of each curriculum
     """
 
     loaded: LoadedConfig
@@ -60,6 +64,7 @@ class Assembly:
     files: Path | None = None
     seed: int | None = None
     since: int = 0
+    lessons: Mapping[str, str] | None = None
 
     def env(
         self,
@@ -77,6 +82,7 @@ class Assembly:
         film: the first of them can record pictures; watched: a person watches a Unity player, in real time
         """
         config, base = self.loaded.config, self.loaded.config.base_config
+        evaluated = last_lessons(config.parameters) if self.lessons is None else self.lessons
         printed = "players" if base.kind.player else "workers"
         env = make_vec_env(
             base.env_type,
@@ -96,6 +102,7 @@ class Assembly:
                 on_fault=self.faults,
                 on_hang=self.faults.hangs,
                 waiting=self.faults.waiting,
+                parameters=ParameterSource(config.parameters, evaluated if purpose == "evaluate" else None),
                 log=self.files / printed if self.files else None,
                 unity=UnityOptions(
                     args=base.unity_args,
@@ -197,7 +204,7 @@ class Assembly:
 
 
 def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
-    """Raise UsageError if ``ma_config`` names a behaviour that the environment does not have."""
+    """Raise UsageError if ``ma_config`` or a lesson names a behaviour that the environment does not have."""
     unknown = sorted(set(loaded.behaviours).difference(specs, map(without_team, specs)))
     if unknown:
         raise UsageError(
@@ -206,6 +213,7 @@ def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> No
             why=f"its behaviours are {', '.join(map(repr, specs))}",
             fix="rename or remove that part of ma_config",
         )
+    check_lessons(loaded.config.parameters, specs)
 
 
 def check_eval_spaces(
@@ -229,17 +237,6 @@ def check_eval_spaces(
                 fix="repeat those of base_config.wrappers that change observations or actions",
             )
         raise EnvError(what, why=why, fix="every start of the environment has to bring the same spaces")
-
-
-def check_evaluations(loaded: LoadedConfig) -> None:
-    """Raise UsageError for ``--evaluations`` where there are none on the way."""
-    if loaded.config.eval_config.per_step <= 0:
-        raise UsageError(
-            "--evaluations needs evaluations on the way",
-            where=f"{loaded.source}: eval_config.per_step",
-            why="they are switched off",
-            fix="-o eval_config.per_step=2000, or leave --evaluations out",
-        )
 
 
 def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:

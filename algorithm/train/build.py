@@ -211,7 +211,9 @@ def _training(
     apart = {f"{loaded.for_behaviour(name).run.nn}.py" for name in agents}
     apart |= {own_env.name} if own_env else set()
     made = made_with(loaded.env_dir, apart, plugins)
-    training = TrainState(source.make_collector, agents, assembly.faults, made)
+    training = TrainState(
+        source.make_collector, agents, assembly.faults, made, parameters=loaded.config.parameters
+    )
     saved = start.saved if start else None
     if saved:
         notices += training.restore(saved)

@@ -81,6 +81,7 @@ class Reporter:
         shared["time/env_steps_per_s"] = step / seconds
         shared["time/updates_per_s"] = training.updates / seconds
         shared |= training.faults.metrics | training.collector.metrics()
+        shared |= {f"lesson/{name}": float(number) for name, number in training.curricula.numbers.items()}
         with contextlib.suppress(OSError):  # no descriptor is left to ask with
             shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
         for name, agent in training.agents.items():

@@ -17,12 +17,15 @@ from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
 from algorithm.agents.roles import Collector
 from algorithm.config.resume_rules import Change, table
+from algorithm.config.schema import Config
 from algorithm.core.data import Array, State
 from algorithm.core.errors import StorageError
 from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
+from algorithm.env.parameters.config import EnvParameters
+from algorithm.env.parameters.curricula import Curricula
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, Snapshot
@@ -53,6 +56,7 @@ class TrainState:
     make_collector: source of the agents' transitions; its watch is charged with the time
     agents: one per behaviour
     faults: receiver of the environments' reports
+    parameters: of the environments
     made_with: versions and code, see :func:`~algorithm.runs.provenance.made_with`
     """
 
@@ -62,8 +66,11 @@ class TrainState:
         agents: Mapping[str, Agent],
         faults: Faults,
         made_with: Mapping[str, object] = MappingProxyType({}),
+        *,
+        parameters: EnvParameters = MappingProxyType({}),
     ) -> None:
         self._made_with = made_with
+        self.curricula = Curricula(parameters)
         self.agents, self.faults = agents, faults
         self.watch = Stopwatch()
         self.collector = make_collector(agents, self.watch)
@@ -92,6 +99,7 @@ class TrainState:
                 "faults": self.faults.state(),
                 "health": State(meta={_part(name): own.state() for name, own in self.health.items()}),
                 "random": self._random.state(),
+                **({"curricula": self.curricula.state()} if self.curricula.lessons else {}),
                 "agents": State.joined({_part(name): agent.state() for name, agent in self.agents.items()}),
             }
         )
@@ -130,6 +138,9 @@ class TrainState:
             ]
             self.counters.load_state(state.part("counters"))
             self.faults.load_state(state.part("faults"))
+            self.curricula.load_state(state.part("curricula") if "curricula" in state.meta else State())
+            if self.curricula.lessons:
+                self.collector.renew_parameters(self.curricula.lessons)
             notices += self.collector.load_state(state.part("collector"))
             self.iteration.load_state(state.part("iteration"))
             for name, own in self.health.items():
@@ -153,6 +164,12 @@ class TrainState:
             return []
         it, its = ("it", "its") if name == DEFAULT_BEHAVIOUR else (name, f"{name}'s")
         return [f"{it} was trained on another kind of device: {its} random numbers begin anew"]
+
+
+def lessons_of(config: Config, saved: Checkpoint) -> Mapping[str, str] | None:
+    """Return the lessons that evaluations of a checkpoint are made in; None for the last ones."""
+    found: Mapping[str, Mapping[str, str]] = saved.state["run"].get("curricula", {})
+    return found.get("lessons") if config.eval_config.lesson == "current" else None
 
 
 @contextmanager

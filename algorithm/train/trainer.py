@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from algorithm.agents.roles import Episode
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
@@ -109,6 +110,8 @@ class Trainer:
         save = Every(run.save_model_per_step, counters.step)
         evaluation = Every(self._config.eval_config.per_step, counters.step)
         self._reporter.start()
+        if self._evaluator is not None:
+            self._evaluator.renew_parameters(self._training.curricula.lessons)
         self._callbacks.call("on_start")
         self._watch.skip()
         self._pretrain()
@@ -199,6 +202,7 @@ class Trainer:
         for name, agent in self._agents.items():
             agent.learn(collector.behaviour_steps[name], self._watch, run_step=counters.step)
         counters.add(episodes)
+        self._end_lessons(episodes)
         if self._training.iteration.ends(episodes):
             counters.iteration += 1
             if self._config.base_config.reset_on_iteration:
@@ -206,6 +210,25 @@ class Trainer:
         for episode in episodes:
             self._callbacks.call("on_episode", episode)
         self._callbacks.call("on_step")
+
+    def _end_lessons(self, episodes: Sequence[Episode]) -> None:
+        """Go on to the next lessons where these episodes, or the step, end some."""
+        training, step, most = self._training, self._counters.step, self._config.base_config.max_step
+        curricula, collector = training.curricula, training.collector
+        curricula.add(episodes)
+        changes = curricula.advance(step / most if most > 0 else 0.0)
+        if not changes:
+            return
+        for change in changes:
+            self._console.message(
+                f"lesson of {change.parameter}: {change.before} → {change.after} at step {step:,}"
+            )
+        reset = any(change.reset for change in changes)
+        collector.renew_parameters(curricula.lessons, reset=reset)
+        if self._evaluator is not None:
+            self._evaluator.renew_parameters(curricula.lessons)
+        if not reset:
+            curricula.pass_over(collector.agents)
 
     def _evaluate(self) -> None:
         if self._evaluator is None:

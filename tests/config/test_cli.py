@@ -101,15 +101,11 @@ def test_what_other_libraries_say_is_said_in_names_that_exist():
         parse_args(["x", *ours.format("cpu" if "--device" in ours else "3").split()])
 
 
-SAMPLED = {"reset_config": {"mass": {"uniform": [1, 2]}, "size": 1}}
-
-
 @pytest.mark.parametrize(
     ("words", "keys", "on_gym", "on_unity"),
     [
         ("", {}, 0, 0),
         ("-p 5006 --editor", {}, 2, 0),
-        ("", SAMPLED, 1, 0),
         ("", {"base_config": {"max_step_each_iter": 50}}, 0, 1),
         ("", {"base_config": {"reset_on_iteration": True}}, 0, 1),
         ("", {"base_config": {"unity_args": {"listen": "all"}}}, 0, 1),

@@ -36,8 +36,9 @@ def said(config=None, specs=None, files=None):
 
 SHARED = """algorithm base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
 base_config.max_step_each_iter base_config.reset_on_iteration base_config.noise_increasing_rate
-base_config.noise_max base_config.max_episode_length reset_config nn_config.rep nn_config.policy nn_config.q
-nn_config.v td3_config.exploration_noise reward_signals.rnd.strength sac_config.nn
+base_config.noise_max base_config.max_episode_length reset_config environment_parameters nn_config.rep
+nn_config.policy nn_config.q nn_config.v td3_config.exploration_noise reward_signals.rnd.strength
+sac_config.nn
 reward_signals.curiosity.gamma reward_signals.curiosity.ends reward_signals.rnd.gamma reward_signals.rnd.ends
 reward_signals.gail.gamma reward_signals.gail.ends
 sac_config.start_repeat_c sac_config.start_repeat_d

@@ -204,6 +204,27 @@ SECTIONS = (
     "  base_config: {wrappers: [{}]}",
     "  base_config: {wrappers: ClipReward}",
     "  base_config: {wrappers: {ClipReward: null}}",
+    "  environment_parameters: 3",
+    "  environment_parameters:\n    a: much\n    b: true\n    c: null\n    d: {}\n"
+    "    e: {sampler_type: unifrom}\n    f: {sampler_type: uniform}\n"
+    "    g: {sampler_type: uniform, sampler_parameters: {min_value: 2, max_value: 1}}\n"
+    "    h:\n      sampler_type: gaussian\n      sampler_parameters:\n        mean: 1\n"
+    "        st_dev: -1\n        var: 1\n"
+    "    i: {sampler_type: multirangeuniform, sampler_parameters: {intervals: [[1, 2], [3]]}}\n"
+    "    j: {sampler_type: multirangeuniform, sampler_parameters: {intervals: [[2, 1]]}}\n"
+    "    k: {sampler_type: multirangeuniform, sampler_parameters: {intervals: []}}\n"
+    "    l: {gaussian: [1, 0.1]}",
+    "  base_config: {max_step: -1}\n  reset_config: {f: 1}\n  environment_parameters:\n"
+    "    a: {curriculum: [{name: x, value: 1}, {name: y, value: 1}]}\n"
+    "    b: {curriculum: [{name: x, value: 1, completion_criteria: {threshold: 1}}]}\n"
+    "    c: {curriculum: [{name: x, value: 1, completion_criteria: {threshold: 1}}, {name: x, value: 1}]}\n"
+    "    d:\n      curriculum:\n"
+    "      - name: x\n        value: 1\n"
+    "        completion_criteria: {measure: rewards, threshold: 1, min_lesson_length: 0}\n"
+    "      - {name: y, value: {sampler_type: uniform, sampler_parameters: {min_value: 2, max_value: 1}}}\n"
+    "    e: {curriculum: [{name: x, value: 1, completion_criteria: {measure: progress, threshold: 1}}]}\n"
+    "    f: {curriculum: [{name: x, value: 1, completion_criteria: {measure: progress, threshold: 0.5}}, "
+    "{name: y, value: 1}]}",
 )
 """Lines below ``default:``."""
 
@@ -215,7 +236,9 @@ FILES = (
     "fast: {}\n",
     "default: {inherited: a}\na: {inherited: b}\nb: {inherited: [c]}\nc: {inherited: a}\n",
     "default:\n  inherited: sed\n",
-    "default: {reset_config: {mass: {uniform: [2, 1]}}, base_config: {env_type: UNITY}}\n",
+    "default: {reset_config: {mass: {uniform: [2, 1]}, size: big}, base_config: {env_type: UNITY}}\n",
+    "default: {environment_parameters: {mass: {multirange: [[1, 2], [4, 5]]}, größe: 1, size: 1e39, "
+    "g: {value: 1, set: g}}, base_config: {env_type: UNITY, env_name: x}}\n",
     "default: {base_config: {env_type: UNITY, workers: 1, unity_args: {editor: true}, n_envs: 2}}\n",
 )
 """Whole files."""

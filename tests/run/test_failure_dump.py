@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from algorithm.app.check.check import replay_failure
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import ActorOutput
 from algorithm.core.errors import NumericalError
 from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Trace
+from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import LocalCollector
-from algorithm.experience.failure_dump import LIMIT, FailureDumps
+from algorithm.experience.failure_dump import LIMIT, FailureDump, FailureDumps
 from algorithm.experience.non_finite import Stop
 from tests.toys_numbers import LENGTH
 
@@ -97,6 +102,27 @@ def test_the_simulators_own_means_show_it_too(tmp_path):
     for action in found["env_actions"]:
         obs, *_ = env.step(np.array(action, np.float32))
     assert np.isinf(obs[1])
+
+
+def test_it_is_replayed_with_the_parameters_of_its_episode(tmp_path):
+    """The mass breaks it: of the values that were drawn this one alone comes to 1.5."""
+    uniform = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 1.0, "max_value": 2.0}}
+    given = {"mass": uniform, "gravity": {**uniform, "set": "gravity"}}
+    name, keys = "tests.env.parameters.toys:Weighed-v0", {"env_args": {"breaks": 1.5}}
+    base = BaseConfig(env_type="GYM", env_name=name, **keys)
+    dumps = FailureDumps(tmp_path, Config(base_config=base, environment_parameters=given), env="task")
+    source = ParameterSource(read_parameters(given))
+    env = make_vec_env("GYM", name, **keys, n=2, seed_of=SEEDS, pool=PoolOptions(parameters=source))
+    with closing(env), pytest.raises(NumericalError) as caught:
+        rollout = LocalCollector(env, {"default": Playing()}, on_non_finite=Stop(dumps))
+        for _ in range(99):
+            rollout.step()
+    dump = FailureDump.read(next(tmp_path.iterdir()))
+    mass, gravity = source.draw(dump.seed)
+    assert dump.environment_parameters == {"mass": mass, "gravity": {"value": gravity, "set": "gravity"}}
+    assert mass >= 1.5 and replay_failure(dump, print), str(caught.value)
+    other = dump.model_copy(update={"environment_parameters": {"mass": 1.0}})
+    assert not replay_failure(other, print)
 
 
 def record(dumps: FailureDumps, step: int = 7, trace: Trace | None = None) -> str:

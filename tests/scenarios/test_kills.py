@@ -66,6 +66,18 @@ quantiles:
   sac_config: {value_head: quantile, quantile_num: 5, weight_decay: 0.01, policy_update_per_step: 2}
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
+lessons: # killed in the middle of one, whose measure is smoothed and whose values are drawn
+  base_config: {env_name: "tests.env.parameters.toys:Weighed-v0", max_step: 560}
+  environment_parameters:
+    mass:
+      curriculum:
+        - {name: light, value: 1, completion_criteria: {threshold: 2, min_lesson_length: 40}}
+        - name: middle
+          value: {sampler_type: uniform, sampler_parameters: {min_value: 2, max_value: 3}}
+          completion_criteria: {threshold: 7.4, min_lesson_length: 60}
+        - {name: heavy, value: 4}
+    gravity: {sampler_type: gaussian, sampler_parameters: {mean: 9.81, st_dev: 0.5}, set: gravity}
+  eval_config: {lesson: current}
 td3: # a slow policy, noise of targets, priorities
   algorithm: TD3
 td3_memory:
@@ -175,8 +187,8 @@ def killed(checkpoints: Path, *flags: str, rng: random.Random) -> None:
     assert program.end() == -signal.SIGKILL, program.said
 
 
-QUICK = ("hybrid", "ppo_memory", "td3", "sac_demonstrated")
-"""Sections of every run of the suite: a replay, rollouts with stored states, demonstrations in all ways."""
+QUICK = ("hybrid", "lessons", "ppo_memory", "td3", "sac_demonstrated")
+"""Sections of every run of the suite: a replay, lessons, rollouts with stored states, demonstrations."""
 
 
 @pytest.mark.fault("F01")

@@ -20,6 +20,8 @@ from algorithm.core.wording import counted
 from algorithm.env.base import Observation
 from algorithm.env.checks.context import CheckConfig, CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, Level
+from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.failure_dump import FailureDump
@@ -64,6 +66,7 @@ def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRe
     config = CheckConfig(
         seed=loaded.seed,
         options=recipe.options,
+        parameters=ParameterSource(loaded.config.parameters),
         n_envs=base.n_envs,
         workers=base.workers,
         length_limit=base.max_step_each_iter,
@@ -72,7 +75,7 @@ def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRe
         reward_scale=base.reward_scale,
         timeout=base.env_timeout,
     )
-    gym = base.kind.registered
+    gym = base.kind.registered and not config.parameters.names
     return check_in_process(CheckRequest(recipe=recipe, config=config, limits=limits, has_vector_classes=gym))
 
 
@@ -97,6 +100,7 @@ def check_failure(path: Path) -> int:
 
 def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
     """Replay an episode and report its non-finite numbers; return whether the dump's is among them."""
+    values = dump.environment_parameters
     env = make_vec_env(
         dump.env_type,
         dump.env_name,
@@ -104,7 +108,7 @@ def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
         seed_of=lambda index, episode: dump.seed,
         options=dump.reset_config,
         wrappers=dump.wrappers,
-        pool=PoolOptions(timeout=-1, restarts=0),
+        pool=PoolOptions(timeout=-1, restarts=0, parameters=ParameterSource(read_parameters(values))),
     )
     with closing(env):
         behaviour = next(iter(env.specs))

@@ -18,6 +18,7 @@ from algorithm.core.wording import counted
 from algorithm.env.base import Fault, OnFault, ResetResult, StepResult, VecEnv
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, note, ok, refusal, warning
+from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
 
@@ -63,6 +64,7 @@ def _make(loaded: LoadedConfig, on_fault: OnFault) -> VecEnv:
             timeout=base.env_timeout,
             restarts=0,
             on_fault=on_fault,
+            parameters=ParameterSource(loaded.config.parameters),
             unity=UnityOptions(args=base.unity_args, behaviours=tuple(loaded.behaviours), purpose="check"),
         ),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from algorithm.app.cli.train import TrainOptions
-from algorithm.env.rules import unsampled
 
 if TYPE_CHECKING:
     from algorithm.config.schema import Config
@@ -17,10 +16,6 @@ def notices(options: TrainOptions, config: Config | None) -> list[str]:
     config: of the run; None for commands that need no environment
     """
     texts = list(options.notices)
-    if config and not config.base_config.kind.parameters and (names := unsampled(config.reset_config)):
-        texts.append(
-            f"reset_config.{', '.join(names)} is handed to reset() as it is: only Unity draws samples"
-        )
     if config is None or not config.base_config.kind.player:
         effect = f"has no effect on {config.base_config.env_type if config else 'this command'}"
         given = {"--port": options.port is not None, "--editor": options.editor}

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,6 +22,8 @@ from algorithm.env.checks.finding import Finding, FindingError, error, note, ref
 from algorithm.env.gym import GymEnv
 from algorithm.env.observations import check_shape
 from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
+from algorithm.env.parameters.apply import with_parameters
+from algorithm.env.parameters.source import ParameterSource
 
 _T = TypeVar("_T")
 
@@ -53,6 +55,7 @@ class CheckConfig:
 
     seed:         of the run
     options:      passed to every reset
+    parameters:   of each episode
     n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
     normalised:   observations are, ``use_normalization``
     rewards_scaled: ``reward_scaling``
@@ -63,6 +66,7 @@ class CheckConfig:
 
     seed: int = 0
     options: Mapping[str, Any] | None = None
+    parameters: ParameterSource = field(default_factory=ParameterSource)
     n_envs: int = 1
     workers: int = 0
     length_limit: int = -1
@@ -243,7 +247,7 @@ class CheckContext:
         except Exception as failure:
             raise FindingError(call_failed("make", type(failure).__name__, failure)) from failure
         try:
-            return EnvInstance(env, self.config.options)
+            return EnvInstance(with_parameters(env, self.config.parameters), self.config.options)
         except UserError as refused:
             env.close()
             raise FindingError(refusal(refused)) from refused

@@ -40,12 +40,13 @@ class GroupFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInfo:
-    """What all sub-environments have in common, as in GymEnv. Can be pickled."""
+    """What all sub-environments have in common, as in GymEnv; parameters: their number. Can be pickled."""
 
     name: str
     spec: AgentSpec
     actions: Actions
     time_limit: int | None
+    parameters: int = 0
     fps: float | None = None
     render_modes: tuple[str, ...] = ()
 
@@ -112,6 +113,7 @@ class EnvGroup:
             spec=first.spec,
             actions=first.actions,
             time_limit=first.time_limit,
+            parameters=first.parameters,
             fps=first.fps,
             render_modes=first.render_modes,
         )
@@ -196,7 +198,7 @@ class EnvGroup:
         try:
             if i not in self._envs:
                 self._envs[i] = self._make_again(i)
-            self._write(buffers, i, self._envs[i].reset(buffers.seed.item(i)))
+            self._write(buffers, i, self._envs[i].reset(buffers.seed.item(i), buffers.parameters[i]))
         except BaseException as error:
             return self._fail(i, "reset", as_exception(error))
         return None

@@ -72,7 +72,7 @@ class InProcessExecutor(Executor):
     ) -> None:
         self._group = EnvGroup(make, range(n))
         self.info = self._group.info
-        self.buffers = StepBuffers(self.info.spec, n)
+        self.buffers = StepBuffers(self.info.spec, n, parameters=self.info.parameters)
         self.arrangement = f"{n} in process"
         self._watchdog = Watchdog(self.buffers, self.info.name, timeout, on_hang)
 
@@ -140,7 +140,9 @@ class WorkerExecutor(Executor):
                 self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
             ready, *_ = [worker.wait_ready(timeout, waiting) for worker in self._workers]
             self.info = replace(ready, fps=None, render_modes=())  # pictures are taken in the main process
-            self.buffers = self._buffers = SharedStepBuffers(self.info.spec, n)
+            self.buffers = self._buffers = SharedStepBuffers(
+                self.info.spec, n, parameters=self.info.parameters
+            )
             for worker in self._workers:
                 worker.command("buffers", self.buffers.name)
         except BaseException:

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 from typing_extensions import override
 
-from algorithm.core.data import Array, Bool, Float, Int, State
+from algorithm.core.data import Array, Bool, Double, Float, Int, State
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.base import (
     EpisodeSeed,
@@ -20,6 +20,7 @@ from algorithm.env.base import (
     Trace,
     VecEnv,
 )
+from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.pool.action_history import ActionHistory
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.executor import Executor
@@ -31,15 +32,27 @@ class EnvPool(VecEnv):
 
     executor: runs the sub-environments
     seed_of:  seed of each episode
+    parameters: values of each episode, by its seed; none by default
     restarts: failures that are survived by building a sub-environment again
     on_fault: called with each of them
     """
 
-    def __init__(self, executor: Executor, *, seed_of: EpisodeSeed, restarts: int, on_fault: OnFault) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        seed_of: EpisodeSeed,
+        restarts: int,
+        on_fault: OnFault,
+        parameters: ParameterSource | None = None,
+    ) -> None:
         self._executor, self._seed_of = executor, seed_of
+        self._parameters = parameters or ParameterSource()
         self._budget = RestartBudget(restarts, on_fault)
         self._buffers = executor.buffers
         self._n = len(self._buffers.seed)
+        # [N, K] of the open episodes, and of those before.
+        self._open_values, self._former_values = np.zeros_like([self._buffers.parameters] * 2)
         info = executor.info
         self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: info.spec}
         self.time_limit = info.time_limit
@@ -116,6 +129,7 @@ class EnvPool(VecEnv):
     def state(self) -> State:
         buffers = self._buffers
         done = [self._history.actions(i) for i in range(self._n)]
+        names = list(self._parameters.names)
         arrays: dict[str, Array] = {
             "episode": np.array(self._episode, np.int64),
             "length": np.array([len(actions) for actions in done], np.int64),
@@ -124,11 +138,13 @@ class EnvPool(VecEnv):
             "action_mask": self._action_mask(buffers.action_mask),
             "masked": buffers.has_mask.copy(),
             **{f"obs/{name}": value.copy() for name, value in buffers.obs.items()},
+            **({"parameters": self._open_values.copy()} if names else {}),
         }
         meta = {
             "spec": spec_as_json(self._executor.info.spec),
             "unannounced": sorted(self._unreported),
             "cut": self._interrupted,
+            **({"parameters": names} if names else {}),
         }
         return State(arrays, meta)
 
@@ -138,11 +154,11 @@ class EnvPool(VecEnv):
             self._plan_episode(i, episode + 1)
         if state.meta.get("cut"):
             return dict.fromkeys(range(self._n), "its last step was interrupted")
-        if why := why_not_repeatable(state, self._n, self._executor.info.spec):
+        if why := why_not_repeatable(state, self._n, self._executor.info.spec, list(self._parameters.names)):
             return dict.fromkeys(range(self._n), why)
         buffers = self._buffers
         buffers.has_mask[:] = state.arrays["masked"]
-        failed = chain(*(failure.envs for failure in self._repeat_episodes(split_actions(state))))
+        failed = chain(*(failure.envs for failure in self._repeat_episodes(state)))
         self._unreported = set(state.meta["unannounced"])
         reasons = find_differences(state, buffers, self._action_mask(buffers.action_mask))
         return reasons | dict.fromkeys(failed, "it failed while it was repeated")
@@ -160,8 +176,22 @@ class EnvPool(VecEnv):
             seed=self._seed_of(agent, episode),
             actions=actions,
             next_seed=self._seed_of(agent, open_now) if ended else None,
+            parameters=self._named(self._former_values[agent] if ended else self._open_values[agent]),
+            next_parameters=self._named(self._open_values[agent]) if ended else {},
             to_env=self._executor.info.actions.to_env,
         )
+
+    @override
+    def renew_parameters(self, lessons: Mapping[str, str]) -> None:
+        self._parameters.lessons = lessons
+        for i, seed in enumerate(self._buffers.seed.tolist()):
+            self._buffers.parameters[i] = self._parameters.draw(seed)
+
+    @override
+    def metrics(self) -> dict[str, float]:
+        """Return the mean of each parameter over the open episodes."""
+        means = self._open_values.mean(0).tolist()
+        return {f"param/{name}": mean for name, mean in zip(self._parameters.names, means, strict=True)}
 
     @override
     def render(self) -> Picture | None:
@@ -196,13 +226,18 @@ class EnvPool(VecEnv):
     def _episode_started(self, i: int) -> None:
         """Count the planned episode and plan the next one, which the executor may start by itself."""
         self._history.end_episode(i, self._episode[i])
+        self._former_values[i] = self._open_values[i]
+        self._open_values[i] = self._buffers.parameters[i]
         self._episode[i] += 1
         self._plan_episode(i, self._episode[i] + 1)
 
-    def _repeat_episodes(self, done: Sequence[Float]) -> list[GroupFailure]:
-        """Start the open episodes again and repeat their actions, [L, A] each."""
+    def _repeat_episodes(self, state: State) -> list[GroupFailure]:
+        """Start the open episodes again with their own parameters and repeat their actions."""
+        done = split_actions(state)
         for i in range(self._n):
             self._plan_episode(i, self._episode[i])
+        if self._parameters.names:
+            self._buffers.parameters[:] = state.arrays["parameters"]
         failures = self._executor.repeat(dict(enumerate(done)))
         for i, actions in enumerate(done):
             self._episode_started(i)
@@ -214,7 +249,8 @@ class EnvPool(VecEnv):
 
     def _plan_episode(self, i: int, episode: int) -> None:
         self._episode[i] = episode - 1
-        self._buffers.seed[i] = self._seed_of(i, episode)
+        self._buffers.seed[i] = seed = self._seed_of(i, episode)
+        self._buffers.parameters[i] = self._parameters.draw(seed)
 
     def _count_failures(self, failures: Iterable[GroupFailure]) -> None:
         """Charge failures to the budget. Raises EnvError for one too many."""
@@ -234,6 +270,9 @@ class EnvPool(VecEnv):
             else ""
         )
         return f"{place}, {step}{also}"
+
+    def _named(self, values: Double) -> dict[str, float]:
+        return dict(zip(self._parameters.names, values.tolist(), strict=True))
 
     def _observation(self, obs: Mapping[str, Array], mask: Bool) -> Observation:
         return Observation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,14 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
     }
 
 
-def why_not_repeatable(state: State, n: int, spec: AgentSpec) -> str:
-    """Return why ``n`` environments of these spaces cannot repeat the saved episodes, or ""."""
+def why_not_repeatable(state: State, n: int, spec: AgentSpec, parameters: Sequence[str]) -> str:
+    """Return why ``n`` environments of these spaces and parameters cannot repeat saved episodes, or ""."""
     if "actions" not in state.arrays:
         return "they were stepped together, and their actions were not kept"
     if len(state.arrays["episode"]) != n:
         return f"there were {len(state.arrays['episode'])}"
+    if state.meta.get("parameters", []) != list(parameters):
+        return "the parameters of its episodes were others"
     return "" if state.meta["spec"] == spec_as_json(spec) else "the spaces were others"
 
 

@@ -68,7 +68,7 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
         if command == "close":
             break
         if command == "buffers":
-            buffers = SharedStepBuffers(group.info.spec, n, name=argument)
+            buffers = SharedStepBuffers(group.info.spec, n, name=argument, parameters=group.info.parameters)
             continue
         connection.send(_execute(group, cast(SharedStepBuffers, buffers), command, argument))
     try:

@@ -14,7 +14,7 @@ from algorithm.core.seeding import stream_seed
 from algorithm.env.config import UnityArgs
 from algorithm.env.env_id import import_source, resolve_env_id
 from algorithm.env.install_hints import advice
-from algorithm.env.rules import EnvParameter
+from algorithm.env.parameters.sampler_config import Constant, Gaussian, ParameterSampler, Uniform
 from algorithm.env.unity.package import load
 
 _OWN_KEY = "base_config.unity_args.side_channels"
@@ -73,7 +73,6 @@ class PlayerChannels:
 
     args:       settings of the engine
     watched:    a person watches: real time and a large window
-    parameters: sent with every reset
     own:        classes of ``unity_args.side_channels``, from :func:`load_channels`
     seed:       of this start; seeds of samplers follow from it
     statistics: receiver of what the player records
@@ -84,7 +83,6 @@ class PlayerChannels:
         args: UnityArgs,
         *,
         watched: bool,
-        parameters: Mapping[str, EnvParameter],
         own: Sequence[type[Any]],
         seed: int,
         statistics: Statistics,
@@ -93,8 +91,9 @@ class PlayerChannels:
         from mlagents_envs.side_channel.engine_configuration_channel import EngineConfigurationChannel
         from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
 
-        self._parameters, self._seed, self._resets = parameters, seed, 0
-        self._sent_parameters: Any = EnvironmentParametersChannel()
+        self._seed = seed
+        self._sent: dict[str, tuple[ParameterSampler, int]] = {}  # name -> what it is now, number of messages
+        self._parameters: Any = EnvironmentParametersChannel()
         engine: Any = EngineConfigurationChannel()
         width, height = _WATCHED_SIZE if watched else (args.width, args.height)
         engine.set_configuration_parameters(
@@ -106,23 +105,33 @@ class PlayerChannels:
             capture_frame_rate=0 if watched else args.capture_frame_rate,  # fixed, it is not real time
         )
         recorder = _statistics_class()(statistics)
-        self.all: list[Any] = [engine, self._sent_parameters, recorder, *_made(own)]
+        self.all: list[Any] = [engine, self._parameters, recorder, *_made(own)]
         _refuse_doubles(self.all)
 
-    def before_reset(self) -> None:
-        """Queue all parameters; samplers get a seed of their own for every reset."""
-        self._resets += 1
-        channel = self._sent_parameters
-        for name, parameter in self._parameters.items():
-            seed = stream_seed(self._seed, "sampler", name, self._resets) >> 32  # 31 bits, as Unity takes
-            if parameter.sampler == "uniform":
-                channel.set_uniform_sampler_parameters(name, *parameter.numbers, seed)
-            elif parameter.sampler == "gaussian":
-                channel.set_gaussian_sampler_parameters(name, *parameter.numbers, seed)
-            elif parameter.sampler == "multirange":
-                channel.set_multirangeuniform_sampler_parameters(name, parameter.pairs, seed)
-            else:
-                channel.set_float_parameter(name, parameter.numbers[0])
+    def send(self, parameters: Mapping[str, ParameterSampler]) -> None:
+        """Queue a message for each parameter that the player does not know as it is now.
+
+        They go with the next exchange, a reset or a step. Each message of a sampler has its own seed.
+        """
+        for name, value in parameters.items():
+            known, messages = self._sent.get(name, (None, 0))
+            if known == value:
+                continue
+            self._sent[name] = value, messages + 1
+            self._queue(name, value, stream_seed(self._seed, "sampler", name, messages + 1) >> 32)
+
+    def _queue(self, name: str, value: ParameterSampler, seed: int) -> None:
+        """Queue a message; a seed has 31 bits, as Unity takes."""
+        channel, numbers = self._parameters, value.numbers
+        if isinstance(value, Constant):
+            channel.set_float_parameter(name, *numbers)
+        elif isinstance(value, Uniform):
+            channel.set_uniform_sampler_parameters(name, *numbers, seed)
+        elif isinstance(value, Gaussian):
+            channel.set_gaussian_sampler_parameters(name, *numbers, seed)
+        else:
+            pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+            channel.set_multirangeuniform_sampler_parameters(name, pairs, seed)
 
 
 def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:

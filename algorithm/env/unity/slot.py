@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from algorithm.core.data import Float
+from algorithm.env.parameters.sampler_config import Constant, ParameterSampler
 from algorithm.env.request import EnvRequest
-from algorithm.env.rules import read_parameters
 from algorithm.env.unity.channels import PlayerChannels, Statistics, load_channels
 from algorithm.env.unity.player import Player
 from algorithm.env.unity.spaces import AgentStates, UnityBehaviour
@@ -36,7 +36,8 @@ class PlayerSlot:
         self.index = index
         self._request = request
         self._unity = request.pool.unity
-        self._parameters = read_parameters(request.options)
+        numbers = {name: Constant(value=float(value)) for name, value in (request.options or {}).items()}
+        self._parameters: dict[str, ParameterSampler] = {**numbers, **request.pool.parameters.samplers}
         self._own_channels = load_channels(self._unity.args.side_channels, request.folder)
         self.no_graphics = self._unity.args.no_graphics is not False and not self._unity.watched
         self.statistics = Statistics()
@@ -79,7 +80,6 @@ class PlayerSlot:
         self._channels = PlayerChannels(
             self._unity.args,
             watched=self._unity.watched,
-            parameters=self._parameters,
             own=self._own_channels,
             seed=self.seed,
             statistics=self.statistics,
@@ -96,9 +96,15 @@ class PlayerSlot:
         """Begin all episodes anew. Raises PlayerError."""
         assert self._channels is not None, "started before"
         self.ignored.clear()
-        self._channels.before_reset()
+        self._channels.send(self._parameters)
         self.player.env.reset()
         return self._message()
+
+    def renew_parameters(self, samplers: Mapping[str, ParameterSampler]) -> None:
+        """Send the parameters that have changed with the next exchange."""
+        self._parameters |= samplers
+        if self._channels is not None:
+            self._channels.send(self._parameters)
 
     def step(self, actions: Mapping[str, Float]) -> PlayerMessage:
         """Return what comes of flat actions, by behaviour in the order of ``asked``. Raises PlayerError."""

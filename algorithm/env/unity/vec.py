@@ -23,7 +23,8 @@ _CANNOT_RESUME = "a player cannot be set back"
 class UnityVecEnv(VecEnv):
     """Players of a build, or the Unity Editor, as one environment with agents of several behaviours.
 
-    ``reset_config`` is sent with every reset, ``env_args`` are further arguments of the build.
+    ``reset_config`` and ``environment_parameters`` are sent with a player's first reset, and what has changed
+    of them with the next exchange; ``env_args`` are further arguments of the build.
 
     A behaviour is called by its name in Unity, without the team where there is only one. The agents of a
     player that fails vanish. A reset is one of a whole player.
@@ -34,6 +35,7 @@ class UnityVecEnv(VecEnv):
     def __init__(self, request: EnvRequest) -> None:
         args = request.pool.unity.args
         self._players = Players(request)
+        self._parameters = request.pool.parameters
         self._slots = self._players.slots
         self.time_limit = self.fps = None
         self.render_modes = () if args.editor else ("human",)
@@ -126,6 +128,12 @@ class UnityVecEnv(VecEnv):
             stay = result.ids if result.left is None else result.ids[~result.left]
             self._rows[name] = stay.tolist()
         return results
+
+    @override
+    def renew_parameters(self, lessons: Mapping[str, str]) -> None:
+        self._parameters.lessons = lessons
+        for slot in self._slots:
+            slot.renew_parameters(self._parameters.samplers)
 
     @override
     def metrics(self) -> dict[str, float]:

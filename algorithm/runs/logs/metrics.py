@@ -75,8 +75,8 @@ _OF_ALL: Mapping[str, str] = {
 METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
 """Metric name -> meaning, of everything that a run may log, but for what a simulator records itself."""
 
-RECORDED = ("unity/", PLUGIN_METRICS)
-"""First parts of the names of what a simulator or a plug-in records; the rest is its own."""
+RECORDED = ("unity/", "lesson/", "param/", PLUGIN_METRICS)
+"""First parts of the names of what a simulator, a parameter or a plug-in records; the rest is its own."""
 
 
 class MetricsLogger:

@@ -22,6 +22,7 @@ from algorithm.core.system.processes import start_resource_tracker
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import VecEnv
+from algorithm.env.parameters.curricula import refuse_resets
 from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
@@ -72,6 +73,7 @@ class AsyncRuntime(Runtime):
                 why="they share its weights in the memory of the machine",
                 fix="--device cpu, or set num_processes: 1",
             )
+        refuse_resets(assembly.loaded.config.parameters, "num_processes above 1", "num_processes: 1")
         self._loaded, self._faults, self._stack = assembly.loaded, assembly.faults, assembly.stack
         self._base, n = self._loaded.config.base_config, num_processes(self._loaded)
         self.make_replay = ReplayBuffer
@@ -172,6 +174,8 @@ class AsyncCollector:
         self._timeout, self._ready, self._watch = timeout, ready, watch
         self._budget = RestartBudget(restarts, faults)
         self._active = ActiveTime(POLL_S)
+        self._lessons: Mapping[str, str] = {}
+        self._begun = False
         self.behaviour_steps = dict.fromkeys(agents, 0)
 
     def begin(self, stack: ExitStack) -> None:
@@ -184,12 +188,15 @@ class AsyncCollector:
         for name, agent in self._agents.items():
             self._shared.write(name, agent.weights())
             self._shared.statistics[name].copy_(agent.statistics())
+        self._begun = True
         for worker in self._workers:
             self._let_begin(worker)
 
     def _let_begin(self, worker: TrainingProcess) -> None:
         with suppress(WorkerLostError):  # as the next look at it will show
             worker.send(self._shares)
+            if self._lessons:
+                worker.send(self._lessons)
             worker.grant()
 
     @property
@@ -258,6 +265,13 @@ class AsyncCollector:
 
     def truncate(self) -> None:
         """Do nothing: ``reset_on_iteration`` is refused."""
+
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
+        """Let the workers do so once they have done what they were granted; ``require_reset`` is refused."""
+        self._lessons = dict(lessons)
+        for worker in self._workers if self._begun else ():
+            with suppress(WorkerLostError):  # as the next look at it will show
+                worker.send(self._lessons)
 
     def state(self) -> State:
         """Return the counts; nothing else goes on."""

@@ -25,7 +25,7 @@ from algorithm.env.pool.worker import WorkerRefusal
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process
 from algorithm.train.assembly import Assembly, decided
-from algorithm.train.asynchronous.messages import Job, Report, Shares
+from algorithm.train.asynchronous.messages import GRANT, Job, Report, Shares
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.runtime import EnvInfo, local_collector
 from algorithm.train.state import seed_globally
@@ -34,7 +34,8 @@ from algorithm.train.state import seed_globally
 def work(connection: Connection) -> None:
     """Train as the messages ask for: a Job, answered with an EnvInfo; Shares; GRANTs, each with a Report.
 
-    An error for a person is the last answer. The process ends with that, and when the connection is closed.
+    Any other message is lessons. An error for a person is the last answer. The process ends with that, and
+    when the connection is closed.
     """
     logging.basicConfig(level=logging.INFO)  # traces of what environments survive
     with ExitStack() as stack:
@@ -43,8 +44,11 @@ def work(connection: Connection) -> None:
             connection.send(worker.env)
             worker.begin(connection.recv())
             while True:
-                connection.recv()
-                connection.send(worker.rollout())
+                message = connection.recv()
+                if message == GRANT:
+                    connection.send(worker.rollout())
+                else:
+                    worker.renew_parameters(message)
         except UserError as error:
             connection.send(WorkerRefusal(error, "".join(traceback.format_exception(error))))
         except (EOFError, ConnectionError):  # the run ends
@@ -93,6 +97,10 @@ class Worker:
 
     def _no_way_back(self) -> None:
         raise diverged("several processes do not go back to a checkpoint", self._run_step)
+
+    def renew_parameters(self, lessons: Mapping[str, str]) -> None:
+        """Take the environment's parameters from these lessons."""
+        self._collector.renew_parameters(lessons)
 
     def rollout(self) -> Report:
         """Act until an agent has a rollout, and learn from it."""

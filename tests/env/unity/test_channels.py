@@ -8,23 +8,26 @@ import pytest
 
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.config import UnityArgs
-from algorithm.env.rules import EnvParameter, read_parameters, wrong_parameters
+from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.sampler_config import Constant
+from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.rules import wrong_numbers
 from algorithm.env.unity.channels import PlayerChannels, Statistics, load_channels
 from tests.unity_player.channels import ECHO, Channels, packed_string
 
 SAMPLED = {
     "size": 1.5,
-    "mass": {"uniform": [4, 12]},
-    "wind": {"gaussian": [0, 3]},
-    "place": {"multirange": [[0, 1], [4, 6]]},
+    "mass": {"sampler_type": "uniform", "sampler_parameters": {"min_value": 4, "max_value": 12}},
+    "wind": {"sampler_type": "gaussian", "sampler_parameters": {"mean": 0, "st_dev": 3}},
+    "place": {"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": [[0, 1], [4, 6]]}},
 }
+SAMPLERS = ParameterSource(read_parameters(SAMPLED)).samplers
 
 
 def channels(seed: int = 1, *, own: Any = (), watched: bool = False, **args: Any) -> PlayerChannels:
     return PlayerChannels(
         UnityArgs(**args),
         watched=watched,
-        parameters=read_parameters(SAMPLED),
         own=own,
         seed=seed,
         statistics=Statistics(),
@@ -52,53 +55,46 @@ def test_the_engine_is_set_and_a_person_sees_real_time_in_a_large_window(watched
     assert engine == dict(zip(names, expected, strict=True))
 
 
-def test_parameters_go_with_every_reset_and_seeds_of_samplers_follow_from_the_player_s():
-    def resets(seed: int) -> list[dict[str, Any]]:
+def test_a_parameter_is_sent_once_and_again_where_it_is_another_with_a_seed_of_the_player_s() -> None:
+    def lines(seed: int) -> list[dict[str, dict[str, Any]]]:
         made, found = channels(seed), []
         sent(made)
-        for _ in range(2):
-            made.before_reset()
+        for changed in ({}, {}, {"mass": Constant(value=3.0)}, SAMPLERS):
+            made.send({**SAMPLERS, **changed})
             found.append({line.pop("name"): line for line in sent(made)})
         return found
 
-    first, second = resets(1)
+    first, nothing, constant, back = lines(1)
     assert {name: (line["sampler"], line["numbers"]) for name, line in first.items()} == {
         "size": ("number", [1.5]),
         "mass": ("uniform", [4, 12]),
         "wind": ("gaussian", [0, 3]),
         "place": ("multirange", [0, 1, 4, 6]),
     }
-    other = resets(2)[0]
-    lines = [line for reset in (first, second, other) for line in reset.values()]
-    assert len({line["seed"] for line in lines if line["seed"] is not None}) == 9
-    assert resets(1) == [first, second]
+    assert (nothing, [*constant], [*back]) == ({}, ["mass"], ["mass"])
+    assert constant["mass"]["numbers"] == [3.0] and back["mass"]["numbers"] == [4, 12]
+    seeds = [line["seed"] for found in (first, back, lines(2)[0]) for line in found.values()]
+    assert len({seed for seed in seeds if seed is not None}) == 7
+    assert lines(1) == [first, nothing, constant, back]
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"unifrom": [0, 1]}, "no sampler 'unifrom'"),
-        ({"uniform": [1, 0]}, "1 is above 0"),
-        ({"uniform": [1]}, "uniform of [1]"),
-        ({"uniform": [0, float("nan")]}, "uniform of"),
-        ({"gaussian": [0, -1]}, "deviation is negative"),
-        ({"multirange": [0, 1]}, "multirange of"),
-        ({"multirange": []}, "multirange of"),
         ("much", "it is 'much'"),
         (-1e39, "it is -1e+39"),
         (10**400, "it is 1000"),
-        ({"uniform": [0, 1e39]}, "uniform of [0, 1e+39]"),
+        ({"uniform": [0, 1]}, "samplers"),
     ],
     ids=lambda part: str(part)[:20],
 )
-def test_a_parameter_that_is_none_is_refused(value: object, why: str) -> None:
-    (found,) = wrong_parameters({"gravity": value, "size": 1})
+def test_a_number_that_is_none_is_refused(value: object, why: str) -> None:
+    (found,) = wrong_numbers({"gravity": value, "size": 1, "on": True})
     assert found.keys == ("reset_config.gravity",) and why in found.why
 
 
 def test_a_name_that_unity_cannot_read_is_refused() -> None:
-    assert [found.keys for found in wrong_parameters({"größe": 1})] == [("reset_config.größe",)]
-    assert read_parameters({"on": True}) == {"on": EnvParameter("", (1.0,))}
+    assert [found.keys for found in wrong_numbers({"größe": 1})] == [("reset_config.größe",)]
 
 
 OWN = """

@@ -1,0 +1,1 @@
+"""Parameters of environments: numbers, samplers, curricula, from the configuration into an episode."""

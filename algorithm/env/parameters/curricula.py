@@ -1,0 +1,201 @@
+"""Lessons of all curricula, and their ends by what agents have reached."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from algorithm.agents.roles import Episode
+from algorithm.core.data import State
+from algorithm.core.errors import UsageError
+from algorithm.env.config import without_team
+from algorithm.env.parameters.config import KEY, CompletionCriteria, EnvParameters, first_lessons
+
+_KEPT = 0.25  # of the former value, with signal_smoothing
+
+
+@dataclass(frozen=True)
+class LessonChange:
+    """A parameter that has gone from one lesson to the next. reset: every open episode ends."""
+
+    parameter: str
+    before: str
+    after: str
+    reset: bool
+
+
+class Curricula:
+    """Lessons now, one for each parameter with a curriculum, and the episodes that end them.
+
+    A lesson ends where its measure is above the threshold, with at least min_lesson_length episodes since the
+    last change of any lesson: another value anywhere makes other returns. An episode that was open at a
+    change belongs to the lesson before and does not count.
+
+    The measure ``reward`` is the mean return r̄ of the last episodes, at most as many as the largest
+    min_lesson_length of that behaviour (ML-Agents' reward buffer). With signal_smoothing it is
+    m = 0.25·m_before + 0.75·r̄, taken whenever episodes end. A lesson's first m is r̄: ML-Agents begins at 0,
+    which ends a lesson too early where returns are negative.
+    """
+
+    def __init__(self, parameters: EnvParameters) -> None:
+        self._curricula = {name: one.curriculum for name, one in parameters.items() if one.curriculum}
+        self._lessons = first_lessons(parameters)
+        self._returns = {
+            behaviour: deque[float](maxlen=longest) for behaviour, longest in _windows(parameters).items()
+        }
+        self._smoothed: dict[str, float] = {}  # parameter -> the measure of its lesson so far
+        self._fresh = set[str | None]()  # behaviours of which episodes have come since the last look
+        self._former = set[tuple[str, int]]()  # agents whose open episode began in an earlier lesson
+
+    @property
+    def lessons(self) -> dict[str, str]:
+        """Parameter -> name of its lesson. It can be set; what counted towards the end of lessons is lost."""
+        return dict(self._lessons)
+
+    @lessons.setter
+    def lessons(self, lessons: Mapping[str, str]) -> None:
+        self._lessons = {name: self._known(name, lesson) for name, lesson in lessons.items()}
+        self._begin()
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Parameter -> number of its lesson, from 0 on."""
+        return {name: self._names(name).index(lesson) for name, lesson in self._lessons.items()}
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Take in the episodes that have ended with a step."""
+        for episode in episodes:
+            key = (episode.behaviour, episode.agent)
+            if key in self._former:
+                self._former.remove(key)
+                continue
+            names = {None, episode.behaviour, without_team(episode.behaviour)}
+            for behaviour in names & self._returns.keys():
+                self._returns[behaviour].append(episode.total)
+                self._fresh.add(behaviour)
+
+    def advance(self, progress: float) -> list[LessonChange]:
+        """Return the lessons that have ended; the next ones have begun. Call it after every step.
+
+        progress: share of max_step. After a change :meth:`pass_over` names the agents of open episodes.
+        """
+        changes = []
+        for name, lesson in self._lessons.items():
+            number = self._names(name).index(lesson)
+            criteria = self._curricula[name][number].completion_criteria
+            if criteria is not None and self._is_over(name, criteria, progress):
+                after = self._names(name)[number + 1]
+                changes.append(LessonChange(name, lesson, after, criteria.require_reset))
+        self._fresh.clear()
+        if changes:
+            self._lessons |= {change.parameter: change.after for change in changes}
+            self._begin()
+        return changes
+
+    def pass_over(self, agents: Iterable[tuple[str, int]]) -> None:
+        """Let the open episodes of these agents, (behaviour, id), count for nothing: an older lesson's."""
+        self._former = set(agents)
+
+    def state(self) -> State:
+        """Return lessons, and what has counted towards their ends."""
+        return State(
+            meta={
+                "lessons": self._lessons,
+                "names": {name: self._names(name) for name in self._curricula},
+                "returns": {_text(name): list(values) for name, values in self._returns.items()},
+                "smoothed": self._smoothed,
+                "former": [list(key) for key in sorted(self._former)],
+            }
+            if self._curricula
+            else {}
+        )
+
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned. Raises ValueError for lessons that are no longer there.
+
+        A parameter that had none begins with its first one.
+        """
+        saved = state.meta.get("names", {})
+        for name, names in saved.items():
+            now = self._names(name) if name in self._curricula else []
+            if names != now:
+                is_now = ", ".join(now) or "none"
+                raise ValueError(f"the lessons of {name} were {', '.join(names)}, and now are {is_now}")
+        self._lessons |= state.meta.get("lessons", {})
+        for name, values in self._returns.items():
+            values.extend(state.meta.get("returns", {}).get(_text(name), ()))
+        self._smoothed = dict(state.meta.get("smoothed", {}))
+        self._former = {(name, agent) for name, agent in state.meta.get("former", ())}
+
+    def _begin(self) -> None:
+        """Count anew from here on."""
+        for values in self._returns.values():
+            values.clear()
+        self._smoothed, self._former = {}, set()
+
+    def _is_over(self, name: str, criteria: CompletionCriteria, progress: float) -> bool:
+        returns = self._returns[criteria.behavior]
+        if len(returns) < criteria.min_lesson_length:
+            return False
+        if criteria.measure == "progress":
+            return progress > criteria.threshold
+        if criteria.behavior not in self._fresh:
+            return False
+        measure = sum(returns) / len(returns)
+        if criteria.signal_smoothing:
+            before = self._smoothed.get(name, measure)
+            measure = self._smoothed[name] = _KEPT * before + (1 - _KEPT) * measure
+        return measure > criteria.threshold
+
+    def _names(self, parameter: str) -> list[str]:
+        return [lesson.name for lesson in self._curricula[parameter]]
+
+    def _known(self, parameter: str, lesson: str) -> str:
+        if parameter not in self._curricula or lesson not in self._names(parameter):
+            raise ValueError(f"{parameter} has no lesson {lesson!r}")
+        return lesson
+
+
+def check_lessons(parameters: EnvParameters, behaviours: Collection[str]) -> None:
+    """Raise UsageError for a criterion that names no behaviour of the environment, or none of several."""
+    known = {*behaviours, *map(without_team, behaviours)}
+    for name, parameter in parameters.items():
+        for lesson in parameter.curriculum or ():
+            end = lesson.completion_criteria
+            if end is None or end.behavior in known or (end.behavior is None and len(behaviours) == 1):
+                continue
+            said = f"names {end.behavior!r}" if end.behavior else "does not say whose episodes end it"
+            raise UsageError(
+                f"the lesson {lesson.name!r} of {name} {said}",
+                where=f"{KEY}.{name}.curriculum",
+                why=f"the environment's behaviours are {', '.join(map(repr, behaviours))}",
+                fix="write one of them as completion_criteria.behavior",
+            )
+
+
+def refuse_resets(parameters: EnvParameters, where: str, instead: str) -> None:
+    """Raise UsageError for ``require_reset`` where environments are in processes that cannot be reset now."""
+    for name, parameter in parameters.items():
+        for lesson in parameter.curriculum or ():
+            if lesson.completion_criteria is not None and lesson.completion_criteria.require_reset:
+                raise UsageError(
+                    f"the lesson {lesson.name!r} of {name} cannot end with a reset of all environments",
+                    where=f"{KEY}.{name}.curriculum: require_reset, with {where}",
+                    why="they are in other processes, whose episodes end by themselves",
+                    fix=f"leave require_reset out, or set {instead}",
+                )
+
+
+def _windows(parameters: EnvParameters) -> dict[str | None, int]:
+    """Return behaviour of a criterion -> the largest min_lesson_length."""
+    found: dict[str | None, int] = {}
+    for parameter in parameters.values():
+        for lesson in parameter.curriculum or ():
+            if (end := lesson.completion_criteria) is not None:
+                found[end.behavior] = max(found.get(end.behavior, 1), end.min_lesson_length)
+    return found
+
+
+def _text(behaviour: str | None) -> str:
+    return behaviour or ""

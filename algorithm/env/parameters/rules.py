@@ -1,0 +1,102 @@
+"""What ``environment_parameters`` exclude, in words, and what a resumed run may change of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from algorithm.core.fields import AnyConfig, Contradiction
+from algorithm.env.parameters.config import (
+    FORMS,
+    KEY,
+    EnvParameter,
+    read_parameters,
+)
+from algorithm.env.parameters.sampler_config import SAMPLERS
+
+_COMPARE = "compare it with docs/environments.md, Parameters"
+
+LARGEST = 3.4028234e38
+"""The largest float of 32 bits, which is what Unity reads."""
+
+
+def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield what is wrong with ``environment_parameters`` of a whole configuration."""
+    given, kind = config.environment_parameters, config.base_config.kind
+    for name, value in given.items():
+        path = f"{KEY}.{name}"
+        try:
+            parameter = EnvParameter.model_validate(value)
+        except ValidationError as error:
+            yield from (_wrong(name, value, item) for item in error.errors())
+            continue
+        if name in (config.reset_config or {}):
+            why = "both would set the same thing at every reset"
+            yield Contradiction((path, f"reset_config.{name}"), why, "remove one of them")
+        if kind.parameters:
+            yield from _unity(path, name, parameter)
+        ends = [lesson.completion_criteria for lesson in parameter.curriculum or ()]
+        if config.base_config.max_step == -1 and any(end and end.measure == "progress" for end in ends):
+            why = "measure: progress is the share of max_step, and max_step is -1"
+            yield Contradiction((path, "base_config.max_step"), why, "set max_step, or measure: reward")
+
+
+def other_lessons(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of other parameters on a resumed run: names and order of lessons stay."""
+    before, after = read_parameters(old.environment_parameters), read_parameters(new.environment_parameters)
+    for name, parameter in before.items():
+        now = after[name].lessons if name in after else []
+        if parameter.lessons and parameter.lessons != now:
+            is_now = f"are {', '.join(now)}" if now else "there are none"
+            return (
+                f"fixed: the lessons of {name} were {', '.join(parameter.lessons)} and {is_now}; the run is "
+                "in one of them"
+            )
+    return "free: from each environment's next reset on; open episodes go on with their values"
+
+
+def _unity(path: str, name: str, parameter: EnvParameter) -> Iterator[Contradiction]:
+    """Yield what a Unity player cannot take."""
+    if not name.isascii():
+        why = "its name has other characters than ASCII"
+        yield Contradiction((path,), why, "Unity cannot read them: rename it")
+    if parameter.set is not None:
+        why = "`set` names an attribute, and a Unity player gets parameters by name"
+        yield Contradiction((f"{path}.set",), why, "leave `set` out; the scene reads the name")
+    if any(abs(number) > LARGEST for value in parameter.values for number in value.numbers):
+        yield Contradiction((path,), f"Unity reads numbers up to ±{LARGEST:.1e}", "write smaller ones")
+
+
+def _wrong(name: str, value: object, item: ErrorDetails) -> Contradiction:
+    """Return what pydantic refused, in our words."""
+    path, inside, at = [KEY, name], list[str](), value
+    for part in item["loc"]:  # names of kinds of samplers are in it, too
+        if isinstance(at, Mapping) and part in at:
+            at = at[part]
+            (inside or path).append(str(part))
+        elif isinstance(at, list | tuple) and isinstance(part, int) and part < len(at):
+            at = at[part]  # of a list there is one place in the file
+            lesson = at.get("name") if isinstance(at, Mapping) else None
+            inside.append(f"number {part + 1}" if lesson is None else repr(lesson))
+    why, fix = _words(item, FORMS if path == [KEY, name] else _COMPARE)
+    return Contradiction((".".join(path),), "".join(f"{step}: " for step in inside) + why, fix)
+
+
+def _words(item: ErrorDetails, fix: str) -> tuple[str, str]:
+    """Return reason and remedy of an error; ``fix`` is for one without its own."""
+    given, last = item["input"], item["loc"][-1] if item["loc"] else ""
+    if item["type"] == "parameter":
+        return item["ctx"]["why"], item["ctx"]["fix"]
+    if item["type"] == "union_tag_invalid":
+        chosen = str(item["ctx"]["tag"])
+        close = get_close_matches(chosen, SAMPLERS, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        return f"there is no sampler_type {chosen!r}", f"{hint}there are {', '.join(SAMPLERS)}"
+    if item["type"] == "missing":
+        return f"`{last}` is missing", fix
+    if item["type"] == "extra_forbidden":
+        return f"there is no key `{last}` there", _COMPARE
+    return f"{given!r:.60}: {item['msg'].replace('Input should', 'it must')}", fix

@@ -1,0 +1,96 @@
+"""Parameters on their way into environments: options, attributes, methods; and refusals."""
+
+from __future__ import annotations
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from algorithm.core.errors import UsageError
+from algorithm.env.dmc import DmControlEnv
+from algorithm.env.gym import GymEnv
+from algorithm.env.parameters.apply import Noted, WithParameters
+from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.source import ParameterSource
+from tests.env.parameters.test_samplers import sampler
+from tests.env.parameters.toys import Weighed
+
+PATHS = {"mass": None, "gravity": "gravity", "wind": "model.wind.1", "pull": "set_pull"}
+
+
+def test_each_way_into_an_environment_through_its_wrappers() -> None:
+    env = GymEnv(gym.wrappers.TimeLimit(Weighed(), 5), options={"size": 1}, parameters=PATHS)
+    for values in ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]):
+        assert env.reset(7, np.array(values)).obs["obs"].tolist() == [*values, 7]
+    env.step(np.zeros(1, np.float32))
+    assert env.reset(8, np.array(values)).obs["obs"].tolist() == [*values, 8]
+
+
+@pytest.mark.parametrize(
+    ("path", "why", "fix"),
+    [
+        ("gravty", "no 'gravty' in Weighed", "did you mean gravity?"),
+        ("model.wnd.1", "no 'wnd'", "did you mean wind?"),
+        ("model.wind.3", "no '3'", "0 … 2"),
+        ("model.wind", "it is ndarray", "an item of an array"),
+        ("model.name", "it is str", "a number"),
+        ("gravity.1", "no '1'", "an attribute"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused_with_what_is_near(path: str, why: str, fix: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        GymEnv(gym.wrappers.TimeLimit(Weighed(), 5), parameters={"g": path})
+    assert raised.value.where == "environment_parameters.g.set"
+    assert why in raised.value.why and fix in raised.value.fix
+
+
+def test_an_option_that_the_first_reset_does_not_look_at_is_an_error() -> None:
+    env = GymEnv(Weighed(), parameters={"mass": None, "gravty": None})
+    with pytest.raises(UsageError) as raised:
+        env.reset(1, np.array([1.0, 2.0]))
+    assert "'gravty'" in raised.value.what and "{gravty: {value: …, set: gravity}}" in raised.value.fix
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda options: options.get("mass"),
+        lambda options: options["mass"],
+        lambda options: "mass" in options,
+        lambda options: options.pop("mass"),
+        list,
+        dict,
+        lambda options: {**options},
+        lambda options: [*options.items()],
+        copy.copy,
+        copy.deepcopy,
+        lambda options: options.copy(),
+    ],
+)
+def test_every_look_at_a_name_is_noted(look: object) -> None:
+    noted = Noted({"mass": 1.0})
+    len(noted)
+    assert not noted.seen
+    look(noted)  # type: ignore[operator]
+    assert "mass" in noted.seen
+
+
+def test_an_environment_of_its_own_draws_by_the_seeds_of_its_episodes() -> None:
+    given = {"gravity": {**sampler("uniform", min_value=1, max_value=2), "set": "gravity"}}
+    source = ParameterSource(read_parameters(given))
+    env, other = WithParameters(Weighed(), source), WithParameters(Weighed(), source)
+    assert env.reset(seed=3)[0][1] == source.draw(3)[0]
+    other.reset(seed=3)
+    later = [one.reset()[0][1] for one in (env, other, env, other)]
+    assert later[:1] * 2 + later[2:3] * 2 == later and len({*later}) == 2
+
+
+def test_the_gravity_of_a_task_of_dm_control() -> None:
+    env = GymEnv(DmControlEnv("pendulum/swingup"), parameters={"g": "physics.model.opt.gravity.2"})
+    bare = env._env.unwrapped
+    for gravity in (-1.0, -20.0):
+        env.reset(1, np.array([gravity]))
+        assert bare.physics.model.opt.gravity[2] == gravity
+    env.close()

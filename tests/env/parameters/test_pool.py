@@ -1,0 +1,122 @@
+"""Parameters of episodes in a pool: equal draws anywhere, lessons from the next reset on, resume."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm.core.data import State
+from algorithm.core.errors import EnvError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.env.base import VecEnv
+from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
+from tests.env.parameters.test_samplers import sampler
+
+SEEDS = episode_seeds(5, "train")
+UNIFORM = sampler("uniform", min_value=1.0, max_value=2.0)
+GIVEN: dict[str, Any] = {
+    "mass": {
+        "curriculum": [
+            {"name": "light", "value": UNIFORM, "completion_criteria": {"threshold": 1.0}},
+            {"name": "heavy", "value": sampler("uniform", min_value=11.0, max_value=12.0)},
+        ]
+    },
+    "gravity": {**sampler("gaussian", mean=9.81, st_dev=1.0), "set": "gravity"},
+}
+
+
+def make(given: dict[str, Any] = GIVEN, n: int = 3, **options: Any) -> VecEnv:
+    pool = PoolOptions(parameters=ParameterSource(read_parameters(given)), **options)
+    return make_vec_env("GYM", "tests.env.parameters.toys:Weighed-v0", n=n, seed_of=SEEDS, pool=pool)
+
+
+def step(env: VecEnv, n: int = 3) -> np.ndarray:
+    """Return observations [N, 5] after a step."""
+    found = env.step({DEFAULT_BEHAVIOUR: np.full((n, 1), 0.5, np.float32)})
+    return found[DEFAULT_BEHAVIOUR].obs["obs"].copy()
+
+
+def seen(values: Any) -> list[float]:
+    """Return values in the precision of an observation."""
+    return np.array([*values], np.float32).tolist()
+
+
+def drawn(episode: int, lessons: dict[str, str] | None = None) -> list[list[float]]:
+    """Return mass and gravity of each copy in an episode, as they are observed."""
+    source = ParameterSource(read_parameters(GIVEN), lessons)
+    return [seen(source.draw(SEEDS(copy, episode))) for copy in range(3)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_values_follow_from_seeds_and_a_lesson_counts_from_the_next_reset_on(
+    workers: int,
+) -> None:
+    with closing(make(workers=workers)) as env:
+        first = env.reset(episode=0)[DEFAULT_BEHAVIOUR].obs["obs"]
+        assert first[:, :2].tolist() == drawn(0)
+        assert env.metrics()["param/mass"] == pytest.approx(np.mean([mass for mass, _ in drawn(0)]))
+        step(env)
+        env.renew_parameters({"mass": "heavy"})
+        assert step(env)[:, :2].tolist() == drawn(0), "an open episode goes on"
+        trace = env.trace(1)
+        assert trace is not None and seen(trace.parameters.values()) == drawn(0)[1]
+        assert step(env)[:, :2].tolist() == drawn(1, {"mass": "heavy"}), "the episode was planned before"
+        ended = env.trace(1)
+        assert ended is not None and seen(ended.parameters.values()) == drawn(0)[1]
+        assert seen(ended.next_parameters.values()) == drawn(1, {"mass": "heavy"})[1]
+        assert (
+            env.reset([1], episode=7)[DEFAULT_BEHAVIOUR].obs["obs"][0, :2].tolist()
+            == drawn(7, {"mass": "heavy"})[1]
+        )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_episode_has_its_own_values_whatever_is_configured_now(workers: int) -> None:
+    other = {**GIVEN, "gravity": {"value": 1.0, "set": "gravity"}}
+    with closing(make()) as env, closing(make(other, workers=workers)) as later:
+        env.reset(episode=0)
+        step(env)
+        env.renew_parameters({"mass": "heavy"})
+        here = step(env)
+        arrays = {name: value.copy() for name, value in env.state().arrays.items()}
+        saved = State(arrays, json.loads(json.dumps(env.state().meta)))
+        later.reset(episode=0)
+        later.renew_parameters({"mass": "heavy"})
+        assert later.resume(saved) == {}
+        assert here[:, :2].tolist() == drawn(0)
+        after, there = step(env), step(later)
+        assert (after[:, [0, 4]] == there[:, [0, 4]]).all() and (there[:, 1] == 1.0).all()
+        without = {name: GIVEN[name] for name in ("mass",)}
+        with closing(make(without)) as another:
+            another.reset(episode=0)
+            assert {*another.resume(saved).values()} == {"the parameters of its episodes were others"}
+
+
+def test_without_parameters_nothing_of_a_state_is_another() -> None:
+    with closing(make({})) as env:
+        env.reset(episode=0)
+        state = env.state()
+        assert "parameters" not in state.arrays and "parameters" not in state.meta
+        trace = env.trace(0)
+        assert env.metrics() == {} and trace is not None and trace.parameters == {}
+
+
+def test_an_option_that_nobody_reads_ends_the_run_at_its_first_reset() -> None:
+    with closing(make({"mas": 1.0}, restarts=5)) as env, pytest.raises(EnvError) as raised:
+        env.reset(episode=0)
+    assert "no parameter 'mas'" in raised.value.why
+
+
+def test_a_vector_class_of_its_own_is_not_used() -> None:
+    parameters = ParameterSource(read_parameters({"gravity": {"value": 9.0, "set": "gravity"}}))
+    pool = PoolOptions(parameters=parameters)
+    with closing(make_vec_env("GYM", "CartPole-v1", n=2, seed_of=SEEDS, pool=pool)) as env:
+        assert env.arrangement == "2 in process"
