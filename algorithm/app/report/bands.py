@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from algorithm.app.report.theme import LIGHT, TONES
+from algorithm.runs.logs.metrics import LESSONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +53,7 @@ def lesson_bands(
     step = np.asarray(columns["step"], np.float64)
     bands = []
     for name, lessons in curricula.items():
-        number = np.asarray(columns.get(f"lesson/{name}", ()), np.float64)
+        number = np.asarray(columns.get(f"{LESSONS}{name}", ()), np.float64)
         known = np.flatnonzero(np.isfinite(number)).tolist()
         if not known:
             continue
