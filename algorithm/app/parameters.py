@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError
 from algorithm.core.wording import Rows
 from algorithm.env.kinds import EnvKind
@@ -68,6 +69,11 @@ def named_lessons(
             raise _unknown(parameters, word, having)
         chosen[having[0]] = lesson
     return chosen
+
+
+def one_lesson(config: Config, text: str | None, usual: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the lessons that the text of a ``--lesson`` names; None: the usual ones."""
+    return named_lessons(config.parameters, text.split(",") if text else (), usual)
 
 
 def _unknown(parameters: EnvParameters, word: str, having: Sequence[str]) -> UsageError:
