@@ -29,6 +29,8 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import VecEnv
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.kinds import ENVS
+from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults
@@ -351,6 +353,9 @@ def test_a_kind_that_makes_all_its_environments_itself(tmp_path):
         make_vec_env("OURS", "short", **asked, wrappers=[{"ClipReward": {}}], pool=PoolOptions(workers=1))
     with pytest.raises(UsageError, match="OURS environments have no video"):
         make_vec_env("OURS", "short", **asked, video=True)
+    pool = PoolOptions(parameters=ParameterSource(read_parameters({"gravity": 9.81})))
+    with pytest.raises(UsageError, match="OURS environments have no parameters"):
+        make_vec_env("OURS", "short", **asked, pool=pool)
     with pytest.raises(UsageError, match="it has returned None") as caught:
         make_vec_env("OURS", "short", **{**asked, "env_args": {"made": lambda request: None}})
     assert "the plug-in OURS of theirs 1.0 makes no environments" in caught.value.what

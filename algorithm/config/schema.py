@@ -306,7 +306,7 @@ class Config(Block):
         "`set: PATH` beside it names an attribute. See docs/environments.md.",
         resume=other_lessons,
         shared=True,
-        names="arguments",
+        names="parameters",
     )
     nn_config: NnConfig = block(NnConfig, "Keyword arguments of the network classes.", by_behaviour=True)
     replay_config: ReplayConfig = block(ReplayConfig, "The replay buffer.", by_behaviour=True, random=True)

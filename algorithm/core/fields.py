@@ -141,7 +141,9 @@ returns one of these.
 """
 
 
-Naming: TypeAlias = Literal["kind", "environment", "wrappers", "extensions", "networks", "arguments", "demos"]
+Naming: TypeAlias = Literal[
+    "kind", "environment", "wrappers", "extensions", "networks", "arguments", "parameters", "demos"
+]
 """Kind of names that a key holds; ``sharing/trust.py`` lists those that an export may hold without trust."""
 
 

@@ -167,8 +167,11 @@ class TrainState:
 
 
 def lessons_of(config: Config, saved: Checkpoint) -> Mapping[str, str] | None:
-    """Return the lessons that evaluations of a checkpoint are made in; None for the last ones."""
-    found: Mapping[str, Mapping[str, str]] = saved.state["run"].get("curricula", {})
+    """Return the lessons that evaluations of a checkpoint are made in; None for the last ones.
+
+    An export holds no lessons: it is evaluated in the last ones.
+    """
+    found: Mapping[str, Mapping[str, str]] = saved.state.get("run", {}).get("curricula", {})
     return found.get("lessons") if config.eval_config.lesson == "current" else None
 
 

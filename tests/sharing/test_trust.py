@@ -72,6 +72,19 @@ def test_what_is_none_of_the_list_is_named(base, key):
     assert found.startswith(key)
 
 
+def test_parameters_are_numbers_and_names_but_for_what_is_set():
+    end = {"measure": "reward", "threshold": 1.0, "behavior": "Robot"}
+    given = {
+        "wall height": {"curriculum": [{"name": "low-1", "value": 1, "completion_criteria": end}]},
+        "mass": {"sampler_type": "uniform", "sampler_parameters": {"min_value": 1, "max_value": 2}},
+    }
+    assert list(unlisted_keys(Config.model_validate({"environment_parameters": given}))) == []
+    lesson = {"name": "/etc/x", "value": 1}
+    for evil in ({"g": {"value": 1, "set": "close"}}, {"g": {"curriculum": [lesson]}}, {"../g": 1}):
+        (found,) = unlisted_keys(Config.model_validate({"environment_parameters": given | evil}))
+        assert found.startswith("environment_parameters: ")
+
+
 @pytest.mark.parametrize(
     "base",
     [

@@ -20,10 +20,10 @@ def _elsewhere(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def masses(*values: float, **criteria: Any) -> list[dict[str, Any]]:
-    """Return a lesson for each value; each ends with four returns that are above 3 times itself − 0.1."""
+    """Return a lesson for each value; each ends with four returns that are above 3 times itself − 1.6."""
     lessons: list[dict[str, Any]] = [{"name": f"of {value}", "value": value} for value in values]
     for lesson in lessons[:-1]:
-        end = {"threshold": 3 * lesson["value"] - 0.1, "min_lesson_length": 4, "signal_smoothing": False}
+        end = {"threshold": 3 * lesson["value"] - 1.6, "min_lesson_length": 4, "signal_smoothing": False}
         lesson["completion_criteria"] = {**end, **criteria}
     return lessons
 
@@ -51,7 +51,7 @@ def column(run: asac.Run, name: str) -> dict[int, float]:
 def test_a_lesson_ends_with_its_episodes_and_the_next_reaches_the_next_reset() -> None:
     run = train(masses(1, 2, 3))
     # Two episodes every 6 steps. At step 12 the fourth one ends lesson 0; those open then go on with mass 1
-    # and do not count, so that the four of lesson 1 are through at step 30.
+    # and do not count: (3 + 3 + 6 + 6)/4 = 4.5 would end lesson 1 at step 24, and its own four do at 30.
     assert column(run, "lesson/mass") == {6: 0, 12: 1, 18: 1, 24: 1, 30: 2, 36: 2, 42: 2}
     returns = {6: 3, 12: 3, 18: 3, 24: 6, 30: 6, 36: 6, 42: 9}
     assert column(run, "rollout/return_mean") == returns

@@ -30,6 +30,9 @@ _REGISTERED = re.compile(r"[\w-]+|[\w-]+/[\w-]+|([\w-]+/)?[\w.-]+-v\d+")
 """Names that a simulator looks up among its own: Gymnasium's ids, domain/task of DM Control."""
 
 _ARGUMENT = re.compile(r"[A-Za-z_]\w*")
+_LABEL = re.compile(r"\w[\w -]*")
+"""Names of parameters, lessons and behaviours, and the words of ML-Agents."""
+
 _WORD = re.compile(
     r"\d+x\d+|rgb_array|human|ansi|left|right|speed"
     r"|simple|nature|resnet|layer|batch|batch_first|plain|residual|parameter|state"
@@ -52,8 +55,10 @@ def unlisted_keys(config: Config) -> Iterator[str]:
             continue
         if names is None:
             found: Iterable[object] = [value]
+        elif names in _NESTED:
+            found = _NESTED[names](value)
         else:
-            found = _arguments(value) if names == "arguments" else _names(value, _LISTED[names])
+            found = _names(value, _LISTED[names])
         for text in found:
             yield f"{'.'.join(path)}: {text!r}"
 
@@ -79,6 +84,25 @@ def _arguments(value: object) -> Iterator[object]:
             yield from _arguments(item)
     elif value is not None and not isinstance(value, int | float) and not _WORD.fullmatch(str(value)):
         yield value
+
+
+def _parameters(value: object) -> Iterator[object]:
+    """Yield what is neither a number nor a plain name; and what ``set`` says, which may call a method."""
+    if isinstance(value, Mapping):
+        yield from (name for name in value if not _LABEL.fullmatch(str(name)))
+        for key, inner in value.items():
+            yield from [inner] if key == "set" else _parameters(inner)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _parameters(item)
+    elif not isinstance(value, int | float) and not _LABEL.fullmatch(str(value)):
+        yield value
+
+
+_NESTED: Mapping[Naming, Callable[[object], Iterator[object]]] = {
+    "arguments": _arguments,
+    "parameters": _parameters,
+}
 
 
 def _is_of(group: Group, name: str) -> bool:

@@ -249,7 +249,7 @@ class EnvPool(VecEnv):
 
     def _plan_episode(self, i: int, episode: int) -> None:
         self._episode[i] = episode - 1
-        self._buffers.seed[i] = seed = self._seed_of(i, episode)
+        seed = self._buffers.seed[i] = self._seed_of(i, episode)
         self._buffers.parameters[i] = self._parameters.draw(seed)
 
     def _count_failures(self, failures: Iterable[GroupFailure]) -> None:

@@ -16,6 +16,7 @@ from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.checks.finding import Level
 from main import main
 from tests.demos.demo_files import read
+from tests.unity_player.academy import RESET
 from tests.unity_player.compare import read_ledgers
 from tests.unity_player.test_training import write_task
 
@@ -73,6 +74,29 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, ca
         assert set(scores["returns"]) <= set(totals), "recorded beside what counts may be others"
     assert main([WORDS[0], "--demos", *(f"seen.{name}.demo" for name in sorted(measured))]) == 0
     assert capsys.readouterr().out.count("fits         yes") == len(measured) == 2
+
+
+def test_a_lesson_reaches_the_player_without_a_reset_and_an_evaluation_has_the_last(folder: Path) -> None:
+    end = {"measure": "progress", "threshold": 0.5}
+    lessons = [{"name": "a", "value": 4, "completion_criteria": end}, {"name": "b", "value": 8}]
+    more = {
+        "base_config": {"max_step": 120},
+        "sac_config": {"start_step": 1000},
+        "environment_parameters": {"gravity": {"curriculum": lessons}, "size": 1.5},
+    }
+    ledger = write_task(folder, "continuous", more=more)
+    assert main([*WORDS, "--seed=1", "--quiet"]) == 0
+    found = {}
+    for lines in read_ledgers(ledger):
+        purpose = "train" if "train-0" in " ".join(lines[0]["argv"]) else "evaluate"
+        found[purpose] = [
+            (line["name"], *line["numbers"]) if line["kind"] == "parameter" else "reset"
+            for line in lines
+            if line["kind"] == "parameter" or line.get("command") == RESET
+        ]
+    assert found["train"] == [("gravity", 4.0), ("size", 1.5), "reset", "reset", ("gravity", 8.0)]
+    assert found["evaluate"][:3] == [("gravity", 8.0), ("size", 1.5), "reset"]
+    assert {*found["evaluate"][3:]} <= {"reset"}
 
 
 def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any) -> None:
