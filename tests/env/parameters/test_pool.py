@@ -33,9 +33,10 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def make(given: dict[str, Any] = GIVEN, n: int = 3, **options: Any) -> VecEnv:
+def make(given: dict[str, Any] = GIVEN, n: int = 3, args: Any = None, **options: Any) -> VecEnv:
     pool = PoolOptions(parameters=ParameterSource(read_parameters(given)), **options)
-    return make_vec_env("GYM", "tests.env.parameters.toys:Weighed-v0", n=n, seed_of=SEEDS, pool=pool)
+    name = "tests.env.parameters.toys:Weighed-v0"
+    return make_vec_env("GYM", name, env_args=args, n=n, seed_of=SEEDS, pool=pool)
 
 
 def step(env: VecEnv, n: int = 3) -> np.ndarray:
@@ -98,6 +99,16 @@ def test_a_resumed_episode_has_its_own_values_whatever_is_configured_now(workers
         with closing(make(without)) as another:
             another.reset(episode=0)
             assert {*another.resume(saved).values()} == {"the parameters of its episodes were others"}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_restarted_environment_has_the_parameters_of_its_next_episode(workers: int) -> None:
+    heaviest = int(np.argmax([mass for mass, _ in drawn(0)]))
+    breaks = float(np.max(drawn(0)[heaviest][0])) - 1e-6
+    with closing(make(args={"breaks": breaks, "fails": True}, workers=workers)) as env:
+        env.reset(episode=0)
+        expected = [drawn(copy == heaviest)[copy] for copy in range(3)]
+        assert step(env)[:, :2].tolist() == expected
 
 
 def test_without_parameters_nothing_of_a_state_is_another() -> None:

@@ -11,13 +11,14 @@ import numpy as np
 class Weighed(gym.Env):
     """Observes [mass, gravity, wind of the model, pull, last digit of the seed]; ends after 3 steps.
 
-    mass is an option of ``reset``; the reward is the mass, and not finite where that comes to ``breaks``
+    mass is an option of ``reset``; the reward is the mass, and not finite where that comes to ``breaks``, or
+    a step raises there if it ``fails``
     """
 
-    def __init__(self, breaks: float = np.inf) -> None:
+    def __init__(self, breaks: float = np.inf, *, fails: bool = False) -> None:
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (5,), np.float64)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self._breaks = breaks
+        self._breaks, self._fails = breaks, fails
         self.gravity = 9.81
         self.model = type("Model", (), {"wind": np.zeros(3), "name": "weighed"})()
         self._pull = self._mass = 0.0
@@ -34,6 +35,8 @@ class Weighed(gym.Env):
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
+        if self._fails and self._mass >= self._breaks:
+            raise RuntimeError("it has broken")
         reward = np.nan if self._mass >= self._breaks else float(self._mass)
         return self._seen(), reward, False, self._step == 3, {}
 
