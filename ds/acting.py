@@ -78,15 +78,18 @@ def make_policies(
 class Lessons:
     """Lessons of an actor's environments, which the learner's answers name."""
 
-    def __init__(self, parameters: EnvParameters, link: Link) -> None:
-        self._parameters, self._link = parameters, link
+    def __init__(self, parameters: EnvParameters, link: Link, console: Console) -> None:
+        self._parameters, self._link, self._console = parameters, link, console
         self.now = {**first_lessons(parameters), **link.lessons}
 
     def follow(self, rollout: LocalCollector) -> None:
         """Go on to the learner's lessons, with a reset if any lesson that has ended since asks for it."""
         before, self.now = self.now, {**self.now, **self._link.lessons}
-        if self.now != before:
-            resets = (self._resets(name, before[name], lesson) for name, lesson in self.now.items())
+        changed = {name: lesson for name, lesson in self.now.items() if lesson != before[name]}
+        for name, lesson in changed.items():
+            self._console.message(f"lesson of {name}: {before[name]} → {lesson}")
+        if changed:
+            resets = (self._resets(name, before[name], lesson) for name, lesson in changed.items())
             rollout.renew_parameters(self.now, reset=any(resets))
 
     def _resets(self, name: str, before: str, now: str) -> bool:

@@ -171,7 +171,7 @@ class _Work:
         send_queue.start()
         faults.attach(partial(self._end_of_hang, send_queue))
         self._await_weights(acting, writer)
-        lessons = Lessons(self.loaded.config.parameters, self.link)
+        lessons = Lessons(self.loaded.config.parameters, self.link, console)
         env.renew_parameters(lessons.now)  # before the first reset
         rollout = LocalCollector(
             env,

@@ -82,11 +82,12 @@ CURRICULUM = [
 )
 def test_an_actor_follows_the_lessons_of_the_learner(before, after, renewed):
     parameters = read_parameters({"d": {"curriculum": CURRICULUM}, "g": 9.8})
-    link, told = SimpleNamespace(lessons={}), []
-    assert Lessons(parameters, link).now == {"d": "near"}, "until there is a word of it"
+    link, told, said = SimpleNamespace(lessons={}), [], []
+    console = SimpleNamespace(message=said.append)
+    assert Lessons(parameters, link, console).now == {"d": "near"}, "until there is a word of it"
     link.lessons = {"d": before}
-    lessons = Lessons(parameters, link)
+    lessons = Lessons(parameters, link, console)
     link.lessons = {"d": after}
     rollout = SimpleNamespace(renew_parameters=lambda now, reset: told.append((now["d"], reset)))
     lessons.follow(rollout), lessons.follow(rollout)
-    assert told == renewed and lessons.now == {"d": after}
+    assert told == renewed and lessons.now == {"d": after} and len(said) == len(renewed)
