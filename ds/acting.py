@@ -15,6 +15,8 @@ from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
+from algorithm.env.parameters.config import EnvParameters, first_lessons
+from algorithm.experience.collector import LocalCollector
 from algorithm.nn.process import set_matmul_precision
 from algorithm.train.user_code import nn_file
 from ds.net.link import Link
@@ -71,6 +73,29 @@ def make_policies(
     modules = [part for acting in made.values() for part in acting.parts.values()]
     set_matmul_precision(loaded.config.run.matmul_precision, modules, device)
     return made
+
+
+class Lessons:
+    """Lessons of an actor's environments, which the learner's answers name."""
+
+    def __init__(self, parameters: EnvParameters, link: Link, console: Console) -> None:
+        self._parameters, self._link, self._console = parameters, link, console
+        self.now = {**first_lessons(parameters), **link.lessons}
+
+    def follow(self, rollout: LocalCollector) -> None:
+        """Go on to the learner's lessons, with a reset if any lesson that has ended since asks for it."""
+        before, self.now = self.now, {**self.now, **self._link.lessons}
+        changed = {name: lesson for name, lesson in self.now.items() if lesson != before[name]}
+        for name, lesson in changed.items():
+            self._console.message(f"lesson of {name}: {before[name]} → {lesson}")
+        if changed:
+            resets = (self._resets(name, before[name], lesson) for name, lesson in changed.items())
+            rollout.renew_parameters(self.now, reset=any(resets))
+
+    def _resets(self, name: str, before: str, now: str) -> bool:
+        names, lessons = self._parameters[name].lessons, self._parameters[name].curriculum or ()
+        ended = [one.completion_criteria for one in lessons[names.index(before) : names.index(now)]]
+        return any(one is not None and one.require_reset for one in ended)
 
 
 class StatusLine:

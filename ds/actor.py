@@ -32,7 +32,7 @@ from algorithm.nn.process import set_up_process
 from algorithm.train.assembly import Assembly, check_behaviours
 from algorithm.train.signals import StoppedError, StopRequest
 from algorithm.train.user_code import nn_file
-from ds.acting import StatusLine, actor_seed, longest_segment, make_policies
+from ds.acting import Lessons, StatusLine, actor_seed, longest_segment, make_policies
 from ds.compatibility import agreed, digest
 from ds.net.client import Client
 from ds.net.link import Link
@@ -171,6 +171,8 @@ class _Work:
         send_queue.start()
         faults.attach(partial(self._end_of_hang, send_queue))
         self._await_weights(acting, writer)
+        lessons = Lessons(self.loaded.config.parameters, self.link, console)
+        env.renew_parameters(lessons.now)  # before the first reset
         rollout = LocalCollector(
             env,
             {name: one.policy for name, one in acting.items()},
@@ -179,7 +181,8 @@ class _Work:
             length_limit=base.max_step_each_iter,
             on_non_finite=assembly.on_non_finite(self.options.train.env),
         )
-        self._loop(rollout, acting, writer, send_queue, StatusLine(console, self.link), faults)
+        status = StatusLine(console, self.link)
+        self._loop(rollout, acting, writer, send_queue, status, faults, lessons)
         for rest in writer.finish(episodes=()):
             send_queue.put(rest)
         send_queue.finish(_LAST_S)
@@ -198,6 +201,7 @@ class _Work:
         send_queue: SendQueue,
         status: StatusLine,
         faults: Faults,
+        lessons: Lessons,
     ) -> None:
         base, link = self.loaded.config.base_config, self.link
         synchronous, iteration = self.welcome.synchronous, Iteration(rollout)
@@ -213,6 +217,7 @@ class _Work:
             link.report(steps=rollout.steps, version=writer.version, faults=so_far)
             for packed in writer.flush(agents=rollout.agents, episodes=episodes, whole=synchronous):
                 (send_queue.hand_over if synchronous else send_queue.put)(packed)
+            lessons.follow(rollout)
             if iteration.ends(episodes) and base.reset_on_iteration:
                 rollout.truncate()
             newest = link.wait_newer(writer.version) if synchronous else link.weights()

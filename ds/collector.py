@@ -121,6 +121,10 @@ class RemoteCollector:
     def truncate(self) -> None:
         """Do nothing: actors end their episodes themselves."""
 
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
+        """Let the actors do so, by their next answers; they know themselves what ends with a reset."""
+        self._parameters.lessons = dict(lessons)
+
     def state(self) -> State:
         """Return stored and pending steps, and the state of all actors."""
         saved = _Saved(
@@ -151,9 +155,6 @@ class RemoteCollector:
         if not saved.actors.living:
             return []
         return ["what actors sent after the checkpoint is lost; it is counted when they come back"]
-
-    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
-        """Do nothing: a learner refuses curricula."""
 
     def metrics(self) -> dict[str, float]:
         """Return values to log."""

@@ -120,7 +120,8 @@ class RemoteRuntime(Runtime):
         self._terms = self._make_terms()
         self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._terms.max_message))
         self._stack.callback(self._queue.close)
-        self._parameters = ParameterStore({name: agent.policy.warming_up for name, agent in agents.items()})
+        warming_up = {name: agent.policy.warming_up for name, agent in agents.items()}
+        self._parameters = ParameterStore(warming_up, first_lessons(self._loaded.config.parameters))
         self._publisher = WeightPublisher(self._parameters, agents, always=net.synchronous)
         return RemoteCollector(
             self._queue,
@@ -174,13 +175,6 @@ class RemoteRuntime(Runtime):
 
     def _refuse_what_cannot_work(self) -> None:
         """Raise UsageError unless actors can act for each family, and a segment fits into each replay."""
-        if lessons := first_lessons(self._loaded.config.parameters):
-            raise UsageError(
-                "a learner has no curricula",
-                where=f"environment_parameters.{next(iter(lessons))}.curriculum",
-                why="actors are not told of the next lesson",
-                fix="train without a learner and actors, or write the value of one lesson",
-            )
         loaded, length = self._loaded, 1 if self._net.synchronous else self._base.max_episode_length
         for config in (loaded.config, *loaded.behaviours.values()):
             if family(config).make_acting is None:

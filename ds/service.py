@@ -45,14 +45,16 @@ class ParameterStore:
     """Published weights and flags of a learner; a reader gets one whole version or none.
 
     warming_up: behaviour -> its agents act at random
+    lessons:    parameter with a curriculum -> its lesson now
     finished:   the training has ended, and so shall the actors
     """
 
-    def __init__(self, warming_up: Mapping[str, bool]) -> None:
+    def __init__(self, warming_up: Mapping[str, bool], lessons: Mapping[str, str] | None = None) -> None:
         self._weights: tuple[int, tuple[bytes, ...]] = (0, ())
         self._resumed = 0
         self._first = 1  # version of this learner's first weights
         self.warming_up: Mapping[str, bool] = dict(warming_up)
+        self.lessons: Mapping[str, str] = dict(lessons or {})
         self.finished = False
 
     @property
@@ -232,8 +234,10 @@ class Service:
         return Joined(channels=channels, receipt=self._receipt(state))
 
     def _receipt(self, state: ReceiptState, reason: str = "") -> Receipt:
-        newest, warming_up = self._parameters.newest, self._parameters.warming_up
-        return Receipt(state=state, version=newest, warming_up=warming_up, reason=reason)
+        now = self._parameters
+        return Receipt(
+            state=state, version=now.newest, warming_up=now.warming_up, lessons=now.lessons, reason=reason
+        )
 
     def _leave(self, actor: str, reason: str) -> None:
         number = self._actors.leave(actor, reason)

@@ -15,11 +15,12 @@ from typing_extensions import override
 from algorithm.agents.networks import pick_device
 from algorithm.app.cli.flag_types import HUB, is_export
 from algorithm.app.console.output import open_console
+from algorithm.app.parameters import one_lesson
 from algorithm.app.play import LIMITS
 from algorithm.app.policy import TrainedPolicy, make_gym_env
 from algorithm.app.resume import go_on
 from algorithm.app.sharing.export import build, write
-from algorithm.app.sharing.opening import PlayableRun, open_export
+from algorithm.app.sharing.opening import PlayableRun, open_export, run_in
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
@@ -96,7 +97,7 @@ class Run:
 
     def __init__(self, folder: str | Path, *, trust: bool = False) -> None:
         self._export = open_export(str(folder), trust=trust) if is_export(str(folder)) else None
-        self._dir = self._export.run if self._export else _run_dir(Path(folder))
+        self._dir = self._export.run if self._export else run_in(Path(folder))
         self._found = PlayableRun(self._dir, self._dir, self._export)
         self.folder = self._dir.path
 
@@ -133,9 +134,10 @@ class Run:
         finally:
             env.close()
 
-    def make_env(self) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
-        """Return the run's environment in its wrappers, as evaluations step it."""
-        return make_gym_env(self._loaded(), "evaluate")
+    def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
+        """Return the run's environment in its wrappers, as evaluations step it, in a ``--lesson``."""
+        loaded = self._loaded()
+        return make_gym_env(loaded, "evaluate", one_lesson(loaded.config, lesson))
 
     def export(self, file: str | Path, checkpoint: Which = "best", *, replace: bool = False) -> Path:
         """Write the run as one file to share, as ``--export`` does; return its path.
@@ -154,10 +156,21 @@ class Run:
         built = build(run, checkpoint, source=f"{HUB}{repository}", warn=_warn)
         return built.upload(repository, private=private)
 
-    def evaluate(self, episodes: int = 10, checkpoint: Which = "best", *, device: str = "cpu") -> Performance:
-        """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths."""
+    def evaluate(
+        self,
+        episodes: int = 10,
+        checkpoint: Which = "best",
+        *,
+        device: str = "cpu",
+        lesson: str | None = None,
+    ) -> Performance:
+        """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths.
+
+        lesson: as of ``--lesson``
+        """
         loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
-        with self._assembly(loaded, device, lessons_of(loaded.config, saved)) as assembly:
+        lessons = one_lesson(loaded.config, lesson, lessons_of(loaded.config, saved))
+        with self._assembly(loaded, device, lessons) as assembly:
             env = assembly.env("evaluate")
             with self._found.fitting(env.specs):
                 agents = assembly.players(env.specs, self.folder, saved)
@@ -232,21 +245,6 @@ class Run:
             why="it holds networks and configuration, and neither optimiser, replay nor metrics",
             fix=f"use the run's own folder, where it was trained: it is called {self._export.manifest.name}",
         )
-
-
-def _run_dir(folder: Path) -> RunDir:
-    """Return the run in a folder. Raises UsageError if there is none."""
-    path = folder.resolve()
-    config = path / "config.yaml"
-    if not config.is_file():
-        raise UsageError(
-            f"{folder} is no run",
-            where=path,
-            why="it has no config.yaml",
-            fix="give the folder of a run, such as models/CartPole-v1/NAME",
-        )
-    label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
-    return RunDir(label, path.name, path, label)
 
 
 def load(

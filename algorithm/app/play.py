@@ -17,6 +17,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions, config_flags
 from algorithm.app.console.output import open_console
 from algorithm.app.outputs import Outputs
+from algorithm.app.parameters import named_lessons
 from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table
 from algorithm.app.sharing.opening import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
@@ -68,19 +69,22 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         _warn(options, loaded, console)
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         faults = Faults(console, go_on=stop.check_start)
+        usual = lessons_of(loaded.config, saved)
+        lessons = named_lessons(loaded.config.parameters, options.lesson, usual)
         assembly = Assembly(
             loaded=loaded,
             device=pick_device(options.device),
             faults=faults,
             stack=stack,
-            lessons=lessons_of(loaded.config, saved),
+            lessons=lessons,
         )
         env = _env(assembly, options)
         networks = folder.path if options.use_env_nn else played.run.path
         with played.fitting(env.specs):
             agents = assembly.players(env.specs, networks, saved)
         acting = "sampled" if options.run and not options.disable_sample else "deterministic"
-        console.message(f"playing {played.shown(saved)}, {acting} actions; Ctrl-C ends")
+        within = "".join(f", {name} {lesson}" for name, lesson in lessons.items())
+        console.message(f"playing {played.shown(saved)}, {acting} actions{within}; Ctrl-C ends")
         playing = _Playing(
             loaded=loaded,
             agents=agents,
@@ -98,6 +102,8 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             ),
             step=saved.step,
             acting=acting,
+            lessons=lessons,
+            alike=lessons == named_lessons(loaded.config.parameters, (), usual),
         )
         if options.run:
             playing.run_on()
@@ -168,6 +174,7 @@ class _Playing:
     """Episodes that agents play, and what is shown and written of them.
 
     step: of the checkpoint; acting: ``sampled`` or ``deterministic``
+    lessons: of each parameter with a curriculum; alike: evaluations while training have the same
     """
 
     loaded: LoadedConfig
@@ -178,6 +185,8 @@ class _Playing:
     files: Outputs
     step: int
     acting: str
+    lessons: Mapping[str, str]
+    alike: bool
 
     def run_on(self) -> None:
         """Play until a limit or a signal."""
@@ -224,6 +233,7 @@ class _Playing:
             episodes=config.eval_config.episodes,
             num_envs=config.base_config.n_envs,
             repeats=config.base_config.kind.repeats,
+            alike=self.alike,
         )
         rows = [("checkpoint", f"step {self.step:,}"), *table(scores, logged), *self.files.rows]
         if self.stop.signal is not None:
@@ -262,7 +272,9 @@ class _Playing:
         path = run.path / "evaluation.json"
         try:
             run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
-            write_json(path, {"step": self.step, "acting": self.acting, "behaviours": scores_json(scores)})
+            lessons = {"lessons": dict(self.lessons)} if self.lessons else {}
+            found = {"step": self.step, "acting": self.acting, **lessons, "behaviours": scores_json(scores)}
+            write_json(path, found)
         except (OSError, StorageError) as error:
             self.console.warn(f"the result stands here alone · {getattr(error, 'line', error)}")
             return ()

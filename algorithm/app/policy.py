@@ -93,14 +93,18 @@ class TrainedPolicy:
         return action, PolicyState(found.action, found.carry)
 
 
-def make_gym_env(loaded: LoadedConfig, purpose: Purpose) -> gym.Env[Any, Any]:
-    """Return an environment of a task in its wrappers, for evaluations in the last lesson.
+def make_gym_env(
+    loaded: LoadedConfig, purpose: Purpose, lessons: Mapping[str, str] | None = None
+) -> gym.Env[Any, Any]:
+    """Return an environment of a task in its wrappers.
 
+    lessons: by default the last ones for evaluations, else the first
     Raises UsageError for other simulators.
     """
     base = loaded.config.base_config
     parameters = loaded.config.parameters
-    lessons = last_lessons(parameters) if purpose == "evaluate" else None
+    if lessons is None and purpose == "evaluate":
+        lessons = last_lessons(parameters)
     recipe = find_recipe(
         base.env_type,
         base.env_name,

@@ -68,6 +68,7 @@ class Logged:
     episodes: of each evaluation while training
     num_envs: environments of the evaluation to compare
     repeats:  episodes follow from their seeds
+    alike:    the lessons are those of the evaluations while training
     """
 
     run: RunDir
@@ -75,6 +76,7 @@ class Logged:
     episodes: int
     num_envs: int
     repeats: bool = True
+    alike: bool = True
 
     def mean(self, behaviour: str) -> float | None:
         """Return the logged ``eval/return_mean``, or None. Raises StorageError for a damaged file."""
@@ -91,6 +93,8 @@ class Logged:
         logged = self.mean(behaviour)
         if logged is None or len(performance.returns) != self.episodes:
             return None
+        if not self.alike:
+            return f"{logged:.1f}, of other episodes: in another lesson"
         if self.num_envs > 1:
             return f"{logged:.1f}, of other episodes: each of {self.num_envs} environments has its own seeds"
         if not self.repeats:

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from algorithm.agents.base import Agent
-from algorithm.app.report.curves import plot_curve, read_series
+from algorithm.app.parameters import parameter_rows
+from algorithm.app.report.bands import lesson_bands
+from algorithm.app.report.curves import plot_curve, series_of
 from algorithm.app.report.report import write_report
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
@@ -21,8 +23,10 @@ from algorithm.core.errors import StorageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, counted
+from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.evaluate import Performance, episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import Counters
@@ -179,6 +183,7 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
         rows.append(("wrappers", ", ".join(map(_wrapper, base.wrappers))))
     if of_evaluations is not None and of_evaluations != base.wrappers:
         rows.append(("evaluations", ", ".join(map(_wrapper, of_evaluations)) or "no wrappers"))
+    rows += parameter_rows(config.parameters, base.kind)
     for name, spec in env.specs.items():
         prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
         rows += [("observation", prefix + _observations(spec)), ("action", prefix + spec.action.description)]
@@ -263,8 +268,10 @@ def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: C
         return
     label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
     try:
-        series = read_series(run.metrics_jsonl, label)
-        plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
+        columns = read_metrics(run.metrics_jsonl)
+        bands = lesson_bands(columns, lessons_by_name(loaded.config.parameters))
+        title = f"{loaded.env_label}, {run.name}"
+        plot_curve(run.plots / "return.png", [series_of(columns, label)], title=title, bands=bands)
     except StorageError as error:
         console.warn(error.line)
 

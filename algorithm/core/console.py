@@ -36,6 +36,7 @@ class Progress:
     seconds: wall time so far; eta_s: what is left of it.
     returns: of at most the last 20 training episodes, the latest last.
     env_restarts: environments that failed and were restarted.
+    lessons: of each parameter with a curriculum the one that it is in.
     metrics: latest values by their names in ``metrics.METRICS``.
     readouts: lines of the panel that show some of them.
     rows: more lines for the panel, name and text.
@@ -55,6 +56,7 @@ class Progress:
     last_eval: Evaluation | None = None
     best_eval: Evaluation | None = None
     env_restarts: int = 0
+    lessons: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     readouts: Sequence[Readout] = ()
     rows: Rows = ()

@@ -22,7 +22,7 @@ from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.video import video_path
-from algorithm.runs.logs.metrics import MetricsLogger, Rate
+from algorithm.runs.logs.metrics import LESSONS, MetricsLogger, Rate
 from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import EvaluationOutcome
@@ -81,7 +81,7 @@ class Reporter:
         shared["time/env_steps_per_s"] = step / seconds
         shared["time/updates_per_s"] = training.updates / seconds
         shared |= training.faults.metrics | training.collector.metrics()
-        shared |= {f"lesson/{name}": float(number) for name, number in training.curricula.numbers.items()}
+        shared |= {f"{LESSONS}{name}": float(number) for name, number in training.curricula.numbers.items()}
         with contextlib.suppress(OSError):  # no descriptor is left to ask with
             shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
         for name, agent in training.agents.items():
@@ -122,6 +122,7 @@ class Reporter:
             last_eval=_shown_overall(counters.last_eval),
             best_eval=_shown_overall(counters.best_eval),
             env_restarts=training.faults.env_restarts,
+            lessons=training.curricula.lessons,
             metrics=self._latest_metrics,
             readouts=(*family(list(training.agents.values())[-1].config).readouts, *READOUTS),
             rows=training.collector.rows(),

@@ -67,6 +67,7 @@ class Link:
         self.finished = False  # the training has ended, and so shall the actor
         self.sent = Sent(taken=[])
         self.warming_up: Mapping[str, bool] = {}  # behaviour -> acts at random; empty before a receipt
+        self.lessons: Mapping[str, str] = {}  # parameter -> its lesson; likewise
         self._connect, self._hello, self._show, self._draw = connect, hello, show, draw
         self._caller = connect()
         self._channels: list[Client] = []
@@ -244,6 +245,7 @@ class Link:
             self._register_again(epoch)
         elif news:
             self.warming_up = receipt.warming_up
+            self.lessons = receipt.lessons
             self._fetcher.announce(receipt.version)
 
     def _call(self, method: Callable[[Request], Response], request: Request) -> Response:

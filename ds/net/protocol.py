@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from algorithm.core.data import Array, Bool, Float, Segment
 from algorithm.core.errors import UserError
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of the protocol; both sides must have the same."""
 
 MAX_ITEMS = 4096
@@ -228,6 +228,7 @@ class Receipt(Message, frozen=True, kw_only=True):
     state: ReceiptState
     version: int  # newest weights
     warming_up: Names[bool] = {}  # behaviour -> act at random
+    lessons: Names[str] = {}  # parameter with a curriculum -> name of its lesson
     reason: str = ""
 
 

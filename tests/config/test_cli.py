@@ -158,6 +158,7 @@ SAMPLES = {
         "completion": "bash",
         "directory": "runs",
         "preset": "lean",
+        "lesson": "x",
         "algorithm": "PPO",
     },
 }
@@ -177,6 +178,7 @@ def test_the_help_offers_exactly_what_a_role_takes(capsys):
 def takes(role, flag):
     value = SAMPLES.get(flag[2:])
     words = [flag] if value is None else [f"{flag}={value}"]
+    words += ["--run"] * (flag == "--lesson")
     if role in NEEDED and flag not in NEEDED[role]:
         words.append(f"{NEEDED[role][0]}=2")
     try:

@@ -62,6 +62,7 @@ EXACTLY = {
     "asac mine --schema --preset dr": {"droq"},
     "asac mine --nn ": {"nn", "wide"},
     "asac mine --ckpt b": {"best"},
+    "asac toy/parking -c lessons --run --lesson ": {"distance=near", "distance=middle", "distance=far"},
     "asac mine --device cu": {"cuda"},
     "asac mine --directory else": {"elsewhere/"},
     "asac mine --run --record ep": {"episode.npz"},

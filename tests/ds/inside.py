@@ -66,7 +66,8 @@ class LearnerSide:
             run="gym/x/1", seed=7, limit=limit, synchronous=self.terms.synchronous, heartbeat=BEAT,
             clock=self.clock,
         )  # fmt: skip
-        self.queue, self.parameters = IngestQueue(size, line=2), ParameterStore({"vector": True})
+        self.queue = IngestQueue(size, line=2)
+        self.parameters = ParameterStore({"vector": True}, {"d": "near"})
         self.service = Service(self.actors, self.queue, self.parameters, self.terms)
         self.logs = recorders or {name: Log() for name in SPECS}
         self.watch, self.published = Stopwatch(Clock()), 0

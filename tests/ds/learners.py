@@ -70,7 +70,7 @@ class FakeLearner:
     """Knows actors, takes trajectories in order, has weights; ``answers`` overrule what it says next."""
 
     def __init__(self, *, synchronous: bool = False, heartbeat: float = NEVER, run: str = "r") -> None:
-        self.up, self.run = True, run
+        self.up, self.run, self.behaviour = True, run, ""
         self.learner, self.synchronous, self.heartbeat = 1, synchronous, heartbeat
         self.version, self.finished, self.refusal = 1, False, ""
         self.known: set[str] = set()
@@ -109,7 +109,9 @@ class FakeLearner:
 
     def receipt(self, state: str, reason: str = "") -> Receipt:
         state = "finished" if self.finished else state
-        return Receipt(state=state, version=self.version, warming_up={"": self.version < 3}, reason=reason)
+        early = self.version < 3
+        told = {"warming_up": {self.behaviour: early}, "lessons": {"d": "near" if early else "far"}}
+        return Receipt(state=state, version=self.version, reason=reason, **told)
 
     def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         self.inside += 1

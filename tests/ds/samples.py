@@ -58,6 +58,7 @@ receipts = st.builds(
     state=st.sampled_from(("taken", "again", "rejected", "stale", "unknown", "finished")),
     version=counts,
     warming_up=st.dictionaries(words, st.booleans(), max_size=3),
+    lessons=st.dictionaries(words, words, max_size=3),
     reason=words,
 )
 rows = st.lists(counts, max_size=4).map(tuple)

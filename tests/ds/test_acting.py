@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,8 @@ from algorithm.agents.registry import family
 from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config
-from ds.acting import actor_seed, with_noise
+from algorithm.env.parameters.config import read_parameters
+from ds.acting import Lessons, actor_seed, with_noise
 from ds.weights import packed, unpack
 from tests.grid import agents as grid
 
@@ -58,3 +61,33 @@ def test_an_actor_is_the_noisier_the_later_its_slot(rate, slot, noise):
     base = BaseConfig(noise_increasing_rate=rate, noise_max=0.1)
     config = Config(base_config=base, sac_config=SacConfig(action_noise=(0.1, 0.3)))
     assert with_noise(config, slot).sac_config.action_noise == noise
+
+
+CURRICULUM = [
+    {"name": name, "value": value, "completion_criteria": {"threshold": 1, "require_reset": resets}}
+    for name, value, resets in (("near", 1, False), ("middle", 2, True), ("far", 3, False))
+] + [{"name": "end", "value": 4}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "renewed"),
+    [
+        ("near", "near", []),
+        ("near", "middle", [("middle", False)]),
+        ("near", "far", [("far", True)]),  # the word of middle's end and of near's came in one answer
+        ("middle", "far", [("far", True)]),
+        ("far", "end", [("end", False)]),
+        ("far", "near", [("near", False)]),  # of a learner that has gone back to a checkpoint
+    ],
+)
+def test_an_actor_follows_the_lessons_of_the_learner(before, after, renewed):
+    parameters = read_parameters({"d": {"curriculum": CURRICULUM}, "g": 9.8})
+    link, told, said = SimpleNamespace(lessons={}), [], []
+    console = SimpleNamespace(message=said.append)
+    assert Lessons(parameters, link, console).now == {"d": "near"}, "until there is a word of it"
+    link.lessons = {"d": before}
+    lessons = Lessons(parameters, link, console)
+    link.lessons = {"d": after}
+    rollout = SimpleNamespace(renew_parameters=lambda now, reset: told.append((now["d"], reset)))
+    lessons.follow(rollout), lessons.follow(rollout)
+    assert told == renewed and lessons.now == {"d": after} and len(said) == len(renewed)

@@ -20,15 +20,26 @@ default:
 """
 
 
+LESSONS = """\
+  environment_parameters:
+    d:
+      set: gravity
+      curriculum:
+        - {name: near, value: 1, completion_criteria: {threshold: 1}}
+        - {name: far, value: 2}
+"""
+"""What the learner of the tests names; an observation of its environment has the value."""
+
+
 def act(tmp_path, monkeypatch, learner, *flags):
     with pytest.raises(LearnerRefused) as caught:
         begin(tmp_path, monkeypatch, learner, *flags)
     return str(caught.value)
 
 
-def begin(tmp_path, monkeypatch, learner, *flags):
+def begin(tmp_path, monkeypatch, learner, *flags, task=TASK):
     (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    (tmp_path / "task" / "config.yaml").write_text(task)
     monkeypatch.chdir(tmp_path)
 
     def link(config, console, stop):
@@ -50,6 +61,28 @@ def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monke
     assert "of task/r" in log, "what it showed is there too"
     (bye,) = learner.of(Bye)
     assert bye.reason.startswith("it failed: the learner's weights cannot be used · ")
+
+
+@pytest.mark.parametrize(("version", "first"), [(2, 1.0), (3, 2.0)])
+def test_it_begins_in_the_lessons_of_the_learner_and_goes_on_to_the_next(
+    tmp_path, monkeypatch, version, first
+):
+    """Those of version 2 are near, those of version 3 far."""
+    learner = FakeLearner(run="task/r")
+    learner.version, learner.behaviour = version, "default"
+
+    def hear():
+        learner.version = 3
+        learner.finished = len(learner.stored) > 40
+
+    learner.on_deliver = hear
+    monkeypatch.setattr(actor, "load", lambda pieces, behaviours: int(pieces[1]))
+    task = TASK.replace("Pendulum-v1", "tests.env.parameters.toys:Weighed-v0") + LESSONS
+    assert begin(tmp_path, monkeypatch, learner, task=task) == 0
+    chunks = [chunk.transitions for message in learner.stored for chunk in message.chunks]
+    values = [set(chunk.obs["obs"][:, 1].tolist()) for chunk in chunks if chunk is not None]
+    assert values[0] == {first} and values[-1] == {2.0}
+    assert all(len(seen) == 1 for seen in values), "an episode keeps its value"
 
 
 @pytest.mark.fault("F22")

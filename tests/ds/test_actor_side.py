@@ -201,7 +201,7 @@ def test_newer_weights_are_fetched_and_only_the_newest_are_kept():
         link.beat()
         until(lambda version=version: link._fetcher.version == version)
     assert link.weights() == [b"weights", b"3"] and link.weights() is None
-    assert link.warming_up == {"": False}
+    assert (link.warming_up, link.lessons) == ({"": False}, {"d": "far"})
     link.beat()
     assert [wanted.newer_than for wanted in learner.of(WeightRequest)] == [0, 1, 2], "each once"
     learner.restart()
@@ -232,13 +232,14 @@ def test_in_step_with_the_learner_the_main_thread_fetches():
     assert link.wait_newer(1) is None, "at once: there are no newer ones"
     learner.version = 2
     link.beat()
-    assert link.wait_newer(1) is None and link.warming_up == {"": True}, "a beat brings no news"
+    assert link.wait_newer(1) is None
+    assert (link.warming_up, link.lessons) == ({"": True}, {"d": "near"}), "a beat brings no news"
     learner.version = 3
     link.deliver(MESSAGE)
     learner.up = False
     actor.clock.at(actor.clock.time + 20, lambda: setattr(learner, "up", True))
     assert link.wait_newer(1)[1] == b"3", "it waits for a learner that is away"
-    assert link.warming_up == {"": False}
+    assert (link.warming_up, link.lessons) == ({"": False}, {"d": "far"})
     link.close("done")
 
 

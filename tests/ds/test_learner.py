@@ -46,12 +46,6 @@ def test_a_family_without_remote_actors_is_refused(folder, capsys):
     assert "ACKTR has no actors in other processes" in said and "python main.py ./task" in said
 
 
-def test_a_curriculum_is_refused_for_actors_are_not_told_of_it(folder, capsys):
-    lessons = "[{name: a, value: 1, completion_criteria: {threshold: 1}}, {name: b, value: 2}]"
-    said = refused(capsys, "-o", f"environment_parameters.g={{curriculum: {lessons}, set: g}}")
-    assert "a learner has no curricula" in said and "environment_parameters.g.curriculum" in said
-
-
 def test_learning_without_an_environment_is_refused(folder, capsys):
     offline = "demonstrations={path: a.npz, offline: true}"
     said = refused(capsys, "-o", offline, "-o", "sac_config.start_step=0")

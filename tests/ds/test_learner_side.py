@@ -186,6 +186,15 @@ def test_what_a_resumed_learner_has_not_published_may_still_have_been_seen():
     assert isinstance(leap, Refused), "there is one such leap, not one after the other"
 
 
+def test_lessons_are_in_every_answer_so_that_who_comes_late_or_back_begins_with_them():
+    side = LearnerSide().come()
+    assert side.deliver(1).lessons == {"d": "near"}
+    side.collector.renew_parameters({"d": "far"})
+    assert side.deliver(2).lessons == side.beat().lessons == {"d": "far"}
+    side.hello("late")
+    assert side.join("late").receipt.lessons == {"d": "far"}
+
+
 def test_when_the_training_has_ended_everybody_is_told():
     side = LearnerSide(size=1, room_timeout=FOREVER).come()
     side.deliver(1)

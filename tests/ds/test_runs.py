@@ -335,8 +335,14 @@ def one_of(*, length: int, number: int) -> TrajectoryMessage:
 
 # ---- in step with one actor
 
-QUICK = {"hybrid": 300}
+QUICK = {"hybrid": 300, "lessons": 560}
 """Section -> environment steps."""
+
+RESETS = """environment_parameters.mass.curriculum=[
+    {name: light, value: 1, completion_criteria: {threshold: 2, min_lesson_length: 40, require_reset: true}},
+    {name: middle, value: 2, completion_criteria: {measure: progress, threshold: 0.6}},
+    {name: heavy, value: {sampler_type: uniform, sampler_parameters: {min_value: 3, max_value: 4}}}]
+"""
 
 SLOW = {
     "ppo_memory": 300,
@@ -358,9 +364,10 @@ def what_agrees(run):
     found = what_must_agree(run)
     weights = {file: sha for file, sha in found["weights"].items() if not file.endswith("run.safetensors")}
     state = found["state"]["run"]
-    metrics = {k: v for k, v in json.loads(found["metrics"]).items() if not k.startswith("ds/")}
+    metrics = {k: v for k, v in json.loads(found["metrics"]).items() if not k.startswith(("ds/", "param/"))}
     own = {name: chunk["own"] for name, chunk in state["agents"].items()}
-    return weights, found["replay"], state["counters"], state["health"], own, metrics
+    lessons = state.get("curricula")
+    return weights, found["replay"], state["counters"], state["health"], own, metrics, lessons
 
 
 @pytest.mark.parametrize(
@@ -373,12 +380,14 @@ def test_it_equals_one_process_bit_for_bit(tmp_path, section, steps):
     if "demonstrated" in section:
         record(tmp_path / "task" / "shown.npz", "Pendulum-v1")
     flags = ["-c", section, "-o", f"base_config.max_step={steps}"]
+    flags += ["-o", RESETS] * (section == "lessons")
     one = Program(tmp_path, *flags, "--seed=1", "-n", "one")
     flags += ["-o", "net_config.synchronous=true", "-o", "sac_config.save_model_per_step=70"]
     learner = processes.begin(
         tmp_path, "learner", "learner", *flags, "--seed=1", "-n", "many", "--learner_port=0"
     )
     port = processes.port_of(tmp_path, "many")
+    flags += ["-o", "base_config.workers=2"] * (section == "lessons")  # the same draws in other processes
     actor = processes.begin(tmp_path, "actor", "actor", *flags, f"--learner_port={port}")
     assert [processes.finish(each) for each in (actor, learner)] == [0, 0], processes.said(tmp_path)
     assert one.end() == 0, one.said

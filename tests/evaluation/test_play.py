@@ -129,6 +129,41 @@ def test_what_is_compared_with_what_was_logged(folder, capsys, flags, says):
     assert says in said if says else "logged" not in said
 
 
+LESSONS = """\
+lessons:
+  base_config: {env_name: "algorithm.env.toys:ToyParking-v0"}
+  environment_parameters:
+    distance:
+      curriculum:
+        - {name: near, value: 1, completion_criteria: {threshold: 1}}
+        - {name: far, value: 8}
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "distance", "says"),
+    [
+        ((), 8, "the same, to the last bit"),
+        (("--lesson=near",), 1, "of other episodes: in another lesson"),
+        (("--lesson=distance=near",), 1, "of other episodes: in another lesson"),
+        (("--lesson=far",), 8, "the same, to the last bit"),
+    ],
+)
+def test_a_lesson_is_played_by_its_name(task, capsys, flags, distance, says):
+    """The last one if there is no name."""
+    with Path("task/config.yaml").open("a") as file:
+        file.write(LESSONS)
+    folder = trained("lessons", "-c", "lessons", "--seed=1")
+    assert run("-n", "lessons", "--eval=2", "--record=seen.npz", *flags) == 0
+    told = capsys.readouterr().out
+    assert says in told and f"deterministic actions, distance {'near' if distance == 1 else 'far'};" in told
+    with np.load("seen.npz", allow_pickle=False) as file:
+        begun = [np.linalg.norm(file[f"{episode}/obs/obs"][0, :2]) for episode in range(2)]
+    np.testing.assert_allclose(begun, distance / 10, rtol=1e-5)
+    assert evaluation(folder)["lessons"] == {"distance": "near" if distance == 1 else "far"}
+    assert run("-n", "lessons", "--run", "--lesson=middle") == 2
+
+
 def test_nothing_is_compared_where_nothing_was_logged(folder, capsys):
     (folder / "metrics.jsonl").write_text('{"step": 260, "eval/return_mean": null}\n')
     assert run("--eval=2") == 0

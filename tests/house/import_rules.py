@@ -52,6 +52,7 @@ ORDER = (
     "algorithm.app.console",
     "algorithm.app.cli",
     "algorithm.app.report",
+    "algorithm.app.parameters",
     "algorithm.app.summaries",
     "algorithm.app.training",
     "algorithm.app.resume",

@@ -299,6 +299,7 @@ COMMANDS = (
     "x --from x.json",
     "x --from x.json --dry_run",
     "x --record x.npz --video",
+    "x --lesson near",
     "x --record x.txt --run",
     "x --record minari:pendulum --run",
     "x --demos",

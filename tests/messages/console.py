@@ -13,7 +13,7 @@ from algorithm.agents.on_policy import metrics as on_policy
 from algorithm.agents.sac import metrics as sac
 from algorithm.app.check import dry_run
 from algorithm.app.check.cost import Sizes, Speed
-from algorithm.app.console.base import LineConsole
+from algorithm.app.console.base import LineConsole, progress_line
 from algorithm.app.console.live import LiveConsole, number
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
@@ -25,6 +25,7 @@ COMMANDS = [
     ("go on", "python main.py gym/pendulum -n a --resume"),
     ("use it", "python main.py x " + "y" * 70),
 ]
+LESSONS = {"wall_height": "low", "gravity": "[red]"}
 NUMBERS = (0.0, 0.01234, 1.5, -150.25, 999.99, 12345.6, 0.5e-4, -2.5e7, math.inf, math.nan)
 
 
@@ -83,11 +84,13 @@ def messages() -> Iterator[tuple[str, str]]:
         "just begun": BEGUN,
         "at its best": progress(last_eval=BEST),
         "restarted": progress(env_restarts=12, rows=[("actors", "3 of 4")]),
+        "in lessons": progress(lessons=LESSONS),
         "of PPO, begun": progress(metrics={}, readouts=on_policy.READOUTS),
         "of PPO": progress(metrics={"loss/value": 0.5}, readouts=on_policy.READOUTS),
     }
     for name, state in panels.items():
         yield f"a panel {name}", _panel(state)
+    yield "a line in lessons", progress_line(progress(lessons=LESSONS))
     for width in (60, 200):
         yield f"a panel {width} wide", _panel(progress(metrics=HYBRID), width=width)
     yield "a panel in ASCII", _panel(progress(), encoding="ascii")

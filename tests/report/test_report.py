@@ -56,6 +56,18 @@ def test_the_page_of_a_finished_run():
     assert not any(label.startswith("Temperature") for label in labels)  # it was not measured
 
 
+def test_the_lessons_of_a_run_are_a_band_by_their_names():
+    lesson = "{name: near, value: 1, completion_criteria: {threshold: 1}}, {name: far, value: 2}"
+    columns = {**CURVE, "lesson/d": (0.0, 0.0, 1.0, 1.0), "lesson/never": (0.0, 0.0, 0.0, 0.0)}
+    run = make_run(
+        overrides=[f"environment_parameters={{d: {{curriculum: [{lesson}]}}}}"], metrics=metrics_text(columns)
+    )
+    labels = [str(svg.get("aria-label")) for svg in page_of(run).all("svg")]
+    assert sum(label.endswith("; d: near from step 0, far from step 300") for label in labels) == 2
+    run.config.write_text("damaged: [")
+    assert all("near" not in str(svg.get("aria-label")) for svg in page_of(run).all("svg"))
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

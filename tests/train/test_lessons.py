@@ -58,6 +58,8 @@ def test_a_lesson_ends_with_its_episodes_and_the_next_reaches_the_next_reset() -
     assert column(run, "param/mass")[24] == 2
     assert {*column(run, "eval/return_mean").values()} == {9}, "evaluations are made in the last lesson"
     assert run.evaluate(2).interval.mean == 9 and run.make_env().reset(seed=3)[0][0] == 3
+    assert run.evaluate(2, lesson="of 2").interval.mean == 6
+    assert run.make_env(lesson="mass=of 1").reset(seed=3)[0][0] == 1
 
 
 def test_require_reset_begins_the_next_lesson_at_once() -> None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from typing_extensions import override
 
+from algorithm.config.loader import load_config
 from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
 from algorithm.config.schema import field_at, fields
 from algorithm.config.sections import read_sections, shipped
@@ -133,6 +134,12 @@ def _choices(key: str) -> list[str]:
     return found
 
 
+def _lessons(parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the lessons of the task's curricula, as a run of it would have them now."""
+    parameters = load_config(parsed_args.env, parsed_args.config).config.parameters
+    return [f"{name}={lesson}" for name, one in parameters.items() for lesson in one.lessons]
+
+
 def _files(prefix: str, ending: str) -> list[str]:
     """Return files of that ending, and the folders that may hold them."""
     from argcomplete.completers import FilesCompleter
@@ -148,6 +155,7 @@ _COMPLETERS: dict[str, Callable[..., Iterable[str]]] = {
     "algorithm": lambda **_: _choices("algorithm"),
     "preset": lambda **_: [name for name in _choices("base_config.preset") if name != "null"],
     "nn": lambda parsed_args, **_: [file.stem for file in find_env(parsed_args.env).path.glob("*.py")],
+    "lesson": _lessons,
     "ckpt": lambda **_: ("latest", "best"),
     "device": lambda **_: ("auto", "cpu", "cuda"),
 }

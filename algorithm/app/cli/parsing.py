@@ -112,6 +112,12 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "add one of them",
     ),
     (
+        lambda given: given.lesson and not given.plays,
+        "--lesson needs --run, --eval or --video",
+        "a training begins with the first lesson and decides by itself",
+        "add one of them, or leave it out",
+    ),
+    (
         lambda given: given.failure and not given.check,
         "--from needs --check",
         "it is a file for the check to replay",

@@ -192,6 +192,14 @@ class TrainOptions:
     disable_sample: bool = _how(
         "--disable_sample", default=False, help="disable sampling when choosing actions"
     )
+    lesson: tuple[str, ...] = _how(
+        "--lesson",
+        roles=_LEARNER,
+        default=(),
+        type=names,
+        metavar="NAME",
+        help="with --run, --eval or --video: the lesson to play, or PARAMETER=NAME,…; default: the last",
+    )
     logger_in_file: bool = _how(
         "--logger_in_file", roles=EVERY_ROLE, default=False, help="write debug lines into train.log too"
     )

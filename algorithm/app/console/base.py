@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from typing_extensions import override
@@ -127,7 +127,8 @@ class Tee(Console):
     @override
     def progress(self, progress: Progress) -> None:
         metrics = {visible(name): value for name, value in progress.metrics.items()}
-        shown = replace(progress, rows=_visible(progress.rows), metrics=metrics)
+        lessons = dict(_visible(progress.lessons.items()))
+        shown = replace(progress, rows=_visible(progress.rows), metrics=metrics, lessons=lessons)
         self._each(lambda console: console.progress(shown))
 
     @override
@@ -171,14 +172,14 @@ def _tables(sections: Sections) -> list[str]:
     ]
 
 
-def _visible(rows: Rows) -> Rows:
+def _visible(rows: Iterable[tuple[str, str]]) -> Rows:
     return tuple((visible(name), visible(text)) for name, text in rows)
 
 
 def progress_line(progress: Progress) -> str:
     """Return one line of ``key=value``; unknown values are left out, metrics keep their names."""
     best, last = progress.best_eval, progress.last_eval
-    pairs: dict[str, float | None] = {
+    pairs: dict[str, float | str | None] = {
         "step": progress.step,
         "max_step": progress.max_step,
         "iteration": progress.iteration,
@@ -192,6 +193,7 @@ def progress_line(progress: Progress) -> str:
         "return": progress.return_mean,
         "eval": last.mean if last else None,
         "eval_best": best.mean if best else None,
+        **{f"lesson.{name}": lesson for name, lesson in progress.lessons.items()},
         **progress.metrics,
     }
     return _key_values(pairs)
@@ -199,7 +201,7 @@ def progress_line(progress: Progress) -> str:
 
 def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
     """Return one line of ``key=value`` that begins with the word eval."""
-    pairs: dict[str, float | None] = {
+    pairs: dict[str, float | str | None] = {
         "step": evaluation.step,
         "return_mean": evaluation.mean,
         "return_ci95": evaluation.ci95,
@@ -210,6 +212,6 @@ def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
     return f"eval {name}{_key_values(pairs)}"
 
 
-def _key_values(pairs: Mapping[str, float | None]) -> str:
+def _key_values(pairs: Mapping[str, float | str | None]) -> str:
     known = {key: value for key, value in pairs.items() if value is not None and value == value}
-    return " ".join(f"{k}={v}" if isinstance(v, int) else f"{k}={v:.6g}" for k, v in known.items())
+    return " ".join(f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={v}" for k, v in known.items())

@@ -171,6 +171,7 @@ class LiveConsole(Console):
             ("rates", rates),
             ("return", self._returns(progress)),
             ("eval", self._evaluation(progress)),
+            *self._lessons(progress),
             *self._readouts(progress),
             *((name, Text(text)) for name, text in progress.rows),
         ]
@@ -178,6 +179,14 @@ class LiveConsole(Console):
             restarts = f"{counted(progress.env_restarts, 'restart')} of environments"
             lines.append(("faults", Text(restarts, style="yellow")))
         return lines
+
+    def _lessons(self, progress: Progress) -> list[tuple[str, Text]]:
+        """Return a line on the lessons; none without a curriculum."""
+        line = Text()
+        for name, lesson in progress.lessons.items():
+            line.append_text(Text.assemble((f"{name} ", "dim"), (lesson, "bold"), "  "))
+        line.rstrip()
+        return [("lesson", line)] if progress.lessons else []
 
     def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
         """Return the lines with a value; before the first summary the first two, empty."""

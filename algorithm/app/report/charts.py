@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
+from algorithm.app.report.bands import Band, draw_band
 from algorithm.app.report.theme import LIGHT, MATPLOTLIB, TONES
 from algorithm.core.data import Double
 from algorithm.core.errors import StorageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _WIDE, _NARROW, _SMALL = (960, 380), (360, 260), (320, 180)  # pixels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
+_BAND, _BETWEEN = 20, 4  # of a band below them, and above it
 _LOG_SPAN = 20.0
 _MOST_POINTS = 60
 _LARGEST = 1e38  # of float32; matplotlib's limits overflow far above
@@ -110,6 +112,7 @@ class Chart:
     log:   logarithmic where the values are positive and span a factor of 20
     along: what x counts
     marks: x of vertical lines
+    bands: below the curves, in a height of their own
     """
 
     title: str
@@ -119,6 +122,7 @@ class Chart:
     log: bool = False
     along: str = "step"
     marks: Sequence[float] = ()
+    bands: Sequence[Band] = ()
 
     @property
     def named(self) -> list[Line]:
@@ -128,7 +132,8 @@ class Chart:
     @property
     def label(self) -> str:
         """The chart in words, for those who do not see it."""
-        return f"{self.title}: {'; '.join(map(str, self.named)) or 'nothing was measured'}"
+        said = [*map(str, self.named), *(band.label for band in self.bands)]
+        return f"{self.title}: {'; '.join(said) or 'nothing was measured'}"
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -142,19 +147,25 @@ class Chart:
 
     def _drawing(self, name: str, width: int, height: int) -> Drawing:
         # A point of the SVG is a pixel.
-        inside = (width - _LEFT - _RIGHT) / width, (height - _TOP - _BOTTOM) / height
-        with _figure(figsize=(width / 72, height / 72), dpi=72) as figure:
-            axes = figure.add_axes((_LEFT / width, _BOTTOM / height, *inside))
+        below = len(self.bands) * (_BAND + _BETWEEN)
+        whole, inside = height + below, width - _LEFT - _RIGHT
+        with _figure(figsize=(width / 72, whole / 72), dpi=72) as figure:
+            bottom, across = (_BOTTOM + below) / whole, (height - _TOP - _BOTTOM) / whole
+            axes = figure.add_axes((_LEFT / width, bottom, inside / width, across))
             figure.patch.set_visible(False)
             axes.patch.set_visible(False)
             ticks = max(4, width // 96), max(6, height // 55)
             _draw(axes, self._known, log=self.log, ticks=ticks)
             for mark in self.marks:
                 axes.axvline(mark, color=LIGHT["faint"], linewidth=0.8, dashes=(1, 3), zorder=0)
+            for place, band in enumerate(self.bands):
+                low = below - (place + 1) * (_BAND + _BETWEEN)
+                rectangle = _LEFT / width, low / whole, inside / width, _BAND / whole
+                draw_band(figure.add_axes(rectangle, sharex=axes), band, width=inside, tone=place)
             buffer = io.StringIO()
             figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
-            points = _points(axes, self.named, height, self.along)
-            return Drawing(name, width, height, _inner(buffer.getvalue()), points)
+            points = _points(axes, self.named, whole, self.along)
+            return Drawing(name, width, whole, _inner(buffer.getvalue()), points)
 
 
 @contextlib.contextmanager
@@ -175,12 +186,17 @@ def _clipped(values: Double) -> Double:
     return np.clip(values, -_LARGEST, _LARGEST)
 
 
-def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
+def write_picture(path: Path, lines: Sequence[Line], *, title: str, bands: Sequence[Band] = ()) -> None:
     """Write a PNG; the same data give the same bytes. Raises StorageError where it cannot be written."""
     with _figure(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
-        axes = figure.add_subplot()
+        axes, *strips = figure.subplots(
+            1 + len(bands), sharex=True, squeeze=False, height_ratios=[16, *[1] * len(bands)]
+        )[:, 0]
         _draw(axes, lines, marker="o", ticks=(8, 6))
+        for place, band in enumerate(bands):
+            draw_band(strips[place], band, width=8 * 72, tone=place)
         axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
+        axes.tick_params(labelbottom=True)
         axes.set_xlabel("environment steps")
         axes.set_ylabel("return")
         if axes.get_legend_handles_labels()[0]:

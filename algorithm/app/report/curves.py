@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from algorithm.agents import registry as families
+from algorithm.app.report.bands import Band
 from algorithm.app.report.charts import Chart, Line, write_picture
 from algorithm.app.report.facts import Columns
 from algorithm.core.data import Double
@@ -106,8 +107,8 @@ def mean_line(
     return Line(label=label, x=x, y=mean, tone=tone, band=(mean - half, mean + half), dots=dots)
 
 
-def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None:
-    """Write a PNG of return against environment steps; the same data give the same bytes.
+def plot_curve(path: Path, series: Sequence[Series], *, title: str = "", bands: Sequence[Band] = ()) -> None:
+    """Write a PNG of return against environment steps, above bands; the same data give the same bytes.
 
     One run: see :func:`run_lines`. Several: see :func:`experiment_lines`, with the training returns of all.
     Raises ValueError without series, StorageError where the file cannot be written.
@@ -123,7 +124,7 @@ def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None
             Line(label=name, x=one.train_step, y=one.train_return, style="faint")
             for name, one in zip(names, series, strict=True)
         ]
-    write_picture(path, lines, title=title)
+    write_picture(path, lines, title=title, bands=bands)
 
 
 def group_lines(groups: Mapping[str, Sequence[Series]]) -> list[Line]:
@@ -146,9 +147,10 @@ PANELS = (
 """Charts in the order of the page; one without data is left out."""
 
 
-def learning_curve(columns: Columns) -> Chart:
-    """Return the chart of a run's evaluations and training returns."""
-    return Chart("Return over environment steps", run_lines(series_of(columns, "evaluation")), large=True)
+def learning_curve(columns: Columns, bands: Sequence[Band] = ()) -> Chart:
+    """Return the chart of a run's evaluations and training returns, above the lessons it was in."""
+    lines = run_lines(series_of(columns, "evaluation"))
+    return Chart("Return over environment steps", lines, large=True, bands=bands)
 
 
 def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:

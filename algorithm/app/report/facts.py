@@ -16,7 +16,7 @@ from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_bytes, read_json, read_lines
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.runs.lock import Holder
-from algorithm.runs.logs.metrics import METRICS, RECORDED, read_metrics
+from algorithm.runs.logs.metrics import LESSONS, METRICS, RECORDED, read_metrics
 from algorithm.runs.rundir import RunDir
 
 _Read = TypeVar("_Read")
@@ -227,10 +227,14 @@ def number(value: object, *path: str) -> float | None:
 
 
 def _by_behaviour(columns: Columns) -> dict[str, Columns]:
-    """Return the columns of each behaviour under the plain names of the metrics, less unknown metrics."""
+    """Return the columns of each behaviour under the plain names of the metrics and of lessons.
+
+    Others are left out.
+    """
     found: dict[str, dict[str, Sequence[float]]] = {}
     for column, values in columns.items():
         behaviour, metric = "/".join(column.split("/")[:-2]), "/".join(column.split("/")[-2:])
-        if metric in METRICS and not any(f"/{part}" in f"/{column}" for part in RECORDED):
+        others = any(f"/{part}" in f"/{column}" for part in RECORDED if part != LESSONS)
+        if (metric in METRICS or metric.startswith(LESSONS)) and not others:
             found.setdefault(behaviour or DEFAULT_BEHAVIOUR, {"step": columns["step"]})[metric] = values
     return dict(found) if columns.get("step") else {}

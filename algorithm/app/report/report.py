@@ -9,6 +9,7 @@ from pathlib import Path
 
 from algorithm.agents.registry import misplaced
 from algorithm.app.cli.train import TrainOptions, task_flags
+from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import diagnostics, learning_curve
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number
 from algorithm.app.report.page import Section, Tile, bold, code, link, page, written_now
@@ -17,6 +18,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, duration, plus_minus, short
+from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.statistics import INTERVAL
 from algorithm.runs.files import write_text
 from algorithm.runs.offers import PAST_SUCCESS, playing_commands
@@ -110,8 +112,9 @@ def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
         config = facts.config.for_behaviour(behaviour)
         sac, owes = config.sac_config, misplaced(config.algorithm, RUN_BLOCK, "replay_ratio") is None
         ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
+    bands = lesson_bands(columns, lessons_by_name(facts.config.config.parameters) if facts.config else {})
     text = [] if facts.evaluations(behaviour) else ["The run was not evaluated yet."]
-    yield Section(title=f"Learning curve{suffix}", text=text, chart=learning_curve(columns))
+    yield Section(title=f"Learning curve{suffix}", text=text, chart=learning_curve(columns, bands))
     if charts := diagnostics(columns, replay_ratio=ratio):
         yield Section(title=f"Diagnostics{suffix}", charts=charts)
 

@@ -209,3 +209,18 @@ def _file_name(source: str) -> str:
 
 def _text(spaces: Mapping[str, object]) -> str:
     return json_text(spaces).replace("\n", "").replace("  ", " ")
+
+
+def run_in(folder: Path) -> RunDir:
+    """Return the run in a folder. Raises UsageError if there is none."""
+    path = folder.resolve()
+    config = path / "config.yaml"
+    if not config.is_file():
+        raise UsageError(
+            f"{folder} is no run",
+            where=path,
+            why="it has no config.yaml",
+            fix="give the folder of a run, such as models/CartPole-v1/NAME",
+        )
+    label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
+    return RunDir(label, path.name, path, label)

@@ -132,6 +132,11 @@ def read_parameters(given: Mapping[str, Any]) -> dict[str, EnvParameter]:
     return {str(name): EnvParameter.model_validate(value) for name, value in given.items()}
 
 
+def lessons_by_name(parameters: EnvParameters) -> dict[str, list[str]]:
+    """Return parameter with a curriculum -> names of its lessons."""
+    return {name: one.lessons for name, one in parameters.items() if one.lessons}
+
+
 def first_lessons(parameters: EnvParameters) -> dict[str, str]:
     """Return parameter -> the first of its lessons."""
     return {name: one.lessons[0] for name, one in parameters.items() if one.lessons}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-_STEP_LIMITS = {"ToyHallway": 50, "ToyCorridor": 120, "ToyMaze": 100}
+_STEP_LIMITS = {"ToyHallway": 50, "ToyCorridor": 120, "ToyMaze": 100, "ToyParking": 60}
 _MODULES = {
     "basic": ("ToyContinuous", "ToyDiscrete", "ToyBranches", "ToyHybrid", "ToyMasked"),
     "cameras": ("ToyTwoCameras",),
@@ -12,6 +12,7 @@ _MODULES = {
     "corridor": ("ToyCorridor",),
     "maze": ("ToyMaze",),
     "memory": ("ToyRecall", "ToyQueue", "ToyHallway"),
+    "parking": ("ToyParking",),
 }
 
 for _module, _classes in _MODULES.items():

@@ -75,7 +75,10 @@ _OF_ALL: Mapping[str, str] = {
 METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
 """Metric name -> meaning, of everything that a run may log, but for what a simulator records itself."""
 
-RECORDED = ("unity/", "lesson/", "param/", PLUGIN_METRICS)
+LESSONS = "lesson/"
+"""First part of the names of the numbers of lessons."""
+
+RECORDED = ("unity/", LESSONS, "param/", PLUGIN_METRICS)
 """First parts of the names of what a simulator, a parameter or a plug-in records; the rest is its own."""
 
 

@@ -66,6 +66,13 @@ def towards(picture: np.ndarray) -> np.int64:
     return np.int64(0 if paddle > ball else 2 if paddle < ball - 4 else 1)
 
 
+def braking(obs: np.ndarray) -> np.ndarray:
+    """Take the speed from which half of the brakes still stop: v² = 2 · 0.025 · offset, along each axis."""
+    offset, velocity = 10 * obs[:2], obs[2:]
+    wanted = np.sign(offset) * np.sqrt(0.05 * np.abs(offset))
+    return np.clip((wanted - velocity) / 0.05, -1, 1).astype(np.float32)
+
+
 BEST: dict[str, Act] = {
     "ToyContinuous": lambda seen, mask: seen[-1],
     "ToyDiscrete": lambda seen, mask: seen[-1],
@@ -79,6 +86,7 @@ BEST: dict[str, Act] = {
     ),
     "ToyCorridor": lambda seen, mask: np.int64(1),
     "ToyMaze": lambda seen, mask: velocity(seen[-1]["position"]),
+    "ToyParking": lambda seen, mask: braking(seen[-1]),
     "ToyRecall": lambda seen, mask: np.argmax(seen[0][:-1]),
     "ToyQueue": lambda seen, mask: np.argmax(seen[-4]) if len(seen) > 3 else np.int64(0),
     "ToyHallway": lambda seen, mask: 1 + np.argmax(seen[0]) if seen[-1][2] else np.int64(0),
@@ -238,6 +246,24 @@ def test_random_walks_do_not_get_through_the_maze() -> None:
     assert {total for total, _ in walks} == {0.0} and {len(seen) for _, seen in walks} == {101}
 
 
+def test_a_point_is_parked_where_it_is_slow_and_the_distance_is_that_of_the_episode() -> None:
+    """From rest at a distance of 1."""
+    env = make("ToyParking")
+    far = np.linalg.norm(env.reset(seed=1)[0][:2])
+    obs, _ = env.reset(seed=1, options={"distance": 1})
+    np.testing.assert_allclose([far, np.linalg.norm(obs[:2])], [0.8, 0.1], rtol=1e-6)
+    way = obs[:2] / 0.1  # of length 1
+    ends = []
+    for push in (1, 1, 1, 1, -0.9, -0.9, -0.9):  # speeds 0.05 0.1 0.15 0.2 0.155 0.11 0.065
+        obs, *end, _ = env.step((push * way).astype(np.float32))
+        ends.append(end[:2])
+    assert ends == [[0.0, False]] * 6 + [[1.0, True]], "0.345 and 0.235 away it is too fast"
+    np.testing.assert_allclose(obs, [*(0.017 * way), *(0.065 * way)], atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(env.reset()[0][:2]), 0.8, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"distance is 0.5"):
+        env.reset(options={"distance": 0.5})
+
+
 OUTSIDE = {
     "ToyContinuous": np.array([0.0, 1.01], np.float32),
     "ToyHybrid": {"choice": 3, "value": np.zeros(1, np.float32)},
@@ -270,6 +296,7 @@ def test_a_masked_action_is_refused() -> None:
         ("ToyCatch", {"noise": 255}),
         ("ToyHiddenCatch", {"seen": 3}),
         ("ToyCorridor", {"length": 1}),
+        ("ToyParking", {"distance": 0.5}),
         ("ToyRecall", {"cues": 1}),
         ("ToyQueue", {"lag": 4, "length": 4}),
         ("ToyHallway", {"length": 0}),

@@ -1,0 +1,87 @@
+"""Parameters of environments for a person: what they are, and the lessons that a command line names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+from algorithm.config.schema import Config
+from algorithm.core.errors import UsageError
+from algorithm.core.wording import Rows
+from algorithm.env.kinds import EnvKind
+from algorithm.env.parameters.config import EnvParameter, EnvParameters, last_lessons
+from algorithm.env.parameters.sampler_config import Gaussian, ParameterSampler, Uniform
+
+
+def parameter_rows(parameters: EnvParameters, kind: EnvKind) -> Rows:
+    """Return a row on each parameter: its values or lessons, and how the environment gets it."""
+    return [
+        ("parameter", f"{name} {_values(one)}; {_applied(one, kind)}") for name, one in parameters.items()
+    ]
+
+
+def _values(parameter: EnvParameter) -> str:
+    if parameter.value is not None:
+        return _value(parameter.value)
+    lessons = (f"{one.name} {_value(one.value)}" for one in parameter.curriculum or ())
+    return f"lessons {' → '.join(lessons)}"
+
+
+def _value(sampler: ParameterSampler) -> str:
+    numbers = [f"{number:g}" for number in sampler.numbers]
+    if len(numbers) == 1:
+        return numbers[0]
+    if isinstance(sampler, Gaussian):
+        return f"normal, mean {numbers[0]}, deviation {numbers[1]}"
+    if isinstance(sampler, Uniform):
+        return f"uniform in [{', '.join(numbers)}]"
+    pairs = zip(numbers[::2], numbers[1::2], strict=True)
+    return f"uniform in {' and '.join(f'[{low}, {high}]' for low, high in pairs)}"
+
+
+def _applied(parameter: EnvParameter, kind: EnvKind) -> str:
+    if parameter.set is not None:
+        return f"sets {parameter.set}"
+    return "sent by name" if kind.parameters else "an option of reset()"
+
+
+def named_lessons(
+    parameters: EnvParameters, words: Sequence[str], usual: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the lessons of ``--lesson``: those that words name, else the usual ones.
+
+    words: ``NAME``, where one curriculum alone has a lesson of that name, or ``PARAMETER=NAME``
+    usual: None for the last ones
+    Raises UsageError for a lesson that is not there.
+    """
+    chosen = {**last_lessons(parameters), **(usual or {})}
+    if words and not chosen:
+        raise UsageError(
+            "--lesson is for runs with lessons",
+            where=f"--lesson {','.join(words)}",
+            why="no parameter of environment_parameters of this run has a curriculum",
+            fix="leave it out",
+        )
+    for word in words:
+        name, _, lesson = word.rpartition("=")
+        having = [one for one in chosen if name in ("", one) and lesson in parameters[one].lessons]
+        if len(having) != 1:
+            raise _unknown(parameters, word, having)
+        chosen[having[0]] = lesson
+    return chosen
+
+
+def one_lesson(config: Config, text: str | None, usual: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the lessons that the text of a ``--lesson`` names; None: the usual ones."""
+    return named_lessons(config.parameters, text.split(",") if text else (), usual)
+
+
+def _unknown(parameters: EnvParameters, word: str, having: Sequence[str]) -> UsageError:
+    known = [f"{name}={lesson}" for name, one in parameters.items() for lesson in one.lessons]
+    close = get_close_matches(word, [*known, *(one.partition("=")[2] for one in known)], n=1)
+    return UsageError(
+        f"{word!r} is a lesson of {' and of '.join(having)}" if having else f"there is no lesson {word!r}",
+        where=f"--lesson {word}",
+        why=f"the run has {', '.join(known)}",
+        fix=f"did you mean {close[0]}?" if close and not having else "name one of them as PARAMETER=LESSON",
+    )
