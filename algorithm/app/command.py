@@ -70,6 +70,9 @@ def _command(options: TrainOptions) -> int:
         return 0
     if options.report or options.failure:
         return _read_only(options)
+    if options.card:
+        print((Path(__file__).parents[1] / "export" / "play.py").read_text("utf-8"), end="")
+        return 0
     if options.plays or options.shares or options.resume:
         return _with_run(options)
     if options.check or options.dry_run or options.demos:
@@ -101,6 +104,8 @@ def _with_run(options: TrainOptions) -> int:
     with interruptible_imports():
         if options.plays:
             from algorithm.app.play import play as begin
+        elif options.exports_graph:
+            from algorithm.app.sharing.onnx import share_graphs as begin
         elif options.shares:
             from algorithm.app.sharing.export import share as begin
         else:
