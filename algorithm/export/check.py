@@ -78,7 +78,7 @@ class Checker:
         except Exception as error:  # the runtime has classes of its own, all below RuntimeError or not
             n = len(next(iter(feeds.values())))
             why = str(error).partition("\n")[0]
-            raise ExportError(f"the graph does not run for {n} agents", why=why, fix=_FIXED) from error
+            raise ExportError(f"the graph does not run for a batch of {n}", why=why, fix=_FIXED) from error
 
     def _check_ports(self) -> None:
         """Compare names, element types and shapes with those that ML-Agents expects."""
@@ -119,7 +119,7 @@ class Checker:
             situation = self._reference.situation(n, rng)
             found = self._run(self._reference.feeds(situation, self._ports, memory))
             answer = self._reference.answer(situation, before, carry)
-            where = f"{n} agents, step {step + 1}"
+            where = f"a batch of {n}, step {step + 1}"
             self._compare(found, answer, situation, where)
             before, carry = self._flat(found), answer.carry
             if memory is not None:

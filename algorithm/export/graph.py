@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import io
+import os
+import re
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -219,16 +221,36 @@ def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
     except Exception as error:  # of the networks' own code, or of the exporter
         raise ExportError(
             "the policy cannot be written as a graph",
-            where=f"opset {opset}",
-            why=described(error).partition("\n")[0],
+            where=f"opset {opset}{_behind(str(error))}",
+            why=described(error).partition("\n")[0].partition("  [Caused")[0],
             fix="write that part of nn.py with plain operations on tensors",
         ) from error
     return plain(model)
 
 
+def _behind(error: str) -> str:
+    """Return the module that the exporter's error names, whose result was used by what it could not write."""
+    found = re.search(r"scope: (\S+)", error)
+    names = [part.rpartition("::")[2] for part in found[1].split("/")] if found else []
+    return f", behind module {'/'.join(filter(None, names))}" if any(names) else ""
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep remarks on tracing and the exporter's age from the terminal: the graph is checked later."""
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
+    """Keep remarks on tracing and the exporter's age from the terminal: the graph is checked later.
+
+    With an error torch prints the whole graph, past Python, so the file behind the output is another one
+    meanwhile.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with TemporaryFile() as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            os.dup2(file.fileno(), 1)
+            try:
+                yield
+            finally:
+                os.dup2(kept, 1)
+    finally:
+        os.close(kept)

@@ -71,7 +71,7 @@ def lint(model: ModelProto, opset: int) -> None:
     for node in model.graph.node:
         if node.domain or node.op_type not in target.operators:
             raise ExportError(
-                f"{target.name} has no operator {node.op_type}",
+                f"{target.name} does not have the operator {node.op_type} on every backend",
                 where=place(node),
                 why=f"opset {opset} is for {target.name}; its operators are those of {target.source}",
                 fix=_INSTEAD.get(node.op_type, "write that part of nn.py with plain operations"),

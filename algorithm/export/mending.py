@@ -14,7 +14,11 @@ _WIDER = {2: 6, 3: 6, 4: 6, 5: 6, 12: 7, 13: 7}
 
 
 def plain(model: ModelProto) -> ModelProto:
-    """Return the graph with short whole numbers as int32, and without parts of a Concat that are empty."""
+    """Return the graph with short whole numbers as int32, without empty parts of a Concat, and smaller.
+
+    Each constant stands in it once, and values have numbers for names. Nodes keep theirs, which say where
+    they come from.
+    """
     onnx = required("onnx")
     for node in model.graph.node:
         for attribute in node.attribute:
@@ -35,7 +39,38 @@ def plain(model: ModelProto) -> ModelProto:
     for node in model.graph.node:
         if node.op_type == "Concat":
             _leave_out(node, empty)
+    _share_constants(model)
+    _number_values(model)
     return model
+
+
+def _share_constants(model: ModelProto) -> None:
+    known: dict[bytes, str] = {}
+    same, kept = {}, []
+    for node in model.graph.node:
+        if node.op_type == "Constant" and len(node.attribute) == 1:
+            first = known.setdefault(node.attribute[0].SerializeToString(), node.output[0])
+            if first != node.output[0]:
+                same[node.output[0]] = first
+                continue
+        kept.append(node)
+    if same.keys() & {one.name for one in model.graph.output}:
+        return
+    for node in kept:
+        node.input[:] = [same.get(name, name) for name in node.input]
+    copies = [type(node).FromString(node.SerializeToString()) for node in kept]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+
+
+def _number_values(model: ModelProto) -> None:
+    graph = model.graph
+    fixed = {one.name for one in (*graph.input, *graph.output, *graph.initializer)}
+    made = [name for node in graph.node for name in node.output if name and name not in fixed]
+    short = {name: f"v{number}" for number, name in enumerate(made)}
+    for node in graph.node:
+        node.input[:] = [short.get(name, name) for name in node.input]
+        node.output[:] = [short.get(name, name) for name in node.output]
 
 
 def _widened(tensor: TensorProto) -> TensorProto:
