@@ -122,6 +122,8 @@ class PolicyGraph(nn.Module):
         if memory is None:
             return lead[:, :0], lead.new_zeros(1, self._action.size) * lead
         flat = memory[:, 0]
+        if not self._carry_size:
+            return flat[:, :0], flat
         carry = flat[:, : self._carry_size].reshape(-1, *self._carry_shape)
         return carry + self.get_buffer("initial_carry"), flat[:, self._carry_size :]
 

@@ -21,10 +21,9 @@ class ExportedPolicy:
 
     def act(self, obs: dict[str, Any], mask: Any = None) -> list[Any]:  # noqa: ANN401
         """Return choices [N, branches] and u [N, A] in ±1, of obs, name -> [N, ...]; mask [N, choices]."""
-        feeds, n = {}, 0
+        feeds, n = {}, len(next(iter(obs.values())))
         for one in self.card["observations"]:
             x = np.asarray(obs[one["observation"]], np.float32).transpose(0, *one["axes"])
-            n = len(x)
             feeds[one["name"]] = (x / np.float32(one["divisor"])).reshape(n, *one["shape"])
         if choices := sum(self.card["branches"]):
             feeds["action_masks"] = np.asarray(np.ones((n, choices)) if mask is None else mask, np.float32)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,14 @@ from torch import nn
 from algorithm.agents.base import Agent
 from algorithm.core.data import Float
 from algorithm.core.errors import UserError
+from algorithm.core.spec import AgentSpec
+from algorithm.env.pool.resume_check import noted, spec_of
 from algorithm.export import play
 from algorithm.export.check import session_of
 from algorithm.export.errors import ExportError
 from algorithm.export.graph import PolicyGraph, draw_graph
 from algorithm.export.names import ports_of
+from algorithm.nn import Rep
 from tests.export.policies import Added, agent_of, checker, exported, graph_of, reference, with_names
 from tests.grid import agents
 
@@ -303,6 +307,33 @@ def test_the_memory_of_a_hand_written_step() -> None:
     assert found["discrete_actions"].tolist() == [[0, 1]], "all else is forbidden"
     assert found["recurrent_out"][0, 0, 8:].tolist() == [1, 0, 0, 1, 0]
     assert np.abs(found["recurrent_out"][0, 0, :8]).min() > 0.0
+
+
+class Remembering(Rep):
+    """No memory of its own, but the action before is part of the state."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        super().__init__(spec)
+        self.layer = nn.Linear(3 + spec.action.size, 8)
+
+    def forward(self, obs: Any, prev_action: Any, carry: Any, valid: Any) -> Any:
+        return self.layer(torch.cat([obs["v"], prev_action], -1)), carry
+
+
+def test_the_action_before_is_a_memory() -> None:
+    agent = agent_of(obs="vector")
+    agent.learner.model.rep = Remembering(agent.spec)
+    found = exported(agent)
+    assert found.card["memory"] == 2 and found.card["largest_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("kind", agents.OBSERVATIONS)
+def test_a_run_notes_what_its_agents_see_and_do(kind: str) -> None:
+    obs = agents.OBSERVATIONS[kind]
+    axes = tuple("HWC" if len(shape) == 3 else "" for shape in obs.shapes)
+    for seen in (obs, replace(obs, axes=axes)):
+        spec = AgentSpec(seen, agents.ACTIONS["hybrid"][0])
+        assert spec_of(json.loads(json.dumps(noted(spec)))) == spec
 
 
 def test_what_cannot_be_asked_for() -> None:
