@@ -138,15 +138,20 @@ class Checker:
             got = found[port.name]
             if port.batched and got.shape != (situation.size, *port.shape):
                 raise _wrong(port.name, where, got.shape, (situation.size, *port.shape))
-        if self._spec.action.continuous and not (self._ports.memory and self._sampled):
-            self._close(
-                "deterministic_continuous_actions", where, found["deterministic_continuous_actions"], answer.u
-            )
+        one_draw = self._ports.memory > 0
+        if self._spec.action.continuous:
+            name = "deterministic_continuous_actions"
+            if one_draw:
+                self._close("continuous_actions", where, found["continuous_actions"], found[name])
+            if not (one_draw and self._sampled):
+                self._close(name, where, found[name], answer.u)
         if self._spec.action.branches:
-            for name in ("discrete_actions", "deterministic_discrete_actions"):
-                self._check_allowed(name, found[name], situation, where)
-            if not (self._ports.memory and self._sampled):
-                name = "deterministic_discrete_actions"
+            name = "deterministic_discrete_actions"
+            for each in ("discrete_actions", name):
+                self._check_allowed(each, found[each], situation, where)
+            if one_draw:
+                self._close("discrete_actions", where, found["discrete_actions"], found[name])
+            if not (one_draw and self._sampled):
                 self._check_largest(name, found[name], answer.scores, situation, where)
 
     def _close(self, name: str, where: str, found: AnyArray, wanted: AnyArray) -> None:
@@ -196,9 +201,10 @@ class Checker:
         """Compare samples with π; what is outside once is drawn anew, for of many numbers one may be."""
         situation = self._reference.situation(_ROWS, rng)
         wrong = self._outside(situation)
-        if wrong and (again := self._outside(situation)):
+        again = self._outside(situation) if wrong else []
+        if both := [one for one in again if one in wrong]:
             raise ExportError(
-                f"the samples of the graph are not those of the policy: {again[0]}",
+                f"the samples of the graph are not those of the policy: {both[0]}",
                 where=f"{DRAWS:,} draws of {_ROWS} situations",
                 why=f"they differ by more than {_SIGMAS:g} standard deviations, twice",
             )
@@ -259,8 +265,8 @@ def _moments(u: Array, grid: Array) -> list[str]:
     for name, power in (("mean", 1), ("square", 2)):
         found, wanted = (u**power).mean(1), (grid**power).mean(1)
         limit = _SIGMAS * (grid**power).std(1) / np.sqrt(u.shape[1]) + 10 * TOLERANCE
-        if not (np.abs(found - wanted) <= limit).all():
-            wrong.append(f"continuous_actions, the {name}")
+        inside = (np.abs(found - wanted) <= limit).all(0)
+        wrong += [f"continuous_actions {index}, the {name}" for index in np.flatnonzero(~inside)]
     return wrong
 
 

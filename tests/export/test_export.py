@@ -146,6 +146,12 @@ def _gumbel_is_nan(graph: PolicyGraph) -> None:
     object.__setattr__(graph._choice, "draw", drawn)
 
 
+def _another_action_is_remembered(graph: PolicyGraph) -> None:
+    """The mode is said to be the action, and a sample is what goes on."""
+    outputs = graph._outputs
+    graph._outputs = lambda first, mode, after: outputs((first[0], first[1] * 0.5), mode, after)
+
+
 def _batch_is_fixed(graph: PolicyGraph) -> None:
     graph._indices = lambda onehot: torch.ones(len(onehot), 1, dtype=torch.int64) + onehot[:, :1].long()
 
@@ -155,12 +161,13 @@ def _batch_is_fixed(graph: PolicyGraph) -> None:
     [
         ({}, _squash_is_wrong, "deterministic_continuous_actions"),
         ({}, _normaliser_is_left_out, "deterministic_continuous_actions"),
-        ({}, _noise_is_too_wide, "continuous_actions, the"),
+        ({}, _noise_is_too_wide, ", the "),
         ({}, _version_depends_on_inputs, "version_number"),
         ({"action": "discrete"}, _mask_is_inverted, "discrete_actions are forbidden"),
         ({"action": "discrete"}, _gumbel_is_nan, "discrete_actions"),
         ({"action": "discrete"}, _batch_is_fixed, "does not run for a batch of 3"),
         ({"memory": "GRU"}, _memory_is_not_fed, "deterministic_continuous_actions"),
+        ({"memory": "GRU"}, _another_action_is_remembered, "output continuous_actions"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
