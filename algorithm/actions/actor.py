@@ -52,7 +52,7 @@ class Actor:
         scorers = [x for x in extensions if exploring and x.num_candidates > 1]
         self._num_candidates = max((x.num_candidates for x in scorers), default=1)
         critics = model.critics if parts.discrete.asks_critics else ()
-        self._choice = _Choice(
+        self._choice = ActionChoice(
             ActingModel(model.normaliser, model.rep, model.policy, critics),
             parts,
             noise or NoNoise(),
@@ -63,6 +63,11 @@ class Actor:
         self._layer_noise = LayerNoise(layers, on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
         self._programs = NumpyPrograms(self._choice, device)
+
+    @property
+    def choice(self) -> ActionChoice:
+        """What chooses the actions, as a function of tensors alone."""
+        return self._choice
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
@@ -158,7 +163,7 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class DrawnAction:
     """Actions of N agents before they are flat."""
 
     z: Tensor  # [N, A_c]
@@ -167,8 +172,8 @@ class _Drawn:
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """Choice of N agents' actions, as a function of tensors alone.
+class ActionChoice:
+    """ActionChoice of N agents' actions, as a function of tensors alone.
 
     scorers: extensions that choose among several candidates
     names:   of the observations, in the order of the first ones
@@ -192,7 +197,7 @@ class _Choice:
         seen, state, after = self.encode(dict(zip(self.names, others, strict=False)), prev_action, carry)
         policy = self.model.policy(state, seen)
         pairs = zip(draws[::2], draws[1::2], strict=True) if draws else [(None, None)]
-        drawn = [self._draw(policy, state, mask, normal, uniform) for normal, uniform in pairs]
+        drawn = [self.draw(policy, state, mask, normal, uniform) for normal, uniform in pairs]
         best = drawn[0] if len(drawn) == 1 else self._most_wanted(drawn, state)
         return [best.z, best.onehot, best.logp, *after]
 
@@ -210,18 +215,19 @@ class _Choice:
             {name: value.unsqueeze(1) for name, value in seen.items()},
             prev_action.unsqueeze(1),
             carry,
-            torch.ones(len(prev_action), 1, dtype=torch.bool, device=prev_action.device),
+            torch.ones(prev_action.shape[0], 1, dtype=torch.bool, device=prev_action.device),
         )
         return seen, state[:, 0], [after[:, 0]] if self.has_memory else []
 
-    def _draw(
+    def draw(
         self,
         policy: HybridAction,
         state: Tensor,
         mask: Tensor,
         normal: Tensor | None,
         uniform: Tensor | None,
-    ) -> _Drawn:
+    ) -> DrawnAction:
+        """Return actions of a policy in states [N, S]; normal [N, A_c], uniform [N, ΣN], None: the mode."""
         z, c_logp = self.parts.continuous.act(policy, normal, self.noise)
         onehot, d_logp = self.parts.discrete.act(
             policy,
@@ -232,9 +238,9 @@ class _Choice:
         )
         found = [x for x in (d_logp, c_logp) if x is not None]
         logp = torch.cat([x if x.dim() > 1 else x.unsqueeze(-1) for x in found], -1)
-        return _Drawn(z=z, onehot=onehot, logp=logp)
+        return DrawnAction(z=z, onehot=onehot, logp=logp)
 
-    def _most_wanted(self, drawn: Sequence[_Drawn], state: Tensor) -> _Drawn:
+    def _most_wanted(self, drawn: Sequence[DrawnAction], state: Tensor) -> DrawnAction:
         """Return each agent's draw of the highest score, summed over the extensions.
 
         Its log-probability is that of the policy: the effect of the choice on it has no closed form.
@@ -244,10 +250,10 @@ class _Choice:
         assert isinstance(scores, Tensor)
         best, rows = scores.argmax(1), torch.arange(len(state), device=state.device)
 
-        def chosen(part: Callable[[_Drawn], Tensor]) -> Tensor:
+        def chosen(part: Callable[[DrawnAction], Tensor]) -> Tensor:
             return torch.stack([part(one) for one in drawn], 1)[rows, best]
 
-        return _Drawn(
+        return DrawnAction(
             z=chosen(lambda one: one.z),
             onehot=chosen(lambda one: one.onehot),
             logp=chosen(lambda one: one.logp),

@@ -100,7 +100,7 @@ class NoContinuous:
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, None]:
         """Return an empty z."""
         logits = logits_of(policy)
-        return logits.new_zeros(len(logits), 0), None
+        return logits.new_zeros(logits.shape[0], 0), None
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return an empty u and zeros."""

@@ -13,13 +13,14 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from algorithm.agents.networks import pick_device
-from algorithm.app.cli.flag_types import HUB, is_export
+from algorithm.app.cli.flag_types import GRAPH, HUB, is_export
 from algorithm.app.console.output import open_console
 from algorithm.app.parameters import one_lesson
 from algorithm.app.play import LIMITS
 from algorithm.app.policy import TrainedPolicy, make_gym_env
 from algorithm.app.resume import go_on
 from algorithm.app.sharing.export import build, write
+from algorithm.app.sharing.onnx import run_graph
 from algorithm.app.sharing.opening import PlayableRun, open_export, run_in
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.errors import ConfigError
@@ -140,10 +141,15 @@ class Run:
         return make_gym_env(loaded, "evaluate", one_lesson(loaded.config, lesson))
 
     def export(self, file: str | Path, checkpoint: Which = "best", *, replace: bool = False) -> Path:
-        """Write the run as one file to share, as ``--export`` does; return its path.
+        """Write the run as one file to share, or its policy, as ``--export`` does; return its path.
 
-        Raises UsageError if there is a file of that name, unless ``replace``; StorageError.
+        file: ``FILE.zip``, or ``FILE.onnx``, which with several behaviours is a folder
+        Raises UsageError if there is a file of that name, unless ``replace``; StorageError; ExportError for a
+        graph that is not what it should be.
         """
+        if str(file).endswith(GRAPH):
+            run_graph(self._found, self._loaded(), Path(file), checkpoint, replace=replace, warn=_warn)
+            return Path(file)
         write(self._of_this_machine("export"), checkpoint, Path(file), replace=replace, warn=_warn)
         return Path(file)
 

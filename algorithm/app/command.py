@@ -66,12 +66,8 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
 
 def _command(options: TrainOptions) -> int:
     check_directory(options.directory)
-    if options.list:
-        print(visible(listing(options.env, options.directory)))
-        return 0
-    if options.from_mlagents is not None:
-        show_notices(options)
-        return write_translation(options)
+    if options.list or options.card or options.from_mlagents is not None:
+        return _print(options)
     if options.report or options.failure:
         return _read_only(options)
     if options.plays or options.shares or options.resume:
@@ -79,6 +75,18 @@ def _command(options: TrainOptions) -> int:
     if options.check or options.dry_run or options.demos:
         return _look(options)
     return _train(options)
+
+
+def _print(options: TrainOptions) -> int:
+    """Do what needs neither a task nor a run: a list, a program, a translated file."""
+    if options.from_mlagents is not None:
+        show_notices(options)
+        return write_translation(options)
+    if options.card:
+        print((Path(__file__).parents[1] / "export" / "play.py").read_text("utf-8"), end="")
+    else:
+        print(visible(listing(options.env, options.directory)))
+    return 0
 
 
 def _read_only(options: TrainOptions) -> int:
@@ -105,6 +113,8 @@ def _with_run(options: TrainOptions) -> int:
     with interruptible_imports():
         if options.plays:
             from algorithm.app.play import play as begin
+        elif options.exports_graph:
+            from algorithm.app.sharing.onnx import share_graphs as begin
         elif options.shares:
             from algorithm.app.sharing.export import share as begin
         else:

@@ -42,6 +42,7 @@ from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_parameters
 from algorithm.env.rules import wrong_numbers
 from algorithm.evaluation.config import EvalConfig
+from algorithm.export.config import ExportConfig
 from algorithm.replay.config import ReplayConfig
 from algorithm.runs.config import CheckpointConfig, WandbConfig
 
@@ -326,6 +327,7 @@ class Config(Block):
     )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", random=True)
+    export_config: ExportConfig = block(ExportConfig, "Policies as ONNX graphs, `--export FILE.onnx`.")
     wandb_config: WandbConfig = block(
         WandbConfig, "Metrics on Weights & Biases as well, once a project is named."
     )

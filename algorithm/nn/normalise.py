@@ -98,6 +98,15 @@ class Normaliser(nn.Module):
             result[name] = (deviation * scale.view(shape)).clamp(-self._clip, self._clip)
         return result
 
+    def of(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return shift and scale of a vector observation, each of its shape."""
+        place = self.names.index(name)
+        shift, scale = (
+            torch.split(whole, self._sizes)[place].view(self._shapes[place])
+            for whole in (self.shift, self.scale)
+        )
+        return shift, scale
+
     @torch.no_grad()
     def observe(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Take n rows into the statistics, name -> [n, *shape]; n may be 0.

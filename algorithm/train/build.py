@@ -14,7 +14,7 @@ from algorithm.core.console import Console
 from algorithm.core.errors import UsageError
 from algorithm.core.plugins import Plugin
 from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.resume_check import spec_as_json
+from algorithm.env.pool.resume_check import noted
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList
 from algorithm.evaluation.evaluate import Evaluator
 from algorithm.evaluation.recording import kept_recordings
@@ -254,7 +254,7 @@ def _write_down(
             arguments=inputs.arguments,
             seeds={"run": loaded.seed},
             render_modes=render_modes,
-            spaces={name: spec_as_json(spec) for name, spec in specs.items()},
+            spaces={name: noted(spec) for name, spec in specs.items()},
             init_from=foreign.origin if foreign else None,
             env_file=own_env,
             plugins=plugins,

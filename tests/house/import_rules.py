@@ -49,6 +49,7 @@ ORDER = (
     "algorithm.experience",
     "algorithm.evaluation",
     "algorithm.train",
+    "algorithm.export",
     "algorithm.app.console",
     "algorithm.app.cli",
     "algorithm.app.report",

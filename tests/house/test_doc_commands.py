@@ -141,6 +141,7 @@ def prepare_files(options: TrainOptions, desk: Path) -> None:
         assert main([options.env, "-n", "first", "--quiet", "--export", name]) == 0
     if options.export:
         (desk / options.export).unlink(missing_ok=True)
+        (desk / options.export).with_suffix(".json").unlink(missing_ok=True)
 
 
 def shortened(words: Words, desk: Path) -> list[str]:

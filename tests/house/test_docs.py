@@ -24,7 +24,7 @@ from scripts.pages import WIDTH, filled
 ROOT = Path(__file__).resolve().parents[2]
 NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
 
-UNCHECKED_LANGUAGES = {"text", "json", "csv", "mermaid"}
+UNCHECKED_LANGUAGES = {"text", "json", "csv", "js", "mermaid"}
 UNCHECKED_COMMANDS = {
     "git",
     "cd",

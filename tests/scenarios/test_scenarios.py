@@ -250,6 +250,12 @@ TABLE = [
         code=143,
     ),
     Scenario(
+        id="its policy is exported",
+        played=True,
+        flags=("--export=../policy.onnx", "-o", "export_config.opset=9", "-o", "export_config.check=true"),
+        says="largest difference",
+    ),
+    Scenario(
         id="hangs",
         flags=(*STRUCK, "-o", "base_config.env_timeout=1"),
         strike="230 hang",

@@ -204,6 +204,10 @@ def test_every_behaviour_goes_along(tmp_path, monkeypatch):
     files = members_of(Path("two.zip"))
     assert {"walker/model.safetensors", "runner/model.safetensors"} <= files.keys()
     assert len(metrics_of(files["README.md"].decode())) == 2
+    assert main(["./task", "-n", "a", "--export", "two.onnx", "--quiet"]) == 0
+    assert sorted(file.name for file in Path("two.onnx").iterdir()) == [
+        f"{name}.{ending}" for name in ("runner", "walker") for ending in ("json", "onnx")
+    ]
     for name in ("a", "two.zip"):
         assert main(["./task", "-n", name, "--eval=2", "--device=cpu", "--quiet"]) == 0
     own, shared = (Path("models/task", name, "evaluation.json").read_text() for name in ("a", "two.zip"))

@@ -16,6 +16,9 @@ from algorithm.runs.names import Ckpt
 HUB = "hf://"
 """Beginning of the address of an export on the hub: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``."""
 
+GRAPH = ".onnx"
+"""Ending of a policy as an ONNX graph; an export of any other name is one of the whole run."""
+
 
 def is_export(name: str) -> bool:
     """Return whether the name of what is to be played is that of an export, and of no run."""

@@ -41,6 +41,8 @@ examples:
   # share a run as one file; play with one that somebody has shared
   python main.py CartPole-v1 -n NAME --export cart_pole.zip
   python main.py CartPole-v1 -n cart_pole.zip --eval 10
+  # its policy for Unity, or for any program that runs ONNX
+  python main.py CartPole-v1 -n NAME --export cart_pole.onnx
   # look at an environment before training, at recordings to learn from, and at what a training would cost
   python main.py gym/pendulum --check
   python main.py gym/pendulum --demos expert.npz
@@ -124,20 +126,27 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "add --check",
     ),
     (
-        lambda given: given.names_export and not given.plays,
+        lambda given: given.names_export and not (given.plays or given.exports_graph),
         "{name} names an export, not a run",
         "an export has neither optimiser nor replay, and a run has no such name",
-        "play it: --run, --eval N or --video; or give the name of a run",
+        "play it (--run, --eval N, --video), take its policy (--export FILE.onnx), or name a run",
     ),
     (lambda given: given.trust and not given.names_export, f"--trust needs {_EXPORT}", *_ALONE),
     (
         lambda given: given.replace and given.export is None and not (given.from_mlagents and given.env),
-        "--replace needs --export FILE.zip, or ENV with --from_mlagents FILE",
+        "--replace needs --export FILE, or ENV with --from_mlagents FILE",
         *_ALONE,
     ),
     (lambda given: given.private and given.push is None, "--private needs --push OWNER/NAME", *_ALONE),
+    (lambda given: given.card and not given.exports_graph, "--card needs --export FILE.onnx", *_ALONE),
     (
-        lambda given: given.shares and (given.overrides or given.config is not None),
+        lambda given: given.exports_graph and given.push is not None,
+        "--push needs the whole run",
+        "a graph is only its policy",
+        "name the file FILE.zip, or leave --push out",
+    ),
+    (
+        lambda given: given.shares and (_changes(given) or given.config is not None),
         "a run is shared as it is",
         "-c and -o would change its settings",
         "leave them out",
@@ -156,6 +165,12 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
     ),
 )
 """Command lines that are refused: what, why and what to write instead."""
+
+
+def _changes(options: TrainOptions) -> bool:
+    """Return whether settings are changed that an export does not have for itself."""
+    own = "export_config." if options.exports_graph else None
+    return not all(own is not None and words.startswith(own) for words in options.overrides)
 
 
 def refuse_mixed(options: TrainOptions) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flag_types import (
+    GRAPH,
     checkpoint,
     device,
     folder,
@@ -167,8 +168,14 @@ class TrainOptions:
     list: bool = _what("--list", default=False, help="list all tasks, or ENV's sections and runs")
     export: str | None = _what(
         "--export",
-        metavar="FILE.zip",
-        help="write the run as one file to share: networks of --ckpt or the best",
+        metavar="FILE",
+        help="FILE.zip: the run as one file to share; FILE.onnx: its policy for Unity and others; of --ckpt "
+        "or the best",
+    )
+    card: bool = _what(
+        "--card",
+        default=False,
+        help="with --export FILE.onnx: print a program that plays such a file without torch, write nothing",
     )
     push: str | None = _what("--push", metavar="OWNER/NAME", help="the same on the Hugging Face hub")
     from_mlagents: str | None = _what(
@@ -249,6 +256,11 @@ class TrainOptions:
     def names_export(self) -> bool:
         """True if ``--name`` is that of an export, and of no run."""
         return self.name is not None and is_export(self.name)
+
+    @property
+    def exports_graph(self) -> bool:
+        """True if a policy is exported as a graph."""
+        return self.export is not None and self.export.endswith(GRAPH)
 
     @property
     def shares(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from algorithm.app.cli.flag_types import HUB
 from algorithm.app.cli.train import TrainOptions
@@ -23,6 +24,7 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.program import VERSION, program
+from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.resume_check import spec_as_json
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of
@@ -104,7 +106,7 @@ class PlayableRun:
             yield
             return
         found = {name: spec_as_json(spec) for name, spec in specs.items()}
-        if export.manifest.spaces and found != export.manifest.spaces:
+        if export.manifest.spaces and not _same(found, export.manifest.spaces):
             raise UsageError(
                 "the environment has other observations or actions than the export was trained with",
                 where=export.source,
@@ -140,6 +142,14 @@ class PlayableRun:
                 fix="leave --ckpt out",
             )
         return find_checkpoint(self.run.checkpoints, which, warn=warn)
+
+    @property
+    def spaces(self) -> Mapping[str, Any]:
+        """What the agents of each behaviour see and do, as JSON; empty where the run has not noted it."""
+        if self.export is not None:
+            return self.export.manifest.spaces
+        spaces = read_json(self.run.manifest).get("spaces")
+        return spaces if isinstance(spaces, dict) else {}
 
     def shown(self, saved: Checkpoint) -> str:
         """Format the checkpoint for a person."""
@@ -205,6 +215,13 @@ def _file_name(source: str) -> str:
     if source.startswith(HUB):
         return f"{source.removeprefix(HUB).replace('/', '_').replace('@', '_')}.zip"
     return Path(source).name
+
+
+def _same(found: Mapping[str, Any], noted: Mapping[str, Any]) -> bool:
+    """Return whether spaces are those that a run has noted, perhaps with more."""
+    return found.keys() == noted.keys() and all(
+        spec.items() <= noted[name].items() for name, spec in found.items()
+    )
 
 
 def _text(spaces: Mapping[str, object]) -> str:

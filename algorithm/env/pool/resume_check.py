@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from algorithm.core.data import Array, Bool, Float, State
-from algorithm.core.spec import AgentSpec
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.pool.step_buffers import StepBuffers
 
 
@@ -22,6 +22,27 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
         "branches": list(action.branches),
         "continuous": action.continuous,
     }
+
+
+def noted(spec: AgentSpec) -> dict[str, Any]:
+    """Return the spaces as a run notes them: with the order of an image's axes, where one is named."""
+    axes = spec.obs.axes
+    return {**spec_as_json(spec), **({"axes": list(axes)} if any(axes) else {})}
+
+
+def spec_of(spaces: Mapping[str, Any]) -> AgentSpec:
+    """Return the spec that :func:`noted` was given. Raises KeyError, TypeError, ValueError otherwise."""
+    names, shapes, dtypes = zip(*spaces["obs"], strict=True)
+    categories, stacks = zip(*spaces["choices_and_stacks"], strict=True)
+    obs = ObsSpec(
+        names,
+        tuple(map(tuple, shapes)),
+        dtypes,
+        tuple(map(tuple, categories)),
+        stacks,
+        tuple(spaces.get("axes", ())),
+    )
+    return AgentSpec(obs, ActionSpec(tuple(spaces["branches"]), spaces["continuous"]))
 
 
 def why_not_repeatable(state: State, n: int, spec: AgentSpec, parameters: Sequence[str]) -> str:

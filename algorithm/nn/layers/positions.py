@@ -61,9 +61,9 @@ class Rotary(nn.Module):
         angle = torch.outer(torch.arange(k.shape[1], device=k.device), self.frequency)
         cos, sin = angle.cos(), angle.sin()
         first = k.shape[1] - q.shape[1]
-        return self._turn(q, cos[first:], sin[first:]), self._turn(k, cos, sin), mask
+        return self.turn(q, cos[first:], sin[first:]), self.turn(k, cos, sin), mask
 
-    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotate x [B, S, size] by cos and sin [S, size / 2]; returns [B, heads, S, d]."""
         a, b = x.chunk(2, -1)
         turned = torch.cat([torch.addcmul(a * cos, b, sin, value=-1), torch.addcmul(b * cos, a, sin)], -1)
@@ -96,10 +96,10 @@ class RelativeSinusoidal(nn.Module):
         """Put positions into the addend of the scores; shapes as in :meth:`Rotary.forward`."""
         content = torch.add(q, self.content_bias, alpha=self.scale)
         position = torch.add(q, self.distance_bias, alpha=self.scale)
-        by_distance = _split(position, self.heads) @ self._encode(k.shape[1]).transpose(-2, -1)
+        by_distance = _split(position, self.heads) @ self.encode(k.shape[1]).transpose(-2, -1)
         return _split(content, self.heads), _split(k, self.heads), mask + _by_slot(by_distance)
 
-    def _encode(self, slots: int) -> Tensor:
+    def encode(self, slots: int) -> Tensor:
         """Return W R of the distances slots, slots − 1, …, 0: [heads, slots + 1, d]."""
         distance = torch.arange(slots, -1, -1, device=self.frequency.device)
         angle = torch.outer(distance, self.frequency)

@@ -1,0 +1,26 @@
+"""What is said where a policy cannot be exported."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from algorithm.core.errors import UsageError, UserError
+
+
+class ExportError(UserError):
+    """A graph that cannot be made, or that is not what it should be; no file is written."""
+
+    exit_code = 5
+
+
+def required(library: str) -> ModuleType:
+    """Import a library of the extra ``export``. Raises UsageError if it is not installed."""
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise UsageError(
+            f"an export to ONNX needs {library}",
+            why=str(error),
+            fix='pip install ".[export]"',
+        ) from error

@@ -1,0 +1,289 @@
+"""Modules and parts of actions in the few elementary operators that Unity's runtimes have, chosen by type.
+
+What is not listed here is traced as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from typing_extensions import override
+
+from algorithm.actions.continuous import logits_of
+from algorithm.actions.discrete import (
+    Categorical,
+    DiscretePolicy,
+    GreedyBranches,
+    MeanQ,
+    RecordedCategorical,
+)
+from algorithm.actions.noise import Noise
+from algorithm.actions.parts import ActionParts, DiscretePart
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.layers.attention import Attention
+from algorithm.nn.layers.noisy import NoisyLinear
+from algorithm.nn.layers.positions import RelativeSinusoidal, Rotary
+from algorithm.nn.layers.recurrent import GRU, LSTM, Recurrent
+from algorithm.ops import discrete as ops
+
+LOWEST = -1e30
+"""Score of a forbidden choice. Infinity is not computed with on every backend of Unity's."""
+
+TINY, BELOW_ONE = torch.finfo(torch.float32).tiny, 1.0 - 2.0**-24
+"""Bounds of uniform numbers, so that both logarithms of a Gumbel number are finite.
+
+A runtime may draw 0, and by rounding 1. A NaN among the scores would choose what is forbidden.
+"""
+
+
+class _Steps(nn.Module):
+    """Recurrent layers for one token: [B, 1, I] and carry [B, *C] -> [B, 1, H] and [B, 1, *C]."""
+
+    def __init__(self, recurrent: Recurrent, cell: Callable[[nn.Module], nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(map(cell, recurrent.layers))
+
+
+class _Gates(nn.Module):
+    """Weights of a layer, and its gates before they are squashed."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            self.register_parameter(name, layer.get_parameter(f"{name}_l0"))
+        self.units = self.get_parameter("weight_hh").shape[1]
+
+    def of(self, x: Tensor, kind: str) -> list[Tensor]:
+        """Return the part of each gate [B, H] that comes from the input, ``ih``, or the state, ``hh``."""
+        both = linear(x, self.get_parameter(f"weight_{kind}"), self.get_parameter(f"bias_{kind}"))
+        return [both[:, at : at + self.units] for at in range(0, both.shape[-1], self.units)]
+
+
+class _GruCell(_Gates):
+    @override
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        (r_x, z_x, n_x), (r_h, z_h, n_h) = self.of(x, "ih"), self.of(h, "hh")
+        z = torch.sigmoid(z_x + z_h)
+        new = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
+        return (1.0 - z) * new + z * h
+
+
+class _LstmCell(_Gates):
+    @override
+    def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        i, f, g, o = (x + h for x, h in zip(self.of(x, "ih"), self.of(h, "hh"), strict=True))
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+
+class GruSteps(_Steps):
+    """A GRU for one token, in elementary operators: Barracuda and Sentis have no GRU."""
+
+    def __init__(self, gru: GRU) -> None:
+        super().__init__(gru, _GruCell)
+
+    @override
+    def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Return output and carry."""
+        x, after = x[:, 0], []
+        for depth, cell in enumerate(self.layers):
+            x = cell(x, carry[:, depth])
+            after.append(x)
+        return x.unsqueeze(1), torch.stack(after, 1).unsqueeze(1)
+
+
+class LstmSteps(_Steps):
+    """An LSTM for one token, in elementary operators."""
+
+    def __init__(self, lstm: LSTM) -> None:
+        super().__init__(lstm, _LstmCell)
+
+    @override
+    def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Return output and carry."""
+        x, hidden, cells = x[:, 0], [], []
+        for depth, cell in enumerate(self.layers):
+            x, c = cell(x, carry[:, 0, depth], carry[:, 1, depth])
+            hidden.append(x)
+            cells.append(c)
+        after = torch.stack([torch.stack(hidden, 1), torch.stack(cells, 1)], 1)
+        return x.unsqueeze(1), after.unsqueeze(1)
+
+
+class AttentionSteps(nn.Module):
+    """Attention for one token; the number of slots is known, so that positions are tables."""
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        self.layers, self.norm = attention.layers, attention.norm
+        self.width = 2 * attention.out_size
+        for layer in self.layers:
+            own = cast(Any, layer).attention
+            own.positions = _TABLES[type(own.positions)](own.positions, attention.context)
+
+    @override
+    def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Return output and carry; see :meth:`.Attention._step`."""
+        one = torch.ones_like(x[..., :1])
+        exists = torch.cat([carry[..., :1], one], 1)  # and the token itself
+        mask = ((exists - 1.0) * -LOWEST).transpose(1, 2).unsqueeze(1)
+        token, start = [one], 1
+        for layer in self.layers:
+            x, new = layer(x, mask, carry[..., start : start + self.width])
+            token.append(new)
+            start += self.width
+        return self.norm(x), torch.cat([carry[:, 1:], torch.cat(token, -1)], 1).unsqueeze(1)
+
+
+class RotaryTable(nn.Module):
+    """Rotary positions of a fixed number of slots, the query in the last one."""
+
+    def __init__(self, rotary: Rotary, slots: int) -> None:
+        super().__init__()
+        self.inner = (rotary,)  # not a submodule: it has no parameters
+        angle = torch.outer(torch.arange(slots, dtype=torch.float32), rotary.frequency)
+        self.register_buffer("cos", angle.cos())
+        self.register_buffer("sin", angle.sin())
+
+    @override
+    def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn q and k; see :meth:`.Rotary.forward`."""
+        cos, sin = self.get_buffer("cos"), self.get_buffer("sin")
+        turn = self.inner[0].turn
+        return turn(q, cos[-1:], sin[-1:]), turn(k, cos, sin), mask
+
+
+class SinusoidalTable(nn.Module):
+    """Relative sinusoidal positions of a fixed number of slots, the query in the last one."""
+
+    def __init__(self, relative: RelativeSinusoidal, slots: int) -> None:
+        super().__init__()
+        self.heads, self.scale = relative.heads, relative.scale
+        self.content_bias, self.distance_bias = relative.content_bias, relative.distance_bias
+        with torch.no_grad():  # distances slots − 1, …, 0 of the keys, [heads, d, slots]
+            self.register_buffer("table", relative.encode(slots)[:, 1:].transpose(-2, -1).contiguous())
+
+    @override
+    def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Add scores of distances to the mask; see :meth:`.RelativeSinusoidal.forward`."""
+        content, position = (
+            _heads(q + bias * self.scale, self.heads) for bias in (self.content_bias, self.distance_bias)
+        )
+        return content, _heads(k, self.heads), mask + position @ self.get_buffer("table")
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
+
+
+_TABLES: Mapping[type[nn.Module], Callable[[Any, int], nn.Module]] = {
+    Rotary: RotaryTable,
+    RelativeSinusoidal: SinusoidalTable,
+}
+
+
+class Critics(nn.Module):
+    """An ensemble of critics one after the other, with the members' own parameters."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(copy.deepcopy(ensemble.members))
+
+    @override
+    def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
+        """Return q [E, N, …]."""
+        return torch.stack([member(state, c_action) for member in self.members])
+
+    def frozen(self, state: Tensor, c_action: Tensor) -> Tensor:
+        """Return q [E, N, …]."""
+        q: Tensor = self(state, c_action)
+        return q
+
+
+def _without_noise(noisy: NoisyLinear) -> nn.Linear:
+    plain = nn.Linear(noisy.weight.shape[1], noisy.weight.shape[0])
+    plain.weight, plain.bias = noisy.weight, noisy.bias
+    return plain
+
+
+MODULES: Mapping[type[nn.Module], Callable[[Any], nn.Module]] = {
+    GRU: GruSteps,
+    LSTM: LstmSteps,
+    Attention: AttentionSteps,
+    Ensemble: Critics,
+    NoisyLinear: _without_noise,
+}
+"""Type of a module -> what takes its place."""
+
+
+def rewritten(module: nn.Module) -> nn.Module:
+    """Return a copy in which every module of :data:`MODULES` is replaced, and noise is off."""
+    copied = copy.deepcopy(module)
+    for one in [*copied.modules()]:
+        if hasattr(one, "zero_noise"):
+            cast(Any, one).zero_noise()
+        for name, child in one.named_children():
+            if type(child) in MODULES:
+                setattr(one, name, MODULES[type(child)](child))
+    return copied
+
+
+class FiniteBranches:
+    """Discrete branches whose scores are always finite: logits, or critics' values with ``asks_critics``.
+
+    A sample is the largest ``logit − log(−log(u))``, as in :func:`~algorithm.ops.discrete.sample_branches`.
+    """
+
+    def __init__(self, part: Categorical | GreedyBranches) -> None:
+        self.branches, self.asks_critics = part.branches, part.asks_critics
+        self._part = part
+
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        uniform: Tensor | None,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor]:
+        """Return one-hots [N, ΣN], of the largest score or a sample, and zeros."""
+        scores = mean_q() if self.asks_critics else logits_of(policy)
+        if uniform is not None and not self.asks_critics:
+            scores = scores - (-uniform.clamp(TINY, BELOW_ONE).log()).log()
+        scores = torch.where(ops.or_all(mask, self.branches), scores, LOWEST)
+        parts = [scores] if len(self.branches) == 1 else scores.split(list(self.branches), -1)
+        found = [
+            (part.argmax(-1, keepdim=True) == torch.arange(width)).to(scores.dtype)
+            for part, width in zip(parts, self.branches, strict=True)
+        ]
+        return found[0] if len(found) == 1 else torch.cat(found, -1), scores[:, 0] * 0.0
+
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return that of the part it stands for."""
+        return self._part.distribution(policy, mask, mean_q)
+
+    def log_ratio(
+        self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
+    ) -> Tensor | float:
+        """Return that of the part it stands for."""
+        return self._part.log_ratio(policy, mask, action, behaviour_logp)
+
+
+PARTS: Mapping[type, Callable[[Any], DiscretePart]] = {
+    Categorical: FiniteBranches,
+    RecordedCategorical: FiniteBranches,
+    GreedyBranches: FiniteBranches,
+}
+"""Type of a discrete part -> what takes its place."""
+
+
+def rewritten_parts(parts: ActionParts) -> ActionParts:
+    """Return the parts with discrete ones of :data:`PARTS` replaced."""
+    make = PARTS.get(type(parts.discrete))
+    return parts if make is None else ActionParts(make(parts.discrete), parts.continuous)

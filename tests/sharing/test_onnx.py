@@ -1,0 +1,82 @@
+"""``--export FILE.onnx``: which files there are afterwards, from a run and from an export of one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import asac
+from algorithm.core.errors import UsageError
+from algorithm.export import play
+from main import main
+
+
+@pytest.fixture
+def words(run: asac.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words of a command for the run, whose folder is another one."""
+    monkeypatch.chdir(tmp_path)
+    return ["CartPole-v1", "--directory", str(run.folder.parents[1]), "--quiet", "-n", run.folder.name]
+
+
+def test_a_policy_and_its_card(run: asac.Run, words: list[str]) -> None:
+    assert main([*words, "--export", "p.onnx", "--ckpt=120"]) == 0
+    first, card = Path("p.onnx").read_bytes(), json.loads(Path("p.json").read_text())
+    assert (card["step"], card["run"], card["environment"]) == (120, "first", "CartPole-v1")
+    assert card["branches"] == [2] and card["opset"] == 15 and len(card["config_sha256"]) == 64
+    assert card["normalised_observations"] > 100 and card["largest_difference"] < 1e-5
+    assert main([*words, "--export", "p.onnx", "--ckpt=120"]) == 2, "there is one of that name"
+    assert main([*words, "--export", "p.onnx", "--ckpt=120", "--replace"]) == 0
+    assert Path("p.onnx").read_bytes() == first, "the same run, the same bytes"
+    assert run.export("python.onnx", 120).read_bytes() == first
+    with pytest.raises(UsageError):
+        run.export("python.onnx", 120)
+
+
+def test_a_policy_of_an_export(run: asac.Run, words: list[str]) -> None:
+    zipped = run.export("run.zip", 120)
+    assert main(["CartPole-v1", "-n", str(zipped), "--export", "p.onnx", "--quiet"]) == 0
+    assert asac.Run(zipped).export("q.onnx").read_bytes() == Path("p.onnx").read_bytes()
+    assert run.export("own.onnx", 120).read_bytes() == Path("p.onnx").read_bytes()
+
+
+def test_a_wrong_graph_leaves_no_file(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the policy in torch, the scores have another sign."""
+    monkeypatch.setattr(
+        "algorithm.export.reference.Reference._scores", lambda *given: -given[1].logits.numpy()
+    )
+    assert main([*words, "--export", "p.onnx"]) == 5
+    assert list(Path().iterdir()) == []
+
+
+def test_settings_of_the_export_alone_can_be_changed(words: list[str]) -> None:
+    assert (
+        main([*words, "--export", "p.onnx", "-o", "export_config.check=false", "-o", "export_config.opset=9"])
+        == 0
+    )
+    card = json.loads(Path("p.json").read_text())
+    assert card["largest_difference"] is None and card["target"]["name"] == "Barracuda"
+    for wrong in ("export_config.opset=8", "export_config.opset=21", "sac_config.gamma=0.5"):
+        assert _code([*words, "--export", "q.onnx", "-o", wrong]) == 2
+    assert not Path("q.onnx").exists()
+
+
+def _code(words: list[str]) -> int | str | None:
+    """The exit code of a command; argparse raises its own."""
+    try:
+        return main(words)
+    except SystemExit as end:
+        return end.code
+
+
+def test_the_check_needs_its_library(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main([*words, "--export", "p.onnx"]) == 2
+    assert main([*words, "--export", "p.onnx", "-o", "export_config.check=false"]) == 0
+
+
+def test_the_runner_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["CartPole-v1", "--export", "p.onnx", "--card"]) == 0
+    assert capsys.readouterr().out == Path(play.__file__).read_text("utf-8")
