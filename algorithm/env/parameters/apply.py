@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -161,7 +161,8 @@ class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], source: ParameterSource) -> None:
         super().__init__(env)
-        self._source, self._applied = source, apply_to(env, source.targets)
+        self._source = source
+        self._applied = apply_to(env, source.targets)
         self._seeds = np.random.default_rng()
 
     @override
@@ -202,7 +203,8 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
     layer: Any = next((one for one in _layers(env) if _has(one, first)), None)
     if layer is None:
         raise _missing(name, path, first, env.unwrapped)
-    owner, key = layer, cast("str | int", first)
+    owner = layer
+    key: str | int = first
     way = [key]
     for part in others:
         owner = _get(owner, key)
