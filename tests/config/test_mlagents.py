@@ -15,9 +15,9 @@ from algorithm.config import ConfigError, load_config
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.mlagents import translate
 from algorithm.config.mlagents.table import KNOWN, TRAINERS
-from algorithm.config.schema import Config, field_at, value_at
+from algorithm.config.schema import field_at, value_at
 from main import main
-from tests.config.mlagents_files import FILES, without_parameters
+from tests.config.mlagents_files import FILES
 
 TASK = "unity/task"
 
@@ -34,7 +34,7 @@ def loaded(text: str, section: str | None = None) -> LoadedConfig:
     """What a translation loads as, once it is the configuration of a task."""
     file = Path("envs", TASK, "config.yaml")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(without_parameters(text))
+    file.write_text(text)
     return load_config(TASK, section, seed=0, require_runnable=True)
 
 
@@ -266,10 +266,3 @@ def test_what_is_wrong_is_told_with_ml_agents_own_line_and_key(folder: Path) -> 
         translate(Path("bad.yaml"))
     (problem,) = caught.value.problems
     assert problem.where == "bad.yaml:5 (hyperparameters.tau)"
-
-
-def test_parameters_load_as_soon_as_there_is_such_a_block() -> None:
-    """The translation of ``environment_parameters`` is checked by the loader where the schema has it."""
-    text = "default:\n  environment_parameters:\n    a: 1\n    b:\n      c: 2\n  ma_config: null\n"
-    kept = text if "environment_parameters" in Config.model_fields else "default:\n  ma_config: null\n"
-    assert without_parameters(text) == kept

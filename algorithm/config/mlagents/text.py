@@ -11,9 +11,7 @@ from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.tree import KeyPath, Node, merge
 from algorithm.config.yaml_io import inline, write_yaml
 
-_NAMES = [*Config.model_fields, *MERGE_KEYS]
-_AT = _NAMES.index("reset_config") + 1
-_ORDER = [*dict.fromkeys((*_NAMES[:_AT], "environment_parameters", *_NAMES[_AT:]))]
+_ORDER = [*Config.model_fields, *MERGE_KEYS]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from algorithm.config.mlagents.parameters import cleaned
 from algorithm.config.mlagents.table import KNOWN, REFUSED, TRAINERS, place_of
 from algorithm.config.mlagents.text import OurSection, OurValue, yaml_of
 from algorithm.config.resolve import resolve
-from algorithm.config.schema import Config
 from algorithm.config.tree import KeyPath, Node, merge, to_value
 from algorithm.config.validation import foreign
 from algorithm.config.yaml_io import inline, read_yaml
@@ -78,8 +77,6 @@ def _nothing_in(file: Path) -> Problem:
 def _check(section: OurSection, problems: list[Problem]) -> None:
     """Load a section as a task's; faults carry the places of ML-Agents' file."""
     tree = section.tree()
-    if _PARAMETERS not in Config.model_fields:
-        tree = tree.without(_PARAMETERS)
     resolved = resolve(tree, 0, problems, runnable=None)
     problems += foreign(resolved.config, resolved.behaviours, tree).values()
 

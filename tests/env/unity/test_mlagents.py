@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from main import main
-from tests.config.mlagents_files import FILES, without_parameters
+from tests.config.mlagents_files import FILES
 from tests.unity_player import make_build
 from tests.unity_player.recorder import record
 from tests.unity_player.tasks import LEARNABLE
@@ -72,8 +72,6 @@ def translated(name: str, folder: Path, scene: str) -> list[str]:
         text = text.replace(theirs, ours)
     Path("theirs.yaml").write_text(text)
     assert main(["unity/task", "--from_mlagents", "theirs.yaml"]) == 0
-    file = Path("envs/unity/task/config.yaml")
-    file.write_text(without_parameters(file.read_text()))
     build = {
         f"base_config.unity_args.build_path.{sys.platform}": make_build(folder),
         "base_config.env_name": scene,
