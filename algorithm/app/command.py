@@ -17,9 +17,10 @@ from types import FrameType
 from typing import NoReturn
 
 from algorithm.app.cli.completion import complete
+from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args, train_parser
-from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.cli.train import TrainOptions
 from algorithm.app.translation import write_translation
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
 from algorithm.agents.roles import Episode
+from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
-from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.outputs import Outputs
 from algorithm.app.parameters import named_lessons

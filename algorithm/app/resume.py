@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.cli.given import config_flags
+from algorithm.app.cli.train import TrainOptions
 from algorithm.app.training import Screen, Trained, inputs_of, run_training
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from algorithm.agents.networks import pick_device
+from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
-from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.experiments import repeat_rows, repeat_summary

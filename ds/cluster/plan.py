@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from algorithm.app.cli.ds import DistributedOptions
-from algorithm.app.cli.train import task_flags
+from algorithm.app.cli.given import task_flags
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig

@@ -8,9 +8,10 @@ import pytest
 from algorithm.app.cli import parsing
 from algorithm.app.cli.ds import ClusterOptions, distributed_parser, parse_distributed
 from algorithm.app.cli.flags import EVERY_ROLE
+from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args
-from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.cli.train import TrainOptions
 from algorithm.config import elsewhere, load_config
 from algorithm.config.schema import Config, fields
 from tests.config.conftest import PENDULUM
@@ -126,7 +127,7 @@ def test_help_shows_every_flag_and_examples_that_are_right(task, capsys):
     )
     task(PENDULUM, name="gym/pendulum")
     examples = [line.split() for line in parsing._EXAMPLES.splitlines() if line.strip().startswith("python")]
-    assert len(examples) == 14 and " ".join(examples[0]) in text
+    assert len(examples) == 15 and " ".join(examples[0]) in text
     for _, _, *argv in examples:
         options = parse_args([word.strip('"') for word in argv])
         if options.from_mlagents:  # tests/config/test_mlagents.py

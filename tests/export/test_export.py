@@ -20,7 +20,7 @@ from torch import nn
 from algorithm.agents.base import Agent
 from algorithm.core.data import Float
 from algorithm.core.errors import UserError
-from algorithm.core.spec import AgentSpec
+from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.env.pool.resume_check import noted, spec_of
 from algorithm.export import play
 from algorithm.export.check import session_of
@@ -65,6 +65,25 @@ def test_the_graph_is_the_policy(row: tuple[Any, ...]) -> None:
     )
     size = 4 * sum(one.numel() for one in graph_of(agent).model.parameters())
     assert len(found.data) <= 1.05 * size + 2**16
+
+
+ODD = ObsSpec(
+    ("bits", "flag", "bytes", "stack", "planes", "floats", "scalar", "table"),
+    ((4,), (2,), (5,), (4, 12, 12), (3, 10, 9), (9, 10, 3), (), (2, 3)),
+    ("int8", "bool", "uint8", "uint8", "uint8", "float32", "float32", "float32"),
+    stacks=(1, 1, 1, 4, 1, 1, 1, 1),
+    axes=("", "", "", "", "CHW", "", "", ""),
+)
+
+
+@pytest.mark.parametrize("opset", [9, 15])
+def test_every_kind_of_observation_is_what_was_trained_on(
+    opset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(agents.OBSERVATIONS, "odd", ODD)
+    inputs = exported(agent_of(obs="odd"), opset=opset).card["inputs"]
+    shapes = [one["shape"][1:] for one in inputs]
+    assert shapes == [[4], [2], [5], [4, 12, 12], [3, 10, 9], [3, 9, 10], [1], [2, 3]]
 
 
 def test_every_two_kinds_stand_together() -> None:

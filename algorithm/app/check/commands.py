@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from algorithm.app.cli.train import TrainOptions, task_flags
+from algorithm.app.cli.given import task_flags
+from algorithm.app.cli.train import TrainOptions
 from algorithm.core.program import program
 from algorithm.runs.names import directory_flags
 

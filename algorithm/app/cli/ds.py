@@ -8,8 +8,9 @@ from functools import partial
 
 from algorithm.app.cli.flag_types import natural, positive
 from algorithm.app.cli.flags import EVERY_ROLE, Parser, Role, cannot, flag, flags_of, leave
+from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.parsing import ENV_HELP, add_said, refuse_mixed
-from algorithm.app.cli.train import TrainOptions, config_flags
+from algorithm.app.cli.train import TrainOptions
 from algorithm.core.program import as_typed
 
 _EXAMPLES = """\

@@ -1,4 +1,4 @@
-"""Options of ``main.py``, each with its flag, and the keys of a configuration that they stand for."""
+"""Options of ``main.py``, each with its flag."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from algorithm.app.cli.flag_types import (
     recording,
 )
 from algorithm.app.cli.flags import EVERY_ROLE, Role, flag
-from algorithm.config.yaml_io import inline
-from algorithm.core.errors import RUN_BLOCK
 from algorithm.runs.names import MODELS, Ckpt
 
 HOW, SAID = "how to run", "what to say"
@@ -266,38 +264,3 @@ class TrainOptions:
     def shares(self) -> bool:
         """True if a run is exported or uploaded."""
         return self.export is not None or self.push is not None
-
-
-def config_flags(options: TrainOptions) -> dict[str, object]:
-    """Return the flags that stand for a key of the configuration, as `load_config` takes them."""
-    keys = {
-        "algorithm": options.algorithm,
-        "base_config.n_envs": options.agents,
-        "base_config.max_iter": options.max_iter,
-        "base_config.max_step": options.max_step,
-        "base_config.name": options.name,
-        "base_config.preset": options.preset,
-        "base_config.env_args": options.env_args,
-        "base_config.init_from": None if options.resume else options.init_from,
-        "base_config.init_parts": options.init_parts or None,
-        "base_config.unity_args.port": options.port,
-        "base_config.unity_args.fixed_port": None if options.port is None else True,
-        "base_config.unity_args.editor": options.editor or None,
-        f"{RUN_BLOCK}.nn": options.nn,
-        # Without sampling there is no density to correct with: its ratio is 1.
-        f"{RUN_BLOCK}.use_n_step_is": False if options.disable_sample else None,
-    }
-    return {path: value for path, value in keys.items() if value is not None}
-
-
-def task_flags(options: TrainOptions) -> dict[str, object]:
-    """Return the given flags that say what is trained: name without dashes → value, as it is written."""
-    flags = {
-        "config": options.config,
-        "algorithm": options.algorithm,
-        "preset": options.preset,
-        "agents": options.agents,
-        "nn": options.nn,
-        "env_args": None if options.env_args is None else inline(dict(options.env_args)),
-    }
-    return {flag: value for flag, value in flags.items() if value is not None}

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from algorithm.agents.registry import misplaced
-from algorithm.app.cli.train import TrainOptions, task_flags
+from algorithm.app.cli.given import task_flags
+from algorithm.app.cli.train import TrainOptions
 from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import diagnostics, learning_curve
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number
