@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from algorithm.core.data import Float
-from algorithm.core.errors import EnvError, UserError, described
+from algorithm.core.errors import EnvError, UsageError, UserError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.env.actions import Actions
 from algorithm.env.base import Fault, OnFault, Picture
@@ -36,6 +36,7 @@ class GroupFailure:
     trace: str = ""
     fatal: bool = False  # a new sub-environment would fail alike
     fix: str = ""  # what to do where it is harmless: no episode is lost
+    refused: UsageError | None = None  # of settings that the environment cannot have, which it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,9 @@ class RestartBudget:
         return self._restarts - self._left
 
     def survive(self, failure: GroupFailure, where: str) -> None:
-        """Count and report a failure. Raises :class:`EnvError` if it is fatal or one too many.
+        """Count and report a failure.
+
+        Raises :class:`EnvError` if it is fatal or one too many, UsageError where settings are refused.
 
         A harmless one is not counted, and reported once for all sub-environments.
         """
@@ -81,7 +84,9 @@ class RestartBudget:
             Fault(what=failure.what, where=where, why=failure.why, trace=failure.trace, fix=failure.fix)
         )
 
-    def _too_many(self, failure: GroupFailure, where: str) -> EnvError:
+    def _too_many(self, failure: GroupFailure, where: str) -> UserError:
+        if failure.refused is not None:
+            return failure.refused
         if failure.fatal:
             fix = "fix the environment: a restart would fail alike"
         else:
@@ -260,6 +265,7 @@ class EnvGroup:
             trace=trace,
             # What could not be built again would fail the next time as well.
             fatal=isinstance(error, (SpaceMismatchError, UserError)),
+            refused=error if isinstance(error, UsageError) else None,
         )
 
 
