@@ -148,7 +148,7 @@ class Run:
         graph that is not what it should be.
         """
         if str(file).endswith(GRAPH):
-            run_graph(self._found, self._loaded(), Path(file), checkpoint, replace=replace, warn=_warn)
+            run_graph(self._found, self._loaded(), Path(file), checkpoint, replace=replace)
             return Path(file)
         write(self._of_this_machine("export"), checkpoint, Path(file), replace=replace, warn=_warn)
         return Path(file)

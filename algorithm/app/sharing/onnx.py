@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -153,7 +153,6 @@ def run_graph(
     which: Ckpt,
     *,
     replace: bool,
-    warn: Callable[[str], None],
 ) -> None:
     """Write the graphs of a run for Python; see :func:`write_graphs`."""
     with open_console(quiet=True) as console:
