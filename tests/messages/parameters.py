@@ -1,58 +1,62 @@
-"""Parameters of environments on the start screen, and lessons that a command line names."""
+"""Parameters that an environment does not have, and lessons that cannot be in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from algorithm.app.parameters import named_lessons, parameter_rows
+import gymnasium as gym
+import numpy as np
+
 from algorithm.core.errors import UsageError
-from algorithm.env.kinds import KINDS
-from algorithm.env.parameters.config import read_parameters
+from algorithm.env.gym import GymEnv
+from algorithm.env.parameters.config import EnvParameters, read_parameters
+from algorithm.env.parameters.curricula import check_lessons, refuse_resets
+from tests.env.parameters.toys import Weighed
 
-CRITERIA = {"completion_criteria": {"measure": "reward", "threshold": 0.5}}
-PARAMETERS = read_parameters(
-    {
-        "wall": {"curriculum": [{"name": "low", "value": 0.5, **CRITERIA}, {"name": "high", "value": 2}]},
-        "wind": {
-            "curriculum": [
-                {"name": "low", "value": 0, **CRITERIA},
-                {
-                    "name": "storm",
-                    "value": {
-                        "sampler_type": "uniform",
-                        "sampler_parameters": {"min_value": 1, "max_value": 3},
-                    },
-                },
-            ]
-        },
-        "gravity": {
-            "sampler_type": "gaussian",
-            "sampler_parameters": {"mean": -9.81, "st_dev": 0.1},
-            "set": "model.opt.gravity.2",
-        },
-        "mass": {
-            "sampler_type": "multirangeuniform",
-            "sampler_parameters": {"intervals": [[1, 2], [4, 5.5]]},
-        },
-        "scale": 1,
-    }
+TARGETS: tuple[Mapping[str, str | None], ...] = (
+    {"g": "gravty"},
+    {"g": "model.wnd.1"},
+    {"g": "model.wind.3"},
+    {"g": "model.wind"},
+    {"g": "gravity.1"},
+    {"g": "what"},
+    {"mass": None, "gravty": None},
 )
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    for kind in ("GYM", "UNITY"):
-        rows = parameter_rows(PARAMETERS, KINDS[kind])
-        yield f"start screen of {kind}", "\n".join(": ".join(row) for row in rows)
-    for words in ("low", "wall=hgih", "strom", "gravity=low", "tall"):
-        yield f"--lesson {words}", _refusal(words)
-    try:
-        named_lessons({}, ["low"])
-    except UsageError as error:
-        yield "--lesson without lessons", str(error)
+    """Yield targets, or lessons, and what is said of them."""
+    for targets in TARGETS:
+        yield str(targets), _said(lambda targets=targets: _begin(targets))
+    for behaviour, behaviours in (("Robot", ["Wolf", "Sheep?team=0"]), (None, ["Wolf", "Sheep"])):
+        lessons = _lessons(behavior=behaviour, require_reset=True)
+        yield (
+            f"behavior {behaviour} of {behaviours}",
+            _said(lambda lessons=lessons, behaviours=behaviours: check_lessons(lessons, behaviours)),
+        )
+    yield (
+        "require_reset",
+        _said(
+            lambda: refuse_resets(_lessons(require_reset=True), "num_processes above 1", "num_processes: 1")
+        ),
+    )
 
 
-def _refusal(words: str) -> str:
+def _begin(targets: Mapping[str, str | None]) -> None:
+    env = GymEnv(gym.wrappers.TimeLimit(Weighed(), 5), parameters=targets)
+    env.reset(1, np.zeros(len(targets)))
+
+
+def _lessons(**more: Any) -> EnvParameters:
+    end = {"threshold": 1.0, **{key: value for key, value in more.items() if value is not None}}
+    lessons = [{"name": "low", "value": 0, "completion_criteria": end}, {"name": "high", "value": 1}]
+    return read_parameters({"height": {"curriculum": lessons}})
+
+
+def _said(call: Callable[[], None]) -> str:
     try:
-        return str(named_lessons(PARAMETERS, words.split(",")))
+        call()
     except UsageError as error:
         return str(error)
+    raise AssertionError("nothing is wrong")

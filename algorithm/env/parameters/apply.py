@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -161,7 +161,8 @@ class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], source: ParameterSource) -> None:
         super().__init__(env)
-        self._source, self._applied = source, apply_to(env, source.targets)
+        self._source = source
+        self._applied = apply_to(env, source.targets)
         self._seeds = np.random.default_rng()
 
     @override
@@ -201,19 +202,17 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
     first, *others = path.split(".")
     layer: Any = next((one for one in _layers(env) if _has(one, first)), None)
     if layer is None:
-        raise _missing(name, path, first, [known for one in _layers(env) for known in _names(one)], env)
-    owner, key = layer, cast("str | int", first)
+        raise _missing(name, path, first, env.unwrapped)
+    owner = layer
+    key: str | int = first
     way = [key]
     for part in others:
         owner = _get(owner, key)
         key = int(part) if part.isdecimal() else part
         way.append(key)
-        if isinstance(key, int):
-            size = len(owner) if hasattr(owner, "__setitem__") and hasattr(owner, "__len__") else 0
-            if not key < size:
-                raise _missing(name, path, part, [f"0 … {size - 1}"] if size else [], env)
-        elif not _has(owner, key):
-            raise _missing(name, path, part, _names(owner), env)
+        is_there = key < _length(owner) if isinstance(key, int) else _has(owner, key)
+        if not is_there:
+            raise _missing(name, path, part, owner)
     found = _get(owner, key)
     if not (callable(found) or _is_number(found)):
         raise UsageError(
@@ -250,27 +249,38 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
-def _near(wanted: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(wanted, list(dict.fromkeys(known)), n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known[:_SHOWN])}, …"
+def _numbers(owner: Any) -> list[str]:  # noqa: ANN401 - any object
+    """Return the names of its attributes that are numbers."""
+    names = (name for name in _names(owner) if not name.startswith("np_random"))
+    return [name for name in names if _is_number(getattr(owner, name, None))]
 
 
-def _missing(name: str, path: str, part: str, known: Sequence[str], env: gym.Env) -> UsageError:
+def _length(owner: Any) -> int:  # noqa: ANN401 - any object
+    """Return the number of items that can be set; 0 where there are none."""
+    return len(owner) if hasattr(owner, "__setitem__") and hasattr(owner, "__len__") else 0
+
+
+def _missing(name: str, path: str, part: str, owner: Any) -> UsageError:  # noqa: ANN401 - any object
+    """Return the error of a part of a path that ``owner`` does not have."""
+    close = difflib.get_close_matches(part, _names(owner), n=3, cutoff=0.5)
+    if part.isdecimal():
+        size = _length(owner)
+        fix = f"write an index from 0 to {size - 1}" if size else "leave the index out: it is no array"
+    elif close:
+        fix = f"did you mean {' or '.join(close)}?"
+    else:
+        fix = f"its attributes that are numbers: {', '.join(_numbers(owner)[:_SHOWN]) or 'none'}"
     return UsageError(
         f"the environment has no {path!r}",
         where=f"{KEY}.{name}.set",
-        why=f"there is no {part!r} in {env.spec.id if env.spec else type(env.unwrapped).__name__}",
-        fix=_near(part, known) if known else "name an attribute, an item of an array, or a method",
+        why=f"there is no {part!r} in {type(owner).__name__}",
+        fix=fix,
     )
 
 
 def _passed_over(env: gym.Env, name: str) -> UsageError:
     """Return the error of a parameter that the environment has not looked for."""
-    attributes = [
-        one
-        for one in _names(env.unwrapped)
-        if not one.startswith("np_random") and _is_number(getattr(env.unwrapped, one, None))
-    ]
+    attributes = _numbers(env.unwrapped)
     close = difflib.get_close_matches(name, attributes, n=1, cutoff=0.5)
     line = f"{KEY}: {{{name}: {{value: …, set: {close[0] if close else 'ATTRIBUTE'}}}}}"
     return UsageError(

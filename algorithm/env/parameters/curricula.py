@@ -132,7 +132,8 @@ class Curricula:
         """Count anew from here on."""
         for values in self._returns.values():
             values.clear()
-        self._smoothed, self._former = {}, set()
+        self._smoothed.clear()
+        self._former.clear()
 
     def _is_over(self, name: str, criteria: CompletionCriteria, progress: float) -> bool:
         returns = self._returns[criteria.behavior]

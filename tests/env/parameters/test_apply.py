@@ -33,10 +33,11 @@ def test_each_way_into_an_environment_through_its_wrappers() -> None:
     [
         ("gravty", "no 'gravty' in Weighed", "did you mean gravity?"),
         ("model.wnd.1", "no 'wnd'", "did you mean wind?"),
-        ("model.wind.3", "no '3'", "0 … 2"),
+        ("model.wind.3", "no '3'", "from 0 to 2"),
         ("model.wind", "it is ndarray", "an item of an array"),
         ("model.name", "it is str", "a number"),
-        ("gravity.1", "no '1'", "an attribute"),
+        ("gravity.1", "no '1'", "no array"),
+        ("what", "no 'what' in Weighed", "numbers: gravity"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused_with_what_is_near(path: str, why: str, fix: str) -> None:
