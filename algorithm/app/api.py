@@ -15,7 +15,7 @@ from typing_extensions import override
 from algorithm.agents.networks import pick_device
 from algorithm.app.cli.flag_types import GRAPH, HUB, is_export
 from algorithm.app.console.output import open_console
-from algorithm.app.parameters import one_lesson
+from algorithm.app.parameters import played_lessons
 from algorithm.app.play import LIMITS
 from algorithm.app.policy import TrainedPolicy, make_gym_env
 from algorithm.app.resume import go_on
@@ -39,7 +39,6 @@ from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
 from algorithm.train.callbacks import Callback, OnStep, Training
 from algorithm.train.run import RunInputs
-from algorithm.train.state import lessons_of
 
 Which = Literal["best", "latest"] | int
 """Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""
@@ -138,7 +137,7 @@ class Run:
     def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
         """Return the run's environment in its wrappers, as evaluations step it, in a ``--lesson``."""
         loaded = self._loaded()
-        return make_gym_env(loaded, "evaluate", one_lesson(loaded.config, lesson))
+        return make_gym_env(loaded, "evaluate", played_lessons(loaded.config, _words(lesson))[0])
 
     def export(self, file: str | Path, checkpoint: Which = "best", *, replace: bool = False) -> Path:
         """Write the run as one file to share, or its policy, as ``--export`` does; return its path.
@@ -175,7 +174,7 @@ class Run:
         lesson: as of ``--lesson``
         """
         loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
-        lessons = one_lesson(loaded.config, lesson, lessons_of(loaded.config, saved))
+        lessons, _ = played_lessons(loaded.config, _words(lesson), saved)
         with self._assembly(loaded, device, lessons) as assembly:
             env = assembly.env("evaluate")
             with self._found.fitting(env.specs):
@@ -281,6 +280,10 @@ def check(task: str, *, config: str | None = None, quiet: bool = False) -> bool:
     words += ["--quiet"] * quiet
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.run(words, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}).returncode == 0
+
+
+def _words(lesson: str | None) -> list[str]:
+    return [] if lesson is None else lesson.split(",")
 
 
 def _given(flags: Mapping[str, object]) -> dict[str, object]:

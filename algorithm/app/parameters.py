@@ -11,6 +11,8 @@ from algorithm.core.wording import Rows
 from algorithm.env.kinds import EnvKind
 from algorithm.env.parameters.config import EnvParameter, EnvParameters, last_lessons
 from algorithm.env.parameters.sampler_config import Gaussian, ParameterSampler, Uniform
+from algorithm.runs.checkpoints.checkpoint import Checkpoint
+from algorithm.train.state import lessons_of
 
 
 def parameter_rows(parameters: EnvParameters, kind: EnvKind) -> Rows:
@@ -71,9 +73,16 @@ def named_lessons(
     return chosen
 
 
-def one_lesson(config: Config, text: str | None, usual: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the lessons that the text of a ``--lesson`` names; None: the usual ones."""
-    return named_lessons(config.parameters, text.split(",") if text else (), usual)
+def played_lessons(
+    config: Config, words: Sequence[str], saved: Checkpoint | None = None
+) -> tuple[dict[str, str], bool]:
+    """Return the lessons to play, and whether the evaluations while training were in the same.
+
+    words: see :func:`named_lessons`; saved: whose networks play, which ``eval_config.lesson`` may ask for
+    """
+    usual = None if saved is None else lessons_of(config, saved)
+    chosen = named_lessons(config.parameters, words, usual)
+    return chosen, chosen == named_lessons(config.parameters, (), usual)
 
 
 def _unknown(parameters: EnvParameters, word: str, having: Sequence[str]) -> UsageError:

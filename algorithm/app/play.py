@@ -18,7 +18,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.outputs import Outputs
-from algorithm.app.parameters import named_lessons
+from algorithm.app.parameters import played_lessons
 from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table
 from algorithm.app.sharing.opening import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
@@ -40,7 +40,6 @@ from algorithm.runs.offers import can_be_watched
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
 from algorithm.train.signals import StopRequest
-from algorithm.train.state import lessons_of
 
 # Replace those of the training; the command line comes after them. max_step must be a number, since a
 # learning rate that falls to 0 needs one. Workers only train, and more of them than environments are refused.
@@ -70,8 +69,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         _warn(options, loaded, console)
         saved = played.checkpoint(options.ckpt, warn=console.warn)
         faults = Faults(console, go_on=stop.check_start)
-        usual = lessons_of(loaded.config, saved)
-        lessons = named_lessons(loaded.config.parameters, options.lesson, usual)
+        lessons, alike = played_lessons(loaded.config, options.lesson, saved)
         assembly = Assembly(
             loaded=loaded,
             device=pick_device(options.device),
@@ -104,7 +102,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
             step=saved.step,
             acting=acting,
             lessons=lessons,
-            alike=lessons == named_lessons(loaded.config.parameters, (), usual),
+            alike=alike,
         )
         if options.run:
             playing.run_on()
