@@ -145,7 +145,7 @@ class _Observer:
     def __call__(self, x: Tensor) -> Tensor:
         if self._layout is not None:
             if self._dtype == torch.uint8:
-                x = x * 255.0 + 0.5  # the conversion cuts off
+                x = (x * 255.0 + 0.5).floor()  # Barracuda's Cast does nothing, so it would not cut off
             x = self._layout.restore(x.permute(0, 2, 3, 1), (x.shape[0],))
         elif not self._shape:
             x = x[:, 0]
