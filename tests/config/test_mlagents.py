@@ -186,6 +186,16 @@ def test_what_belongs_to_the_run_is_told_once(folder: Path) -> None:
     assert loaded(said).behaviours["A"].sac_config.replay_ratio == 4
 
 
+def test_what_other_keys_say_of_one(folder: Path) -> None:
+    """Without an extrinsic signal its strength is 0; 20 / 4 = 5 steps of the signals for an update."""
+    Path("curious.yaml").write_text(
+        "behaviors: {A: {trainer_type: sac, reward_signals: {curiosity: {strength: 0.1}}, "
+        "hyperparameters: {steps_per_update: 20, reward_signal_steps_per_update: 4}}}"
+    )
+    found = loaded(asac.from_mlagents("curious.yaml")).config.reward_signals
+    assert (found.extrinsic.strength, found.updates) == (0, 5)
+
+
 def test_environment_parameters_are_ours_key_for_key(folder: Path) -> None:
     def parameters(name: str) -> Any:
         return yaml.safe_load(asac.from_mlagents(f"{name}.yaml"))["default"]["environment_parameters"]

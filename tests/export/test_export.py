@@ -349,6 +349,13 @@ class Remembering(Rep):
         return self.layer(torch.cat([obs["v"], prev_action], -1)), carry
 
 
+def test_zeros_are_a_start_that_is_none_of_zeros() -> None:
+    agent = agent_of(memory="GRU", action="hybrid", obs="vector")
+    rep = agent.learner.model.rep
+    rep.initial_carry = lambda n: torch.full((n, *rep.carry_shape), 0.5)
+    assert exported(agent).card["largest_difference"] < 1e-5
+
+
 def test_the_action_before_is_a_memory() -> None:
     agent = agent_of(obs="vector")
     agent.learner.model.rep = Remembering(agent.spec)
