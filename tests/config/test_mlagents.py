@@ -266,6 +266,10 @@ def test_a_translation_becomes_a_task_and_overwrites_none(folder: Path, capsys: 
     assert main(words) == 2 and file.read_text() == "mine"
     assert main([*words, "--replace", "--quiet"]) == 0 and file.read_text() != "mine"
     assert main(["./here", *words[1:]]) == 0 and Path("here/config.yaml").is_file()
+    capsys.readouterr()
+    assert main(["./3DBall.yaml", *words[1:]]) == 6, "a file, and a folder is needed"
+    assert "move it away" in capsys.readouterr().err
+    assert main(["./a b", *words[1:]]) == 0 and "main.py './a b'" in capsys.readouterr().out
 
 
 def test_what_is_wrong_is_told_with_ml_agents_own_line_and_key(folder: Path) -> None:

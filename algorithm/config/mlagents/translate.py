@@ -268,11 +268,19 @@ def _outermost(theirs: str, node: Node, given: Given) -> tuple[str, Node]:
 
 def _unknown(theirs: str, node: Node, known: Sequence[str]) -> Problem:
     """Return the fault of a key that no release has, with those beside it; or of a block that is a value."""
-    inside = [one.removeprefix(f"{theirs}.") for one in known if one.startswith(f"{theirs}.")]
+    inside = _below(f"{theirs}.", known)
     if inside:
         fix = f"write its keys indented below it: {', '.join(inside)}"
         return Problem(f"`{theirs}` has no keys", node.where, "it is a block of keys, not a value", fix)
     block, dot, name = theirs.rpartition(".")
-    beside = {one.removeprefix(block + dot).partition(".")[0] for one in known if one.startswith(block + dot)}
     why = "no release of ML-Agents since 0.12 has it, and a misspelt key would be silently without effect"
-    return Problem(f"unknown key `{theirs}`", node.where, why, suggest(name, beside, "known there"))
+    return Problem(
+        f"unknown key `{theirs}`", node.where, why, suggest(name, _below(block + dot, known), "known there")
+    )
+
+
+def _below(block: str, known: Sequence[str]) -> list[str]:
+    """Return the names right below a block, which ends with a dot; of the empty one those at the top."""
+    return list(
+        dict.fromkeys(one.removeprefix(block).partition(".")[0] for one in known if one.startswith(block))
+    )
