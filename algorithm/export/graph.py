@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -235,7 +234,7 @@ def _quiet() -> Iterator[None]:
     With an error torch prints the whole graph, past Python, so the file behind the output is another one
     meanwhile.
     """
-    sys.stdout.flush()
+    print(end="", flush=True)  # there may be no sys.stdout
     kept = os.dup(1)
     try:
         with TemporaryFile() as file, warnings.catch_warnings():

@@ -278,11 +278,12 @@ def test_what_unity_has_becomes_elementary_operators(own: nn.Module, operator: s
     assert operator in exported(planted(own)).card["operators"]
 
 
-def test_the_exporter_is_the_one_that_is_pinned() -> None:
+def test_the_exporter_is_the_one_that_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of TorchScript: names of inputs stay, nodes name their modules, and there are no functions.
 
     It fails where torch drops ``dynamo=False``, or ignores it.
     """
+    monkeypatch.setattr(sys, "stdout", None)  # as in a program with windows alone
     model = draw_graph(graph_of(agent_of(memory="GRU", action="hybrid")), 15)
     assert model.producer_name == "pytorch" and not model.functions and not model.metadata_props
     assert [one.name for one in model.graph.input] == ["obs_0", "action_masks", "recurrent_in"]
