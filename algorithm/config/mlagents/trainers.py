@@ -95,7 +95,7 @@ COMMON: tuple[TrainerKey, ...] = (
     ),
     number("keep_checkpoints", "checkpoint_config.keep", default=5, run=MOST),
     told("time_horizon", "no target is cut there; segments of actors: base_config.max_episode_length"),
-    told("threaded", "acting and learning take turns, so PPO stays on-policy"),
+    told("threaded", "acting and learning take turns in one process; main_ds.py runs them side by side"),
     told("init_path", "ML-Agents' networks cannot be read; --init_from takes a run of this project"),
     told("framework", "it is PyTorch"),
     told("output_path", "runs are written below --directory"),
