@@ -206,6 +206,9 @@ SECTIONS = (
     "  base_config: {wrappers: {ClipReward: null}}",
     "  environment_parameters: 3",
     "  environment_parameters:\n    a: much\n    b: true\n    c: null\n    d: {}\n"
+    "    d1: {sampler_parameters: {min_value: 1, max_value: 2}}\n    d2: {value: {gaussian: [0, 1]}}\n"
+    "    d3: {curriculum: [{name: a, value: 1, completion_criteria: {threshold: 1, "
+    "min_lesson_length: 100000000000000000000}}, {name: b, value: 2}]}\n"
     "    e: {sampler_type: unifrom}\n    f: {sampler_type: uniform}\n"
     "    g: {sampler_type: uniform, sampler_parameters: {min_value: 2, max_value: 1}}\n"
     "    h:\n      sampler_type: gaussian\n      sampler_parameters:\n        mean: 1\n"

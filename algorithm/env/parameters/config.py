@@ -13,7 +13,6 @@ from algorithm.env.parameters.sampler_config import (
     ParameterSampler,
     ParameterValue,
     is_old_spelling,
-    new_spelling,
     refusal,
 )
 
@@ -37,7 +36,7 @@ class CompletionCriteria(Block):
     behavior: str | None = None
     measure: Literal["reward", "progress"] = "reward"
     threshold: Finite
-    min_lesson_length: AtLeastOne = 1
+    min_lesson_length: Annotated[AtLeastOne, Field(le=1_000_000_000)] = 1
     signal_smoothing: bool = True
     require_reset: bool = False
 
@@ -77,7 +76,7 @@ class EnvParameter(Block):
         if not isinstance(given, Mapping):
             return {"value": given}
         if is_old_spelling(given):
-            raise refusal("this is how reset_config spelt samplers until now", f"write {new_spelling(given)}")
+            return {"value": given}
         sampler = {key: given[key] for key in ("sampler_type", "sampler_parameters") if key in given}
         if not sampler or "value" in given:
             return given

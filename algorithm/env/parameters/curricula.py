@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from algorithm.agents.roles import Episode
@@ -50,13 +50,8 @@ class Curricula:
 
     @property
     def lessons(self) -> dict[str, str]:
-        """Parameter -> name of its lesson. It can be set; what counted towards the end of lessons is lost."""
+        """Parameter -> name of its lesson."""
         return dict(self._lessons)
-
-    @lessons.setter
-    def lessons(self, lessons: Mapping[str, str]) -> None:
-        self._lessons = {name: self._known(name, lesson) for name, lesson in lessons.items()}
-        self._begin()
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -90,7 +85,10 @@ class Curricula:
         self._fresh.clear()
         if changes:
             self._lessons |= {change.parameter: change.after for change in changes}
-            self._begin()
+            for values in self._returns.values():
+                values.clear()
+            self._smoothed.clear()
+            self._former.clear()
         return changes
 
     def pass_over(self, agents: Iterable[tuple[str, int]]) -> None:
@@ -128,13 +126,6 @@ class Curricula:
         self._smoothed = dict(state.meta.get("smoothed", {}))
         self._former = {(name, agent) for name, agent in state.meta.get("former", ())}
 
-    def _begin(self) -> None:
-        """Count anew from here on."""
-        for values in self._returns.values():
-            values.clear()
-        self._smoothed.clear()
-        self._former.clear()
-
     def _is_over(self, name: str, criteria: CompletionCriteria, progress: float) -> bool:
         returns = self._returns[criteria.behavior]
         if len(returns) < criteria.min_lesson_length:
@@ -151,11 +142,6 @@ class Curricula:
 
     def _names(self, parameter: str) -> list[str]:
         return [lesson.name for lesson in self._curricula[parameter]]
-
-    def _known(self, parameter: str, lesson: str) -> str:
-        if parameter not in self._curricula or lesson not in self._names(parameter):
-            raise ValueError(f"{parameter} has no lesson {lesson!r}")
-        return lesson
 
 
 def check_lessons(parameters: EnvParameters, behaviours: Collection[str]) -> None:
