@@ -217,7 +217,8 @@ SECTIONS = (
     "    j: {sampler_type: multirangeuniform, sampler_parameters: {intervals: [[2, 1]]}}\n"
     "    k: {sampler_type: multirangeuniform, sampler_parameters: {intervals: []}}\n"
     "    l: {gaussian: [1, 0.1]}",
-    "  base_config: {max_step: -1}\n  reset_config: {f: 1}\n  environment_parameters:\n"
+    "  base_config: {max_step: -1, stop_at_return: 3}\n  eval_config: {lesson: current}\n"
+    "  reset_config: {f: 1}\n  environment_parameters:\n"
     "    a: {curriculum: [{name: x, value: 1}, {name: y, value: 1}]}\n"
     "    b: {curriculum: [{name: x, value: 1, completion_criteria: {threshold: 1}}]}\n"
     "    c: {curriculum: [{name: x, value: 1, completion_criteria: {threshold: 1}}, {name: x, value: 1}]}\n"

@@ -42,6 +42,11 @@ def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
         if config.base_config.max_step == -1 and any(end and end.measure == "progress" for end in ends):
             why = "measure: progress is the share of max_step, and max_step is -1"
             yield Contradiction((path, "base_config.max_step"), why, "set max_step, or measure: reward")
+        current = config.eval_config.lesson == "current" and config.base_config.stop_at_return is not None
+        if current and parameter.lessons:
+            keys = ("base_config.stop_at_return", "eval_config.lesson")
+            why = f"an evaluation in an early lesson of {name} would end the training"
+            yield Contradiction(keys, why, "set lesson: last, or stop_at_return: null")
 
 
 def other_lessons(old: AnyConfig, new: AnyConfig) -> str:
