@@ -4,7 +4,7 @@ ENV := gym/pendulum
 ARGS :=
 JOBS := 2
 PYTHON :=
-BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learners signals engines scaling learning gains bare
+BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learners signals exports engines scaling learning gains bare
 ONLY := $(BENCHES)
 
 PY := .venv/bin/python

@@ -50,6 +50,7 @@ QUESTIONS = {
     "inbox": "inbox",
     "learners": "learners",
     "signals": "learners",
+    "exports": "exports",
     "engines": "engines",
     "scaling": "scaling",
     "learning": "learning",

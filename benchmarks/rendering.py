@@ -134,6 +134,21 @@ def signals(results: Results) -> str:
     return table(["", *heads], rows)
 
 
+def exports(results: Results) -> str:
+    """Seconds and size of an export, and median microseconds of a step: the actor's, onnxruntime's."""
+    found, rows = results["exports"]["policies"], []
+    sizes = list(next(iter(found.values()))["microseconds"])
+    for name, one in found.items():
+        steps = [
+            ", ".join(f"{median(values):,.0f}" for values in one["microseconds"][size].values())
+            for size in sizes
+        ]
+        more = (one["bytes"] - one["weights"]) / 1024
+        rows.append([name, f"{one['seconds']:.1f}", f"{one['weights'] / 1024:,.0f} + {more:.0f}", *steps])
+    heads = [f"{size} agent{'s' * (int(size) > 1)}, µs" for size in sizes]
+    return table(["policy", "export and check, s", "weights + rest, kB", *heads], rows)
+
+
 def scaling(results: Results) -> str:
     """Median costs by size, a row for each way."""
     rows = [
@@ -303,6 +318,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "rollouts": rollouts,
     "learners": learners,
     "signals": signals,
+    "exports": exports,
     "engines": engines,
     "scaling": scaling,
     "inbox-receive": inbox_receive,

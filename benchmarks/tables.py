@@ -17,7 +17,8 @@ from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
 NAMES = (
-    "performance ablation toys memory representation world_model distributed_speed learners demonstrations"
+    "performance ablation toys memory representation world_model distributed_speed learners demonstrations "
+    "export"
 )
 PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES.split())
 """Pages that hold tables; links in a table are relative to them."""

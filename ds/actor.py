@@ -172,7 +172,8 @@ class _Work:
         faults.attach(partial(self._end_of_hang, send_queue))
         self._await_weights(acting, writer)
         lessons = Lessons(self.loaded.config.parameters, self.link, console)
-        env.renew_parameters(lessons.now)  # before the first reset
+        if lessons.now:
+            env.renew_parameters(lessons.now)  # before the first reset
         rollout = LocalCollector(
             env,
             {name: one.policy for name, one in acting.items()},

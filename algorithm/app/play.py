@@ -67,48 +67,56 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
         _warn(options, loaded, console)
-        saved = played.checkpoint(options.ckpt, warn=console.warn)
-        faults = Faults(console, go_on=stop.check_start)
-        lessons, alike = played_lessons(loaded.config, options.lesson, saved)
-        assembly = Assembly(
-            loaded=loaded,
-            device=pick_device(options.device),
-            faults=faults,
-            stack=stack,
-            lessons=lessons,
-        )
-        env = _env(assembly, options)
-        networks = folder.path if options.use_env_nn else played.run.path
-        with played.fitting(env.specs):
-            agents = assembly.players(env.specs, networks, saved)
-        acting = "sampled" if options.run and not options.disable_sample else "deterministic"
-        within = "".join(f", {name} {lesson}" for name, lesson in lessons.items())
-        console.message(f"playing {played.shown(saved)}, {acting} actions{within}; Ctrl-C ends")
-        playing = _Playing(
-            loaded=loaded,
-            agents=agents,
-            env=env,
-            stop=stop,
-            console=console,
-            files=Outputs.of(
-                options,
-                played.output,
-                loaded=loaded,
-                env=env,
-                step=saved.step,
-                acting=acting,
-                warn=console.warn,
-            ),
-            step=saved.step,
-            acting=acting,
-            lessons=lessons,
-            alike=alike,
-        )
+        playing = _begin(options, folder, played, loaded, console=console, stop=stop, stack=stack)
         if options.run:
             playing.run_on()
         else:
             playing.measure(options.eval)
     return stop.exit_code
+
+
+def _begin(
+    options: TrainOptions,
+    folder: EnvFolder,
+    played: PlayableRun,
+    loaded: LoadedConfig,
+    *,
+    console: Console,
+    stop: StopRequest,
+    stack: ExitStack,
+) -> _Playing:
+    """Return what is to be played: a checkpoint's agents in their environment, in the lessons wanted."""
+    saved = played.checkpoint(options.ckpt, warn=console.warn)
+    lessons, alike = played_lessons(loaded.config, options.lesson, saved)
+    assembly = Assembly(
+        loaded=loaded,
+        device=pick_device(options.device),
+        faults=Faults(console, go_on=stop.check_start),
+        stack=stack,
+        lessons=lessons,
+    )
+    env = _env(assembly, options)
+    networks = folder.path if options.use_env_nn else played.run.path
+    with played.fitting(env.specs):
+        agents = assembly.players(env.specs, networks, saved)
+    acting = "sampled" if options.run and not options.disable_sample else "deterministic"
+    within = "".join(f", {name} {lesson}" for name, lesson in lessons.items())
+    console.message(f"playing {played.shown(saved)}, {acting} actions{within}; Ctrl-C ends")
+    files = Outputs.of(
+        options, played.output, loaded=loaded, env=env, step=saved.step, acting=acting, warn=console.warn
+    )
+    return _Playing(
+        loaded=loaded,
+        agents=agents,
+        env=env,
+        stop=stop,
+        console=console,
+        files=files,
+        step=saved.step,
+        acting=acting,
+        lessons=lessons,
+        alike=alike,
+    )
 
 
 def _env(assembly: Assembly, options: TrainOptions) -> VecEnv:

@@ -32,6 +32,18 @@ class PolicySource:
     config: str
     commit: str = ""
 
+    @property
+    def content(self) -> dict[str, object]:
+        """Its part of the card."""
+        return {
+            "environment": self.env,
+            "run": self.run,
+            "behaviour": self.behaviour,
+            "step": self.step,
+            "config_sha256": self.config,
+            "trained_by_commit": self.commit,
+        }
+
 
 def card(
     model: ModelProto,
@@ -52,12 +64,7 @@ def card(
     target, action = target_of(opset), spec.action
     kinds = ["discrete"] * bool(action.branches) + ["continuous"] * bool(action.continuous)
     return {
-        "environment": origin.env,
-        "run": origin.run,
-        "behaviour": origin.behaviour,
-        "step": origin.step,
-        "config_sha256": origin.config,
-        "trained_by_commit": origin.commit,
+        **origin.content,
         "version": VERSION,
         "exporter": f"{model.producer_name} {model.producer_version}",
         "opset": opset,

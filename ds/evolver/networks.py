@@ -130,6 +130,9 @@ def _read(path: Path) -> _Networks:
             if missing := trained.difference(names):
                 raise ValueError(f"there is no {min(missing)}")
             tensors = {name: file.get_tensor(name) for name in names}
+        if foreign := [one.dtype for one in tensors.values() if one.dtype.isbuiltin != 1]:
+            # Another package, such as onnx's ml_dtypes, has taught numpy the type.
+            raise TypeError(f"data type '{foreign[0]}' is not one of numpy's own")
     except KeyError as error:
         raise damaged(path, "it does not say which of its tensors are trained") from error
     except TypeError as error:

@@ -150,6 +150,8 @@ def test_elites_with_other_networks_are_refused(tmp_path, other, trained):
 
 
 def test_numbers_that_cannot_be_averaged_are_refused(tmp_path):
+    import ml_dtypes  # noqa: F401 - onnx imports it, and numpy then has the type
+
     with pytest.raises(ModelError, match="bfloat16"):
         drawn(tmp_path, {"w": torch.ones(2, dtype=torch.bfloat16)})
     with pytest.raises(NumericalError) as caught:
