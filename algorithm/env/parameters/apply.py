@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from numbers import Integral
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -30,45 +30,22 @@ NO_TARGETS: Targets = MappingProxyType({})
 _SHOWN = 8  # names in a message
 
 
-class Applied(Protocol):
-    """Resets of an environment with the parameters of an episode."""
-
-    def reset(
-        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
-    ) -> tuple[Any, Any]:
-        """Return what ``reset`` of the environment returns, with the values [K]."""
-
-
-class NoParameters(Applied):
-    """A plain reset."""
-
-    @override
-    def reset(
-        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
-    ) -> tuple[Any, Any]:
-        return env.reset(seed=seed, options=options)
-
-
-def apply_to(env: gym.Env, targets: Targets) -> Applied:
-    """Return what hands parameters to this environment. Raises UsageError for a target that it lacks."""
-    return SetAttributes(env, targets) if targets else NoParameters()
-
-
 def with_parameters(env: gym.Env[Any, Any], source: ParameterSource) -> gym.Env[Any, Any]:
     """Return an environment whose episodes have these parameters; itself, if there are none."""
     return WithParameters(env, source) if source.names else env
 
 
-class SetAttributes(Applied):
+class SetAttributes:
     """Resets with options for some parameters, and with attributes or methods that take the others.
 
     Attributes are set before the reset. The first reset shows whether the environment looks at its options.
 
-    targets: in the order of the values
+    targets: in the order of the values; with none resets are plain
     Raises UsageError for a target that the environment and its wrappers do not have.
     """
 
     def __init__(self, env: gym.Env, targets: Targets) -> None:
+        self._env = env
         self._setters = {
             place: _find(env, name, path)
             for place, (name, path) in enumerate(targets.items())
@@ -77,21 +54,24 @@ class SetAttributes(Applied):
         self._options = {place: name for place, (name, path) in enumerate(targets.items()) if path is None}
         self._unseen = bool(self._options)
 
-    @override
     def reset(
-        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
+        self, seed: int | None, options: Mapping[str, Any] | None, values: Sequence[float] | Double
     ) -> tuple[Any, Any]:
-        values = [float(value) for value in values]
-        held = [(setter, setter.set(values[place])) for place, setter in self._setters.items()]
-        named = {name: values[place] for place, name in self._options.items()}
-        noted = Noted({**(options or {}), **named})
-        found = env.reset(seed=seed, options=noted if self._unseen else noted.copy_plain() or None)
+        """Return what ``reset`` of the environment returns, with the values [K].
+
+        Raises UsageError for a value that it does not take, or an option that it does not look at.
+        """
+        held = [(setter, setter.set(float(values[place]))) for place, setter in self._setters.items()]
+        named = {name: float(values[place]) for place, name in self._options.items()}
+        given = {**(options or {}), **named}
+        noted = Noted(given) if self._unseen else given
+        found = self._env.reset(seed=seed, options=noted or None)
         for setter, value in held:
             setter.check(value)
-        if self._unseen:
+        if isinstance(noted, Noted):
             for name in named:
                 if name not in noted.seen:
-                    raise _passed_over(env, name)
+                    raise _passed_over(self._env, name)
             self._unseen = False
         return found
 
@@ -105,7 +85,7 @@ class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], source: ParameterSource) -> None:
         super().__init__(env)
         self._source = source
-        self._applied = apply_to(env, source.targets)
+        self._parameters = SetAttributes(env, source.targets)
         self._seeds = np.random.default_rng()
 
     @override
@@ -113,7 +93,7 @@ class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
         if seed is not None:
             self._seeds = stream(seed, "parameters", "later episodes")
         own = int(self._seeds.integers(2**31)) if seed is None else seed
-        return self._applied.reset(self.env, seed, options, self._source.draw(own))
+        return self._parameters.reset(seed, options, self._source.draw(own))
 
 
 @dataclass(frozen=True)

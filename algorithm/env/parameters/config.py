@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, model_validator
@@ -129,6 +129,14 @@ EnvParameters = Mapping[str, EnvParameter]
 def read_parameters(given: Mapping[str, Any]) -> dict[str, EnvParameter]:
     """Return ``environment_parameters``, which :func:`wrong_parameters` has found nothing wrong with."""
     return {str(name): EnvParameter.model_validate(value) for name, value in given.items()}
+
+
+def criteria_of(parameters: EnvParameters) -> Iterator[tuple[str, str, CompletionCriteria]]:
+    """Yield parameter, name of a lesson and what ends it, for each lesson that ends."""
+    for name, parameter in parameters.items():
+        for lesson in parameter.curriculum or ():
+            if lesson.completion_criteria is not None:
+                yield name, lesson.name, lesson.completion_criteria
 
 
 def lessons_by_name(parameters: EnvParameters) -> dict[str, list[str]]:
