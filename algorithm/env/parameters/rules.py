@@ -42,8 +42,8 @@ def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
         if config.base_config.max_step == -1 and any(end and end.measure == "progress" for end in ends):
             why = "measure: progress is the share of max_step, and max_step is -1"
             yield Contradiction((path, "base_config.max_step"), why, "set max_step, or measure: reward")
-        current = config.eval_config.lesson == "current" and config.base_config.stop_at_return is not None
-        if current and parameter.lessons:
+        stops = isinstance(config.base_config.stop_at_return, float)
+        if stops and parameter.lessons and config.eval_config.lesson == "current":
             keys = ("base_config.stop_at_return", "eval_config.lesson")
             why = f"an evaluation in an early lesson of {name} would end the training"
             yield Contradiction(keys, why, "set lesson: last, or stop_at_return: null")
