@@ -227,6 +227,7 @@ SECTIONS = (
     "        completion_criteria: {measure: rewards, threshold: 1, min_lesson_length: 0}\n"
     "      - {name: y, value: {sampler_type: uniform, sampler_parameters: {min_value: 2, max_value: 1}}}\n"
     "    e: {curriculum: [{name: x, value: 1, completion_criteria: {measure: progress, threshold: 1}}]}\n"
+    "    e1: {value: 1, set: m}\n    e2: {value: 1, set: l}\n    e3: {value: 2, set: m}\n"
     "    f: {curriculum: [{name: x, value: 1, completion_criteria: {measure: progress, threshold: 0.5}}, "
     "{name: y, value: 1}]}",
 )

@@ -26,6 +26,8 @@ LARGEST = 3.4028234e38
 def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what is wrong with ``environment_parameters`` of a whole configuration."""
     given, kind = config.environment_parameters, config.base_config.kind
+    options = [f"reset_config.{name}" for name in config.reset_config or ()]
+    taken = dict(zip(options, options, strict=True))  # place -> key that sets it
     for name, value in given.items():
         path = f"{KEY}.{name}"
         try:
@@ -33,9 +35,10 @@ def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
         except ValidationError as error:
             yield from (_wrong(name, value, item) for item in error.errors())
             continue
-        if name in (config.reset_config or {}):
+        other = taken.setdefault(parameter.set or f"reset_config.{name}", path)
+        if other != path:
             why = "both would set the same thing at every reset"
-            yield Contradiction((path, f"reset_config.{name}"), why, "remove one of them")
+            yield Contradiction((path, other), why, "remove one of them")
         if kind.parameters:
             yield from _unity(path, name, parameter)
         ends = [lesson.completion_criteria for lesson in parameter.curriculum or ()]
