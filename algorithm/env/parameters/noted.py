@@ -15,13 +15,10 @@ class Noted(dict[str, Any]):
         super().__init__(options)
         self.seen: set[object] = set()
 
-    def _all(self) -> Noted:
-        self.seen.update(self.copy_plain())
-        return self
-
-    def copy_plain(self) -> dict[str, Any]:
-        """Return the options without a note."""
-        return {key: dict.__getitem__(self, key) for key in dict.__iter__(self)}
+    def _all(self) -> dict[str, Any]:
+        plain = {key: dict.__getitem__(self, key) for key in dict.__iter__(self)}
+        self.seen.update(plain)
+        return plain
 
     @override
     def __getitem__(self, key: str) -> Any:
@@ -50,24 +47,20 @@ class Noted(dict[str, Any]):
 
     @override
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all().copy_plain())
+        return iter(self._all())
 
     @override
     def keys(self) -> Any:
-        return self._all().copy_plain().keys()
+        return self._all().keys()
 
     @override
     def values(self) -> Any:
-        return self._all().copy_plain().values()
+        return self._all().values()
 
     @override
     def items(self) -> Any:
-        return self._all().copy_plain().items()
+        return self._all().items()
 
     @override
     def copy(self) -> dict[str, Any]:
-        return self._all().copy_plain()
-
-    @override
-    def __or__(self, other: Any) -> Any:
-        return self._all().copy_plain() | other
+        return self._all()

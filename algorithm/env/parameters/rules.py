@@ -13,6 +13,7 @@ from algorithm.env.parameters.config import (
     FORMS,
     KEY,
     EnvParameter,
+    lessons_by_name,
     read_parameters,
 )
 from algorithm.env.parameters.sampler_config import SAMPLERS
@@ -54,15 +55,13 @@ def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
 
 def other_lessons(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of other parameters on a resumed run: names and order of lessons stay."""
-    before, after = read_parameters(old.environment_parameters), read_parameters(new.environment_parameters)
-    for name, parameter in before.items():
-        now = after[name].lessons if name in after else []
-        if parameter.lessons and parameter.lessons != now:
+    before, after = (lessons_by_name(read_parameters(one.environment_parameters)) for one in (old, new))
+    for name, lessons in before.items():
+        now = after.get(name, ())
+        if lessons != now:
             is_now = f"are {', '.join(now)}" if now else "there are none"
-            return (
-                f"fixed: the lessons of {name} were {', '.join(parameter.lessons)} and {is_now}; the run is "
-                "in one of them"
-            )
+            were = f"the lessons of {name} were {', '.join(lessons)}"
+            return f"fixed: {were} and {is_now}; the run is in one of them"
     return "free: from each environment's next reset on; open episodes go on with their values"
 
 
