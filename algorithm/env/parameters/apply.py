@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from typing_extensions import override
 
 from algorithm.core.data import Double
@@ -87,6 +88,12 @@ class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
         self._source = source
         self._parameters = SetAttributes(env, source.targets)
         self._seeds = np.random.default_rng()
+
+    @property
+    @override
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]  # as in gymnasium.Wrapper
+        """That of the environment within, from which Gymnasium can make it again."""
+        return self.env.spec
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:

@@ -125,6 +125,8 @@ def test_an_environment_of_its_own_draws_by_the_seeds_of_its_episodes() -> None:
     other.reset(seed=3)
     later = [one.reset()[0][1] for one in (env, other, env, other)]
     assert later[:1] * 2 + later[2:3] * 2 == later and len({*later}) == 2
+    told = WithParameters(gym.make("Weighed-v0"), source).spec
+    assert isinstance(gym.make(told).unwrapped, Weighed), "a data set of Minari can make it again"
 
 
 def test_the_gravity_of_a_task_of_dm_control() -> None:
