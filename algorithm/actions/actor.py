@@ -173,7 +173,7 @@ class DrawnAction:
 
 @dataclass(frozen=True)
 class ActionChoice:
-    """ActionChoice of N agents' actions, as a function of tensors alone.
+    """Choice of N agents' actions, as a function of tensors alone.
 
     scorers: extensions that choose among several candidates
     names:   of the observations, in the order of the first ones

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.config.locate import CONFIG_FILE
 from algorithm.config.mlagents import Translation, translate
 from algorithm.config.yaml_io import shown
-from algorithm.core.errors import StorageError, UsageError, visible
+from algorithm.core.errors import UsageError, visible
 from algorithm.core.program import as_typed
+from algorithm.runs.files import make_folder, write_bytes
 
 
 def from_mlagents(file: str | Path) -> str:
@@ -38,7 +40,7 @@ def write_translation(options: TrainOptions) -> int:
     result = translate(file, target.parent)
     _write(target, result.text, replace=options.replace)
     if not options.quiet:
-        command = as_typed(f"python main.py {options.env}")
+        command = as_typed(f"python main.py {shlex.quote(options.env)}")
         print(
             visible(
                 f"{shown(target)}: {_counts(result)}; to train it: {command}, in the editor with --editor"
@@ -55,19 +57,15 @@ def _folder(env: str) -> Path:
 
 
 def _write(target: Path, text: str, *, replace: bool) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("w" if replace else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
+    if target.exists() and not replace:
         raise UsageError(
             f"{shown(target)} is there already",
             where="--from_mlagents",
             why="it would be overwritten",
             fix="name another task, or add --replace",
-        ) from error
-    except OSError as error:
-        raise StorageError.of(error, what="the translation cannot be written", where=shown(target)) from error
+        )
+    make_folder(target.parent)
+    write_bytes(target, text.encode())
 
 
 def _counts(result: Translation) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
@@ -23,7 +22,7 @@ from algorithm.core.errors import UsageError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.export.errors import ExportError, required
 from algorithm.export.mending import plain
-from algorithm.export.names import VERSION, ports_of
+from algorithm.export.names import ports_of
 from algorithm.export.rewrites import AttentionSteps, rewritten, rewritten_parts
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.layers.attention import Attention
@@ -57,17 +56,8 @@ class PolicyGraph(nn.Module):
         self._observed = list(_observers(spec))
         for port in self.ports.outputs:
             if not port.batched:
-                self.register_buffer(port.name, self._constant(port.name, port.shape))
+                self.register_buffer(port.name, torch.tensor(port.values).float().view(port.shape))
         self.register_buffer("initial_carry", choice.model.rep.initial_carry(1).detach().clone())
-
-    def _constant(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        values: dict[str, Sequence[float]] = {
-            "version_number": [VERSION],
-            "memory_size": [self.ports.memory],
-            "continuous_action_output_shape": [self._action.continuous],
-            "discrete_action_output_shape": self._action.branches,
-        }
-        return torch.tensor(values[name], dtype=torch.float32).view(shape)
 
     @override
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -145,7 +135,7 @@ class _Observer:
     def __call__(self, x: Tensor) -> Tensor:
         if self._layout is not None:
             if self._dtype == torch.uint8:
-                x = x * 255.0 + 0.5  # the conversion cuts off
+                x = (x * 255.0 + 0.5).floor()  # Barracuda's Cast does nothing, so it would not cut off
             x = self._layout.restore(x.permute(0, 2, 3, 1), (x.shape[0],))
         elif not self._shape:
             x = x[:, 0]
@@ -244,7 +234,7 @@ def _quiet() -> Iterator[None]:
     With an error torch prints the whole graph, past Python, so the file behind the output is another one
     meanwhile.
     """
-    sys.stdout.flush()
+    print(end="", flush=True)  # there may be no sys.stdout
     kept = os.dup(1)
     try:
         with TemporaryFile() as file, warnings.catch_warnings():

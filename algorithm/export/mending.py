@@ -45,22 +45,17 @@ def plain(model: ModelProto) -> ModelProto:
 
 
 def _share_constants(model: ModelProto) -> None:
+    outputs = {one.name for one in model.graph.output}
     known: dict[bytes, str] = {}
-    same, kept = {}, []
+    same: dict[str, str] = {}
+    for node in [*model.graph.node]:
+        own = node.output[0]
+        if node.op_type == "Constant" and own not in outputs:
+            same[own] = known.setdefault(node.attribute[0].SerializeToString(), own)
+            if same[own] != own:
+                model.graph.node.remove(node)
     for node in model.graph.node:
-        if node.op_type == "Constant" and len(node.attribute) == 1:
-            first = known.setdefault(node.attribute[0].SerializeToString(), node.output[0])
-            if first != node.output[0]:
-                same[node.output[0]] = first
-                continue
-        kept.append(node)
-    if same.keys() & {one.name for one in model.graph.output}:
-        return
-    for node in kept:
         node.input[:] = [same.get(name, name) for name in node.input]
-    copies = [type(node).FromString(node.SerializeToString()) for node in kept]
-    del model.graph.node[:]
-    model.graph.node.extend(copies)
 
 
 def _number_values(model: ModelProto) -> None:

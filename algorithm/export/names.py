@@ -25,14 +25,19 @@ class Port:
 
     shape:   without the batch, which is first; of a constant the whole shape
     meaning: for a person
-    batched: not a constant
+    values:  of a constant, which has no batch
     """
 
     name: str
     shape: tuple[int, ...]
     meaning: str
     dtype: ElementType = "float32"
-    batched: bool = True
+    values: tuple[float, ...] = ()
+
+    @property
+    def batched(self) -> bool:
+        """Whether it is no constant."""
+        return not self.values
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,8 @@ def ports_of(spec: AgentSpec, memory: int) -> Ports:
     action = spec.action
     inputs = list(_observations(spec))
     outputs = [
-        Port("version_number", (1,), "version of ML-Agents' format", batched=False),
-        Port("memory_size", (1,), "numbers of the memory", batched=False),
+        Port("version_number", (1,), "version of ML-Agents' format", values=(VERSION,)),
+        Port("memory_size", (1,), "numbers of the memory", values=(memory,)),
     ]
     if action.branches:
         inputs.append(Port(MASKS, (action.discrete,), "1: allowed, 0: forbidden; branch after branch"))
@@ -83,14 +88,16 @@ def ports_of(spec: AgentSpec, memory: int) -> Ports:
         size, limits = (action.continuous,), "in [-1, 1]"
         outputs += [
             Port("continuous_actions", size, f"sampled, {limits}"),
-            Port("continuous_action_output_shape", (1,), "number of continuous actions", batched=False),
+            Port("continuous_action_output_shape", (1,), "number of continuous actions", values=size),
             Port("deterministic_continuous_actions", size, f"the mode, {limits}"),
         ]
     if action.branches:
         size, whole = (len(action.branches),), "choice of each branch, from 0"
         outputs += [
             Port("discrete_actions", size, f"sampled {whole}", "int64"),
-            Port("discrete_action_output_shape", (1, *size), "choices of each branch", batched=False),
+            Port(
+                "discrete_action_output_shape", (1, *size), "choices of each branch", values=action.branches
+            ),
             Port("deterministic_discrete_actions", size, f"most probable {whole}", "int64"),
         ]
     if memory:

@@ -26,7 +26,8 @@ class ExportedPolicy:
             x = np.asarray(obs[one["observation"]], np.float32).transpose(0, *one["axes"])
             feeds[one["name"]] = (x / np.float32(one["divisor"])).reshape(n, *one["shape"])
         if choices := sum(self.card["branches"]):
-            feeds["action_masks"] = np.asarray(np.ones((n, choices)) if mask is None else mask, np.float32)
+            allowed = np.ones((n, choices)) if mask is None else np.reshape(mask, (n, choices))
+            feeds["action_masks"] = allowed.astype(np.float32)
         if size := self.card["memory"]:
             feeds["recurrent_in"] = np.zeros((n, 1, size), np.float32) if self.memory is None else self.memory
         names = [one.name for one in self.session.get_outputs()]
@@ -36,7 +37,10 @@ class ExportedPolicy:
 
 
 def main(file: str, name: str, episodes: str = "1", seed: str = "0") -> None:
-    """Play episodes of a Gymnasium environment whose action is a Box, Discrete or MultiDiscrete."""
+    """Play episodes of a Gymnasium environment: actions of a Box, Discrete or MultiDiscrete, flat masks.
+
+    Observations are an array or a Dict of arrays; choices among them count from 0.
+    """
     import gymnasium
 
     env, policy = gymnasium.make(name), ExportedPolicy(file)
@@ -47,9 +51,10 @@ def main(file: str, name: str, episodes: str = "1", seed: str = "0") -> None:
         while not over:
             seen = obs if isinstance(obs, dict) else {"obs": obs}
             batch = {key: np.asarray(value)[None] for key, value in seen.items()}
-            choices, u = policy.act(batch, [info["action_mask"]] if "action_mask" in info else None)
+            choices, u = policy.act(batch, batch.get("action_mask", info.get("action_mask")))
             if choices is None:
-                action = space.low + (u[0].reshape(space.shape) + 1.0) / 2.0 * (space.high - space.low)
+                half = space.high / 2 - space.low / 2
+                action = space.high / 2 + space.low / 2 + half * u[0].reshape(space.shape)
             else:
                 action = (choices[0] if hasattr(space, "nvec") else choices[0, 0]) + space.start
             obs, reward, terminated, truncated, info = env.step(action)

@@ -186,6 +186,16 @@ def test_what_belongs_to_the_run_is_told_once(folder: Path) -> None:
     assert loaded(said).behaviours["A"].sac_config.replay_ratio == 4
 
 
+def test_what_other_keys_say_of_one(folder: Path) -> None:
+    """Without an extrinsic signal its strength is 0; 20 / 4 = 5 steps of the signals for an update."""
+    Path("curious.yaml").write_text(
+        "behaviors: {A: {trainer_type: sac, reward_signals: {curiosity: {strength: 0.1}}, "
+        "hyperparameters: {steps_per_update: 20, reward_signal_steps_per_update: 4}}}"
+    )
+    found = loaded(asac.from_mlagents("curious.yaml")).config.reward_signals
+    assert (found.extrinsic.strength, found.updates) == (0, 5)
+
+
 def test_environment_parameters_are_ours_key_for_key(folder: Path) -> None:
     def parameters(name: str) -> Any:
         return yaml.safe_load(asac.from_mlagents(f"{name}.yaml"))["default"]["environment_parameters"]
@@ -256,6 +266,10 @@ def test_a_translation_becomes_a_task_and_overwrites_none(folder: Path, capsys: 
     assert main(words) == 2 and file.read_text() == "mine"
     assert main([*words, "--replace", "--quiet"]) == 0 and file.read_text() != "mine"
     assert main(["./here", *words[1:]]) == 0 and Path("here/config.yaml").is_file()
+    capsys.readouterr()
+    assert main(["./3DBall.yaml", *words[1:]]) == 6, "a file, and a folder is needed"
+    assert "move it away" in capsys.readouterr().err
+    assert main(["./a b", *words[1:]]) == 0 and "main.py './a b'" in capsys.readouterr().out
 
 
 def test_what_is_wrong_is_told_with_ml_agents_own_line_and_key(folder: Path) -> None:

@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import onnx
 import pytest
@@ -27,6 +28,7 @@ from algorithm.export.check import session_of
 from algorithm.export.errors import ExportError
 from algorithm.export.graph import PolicyGraph, draw_graph
 from algorithm.export.names import ports_of
+from algorithm.export.reference import Situation
 from algorithm.nn import Rep
 from tests.export.policies import Added, agent_of, checker, exported, graph_of, reference, with_names
 from tests.grid import agents
@@ -81,8 +83,9 @@ def test_every_kind_of_observation_is_what_was_trained_on(
     opset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(agents.OBSERVATIONS, "odd", ODD)
-    inputs = exported(agent_of(obs="odd"), opset=opset).card["inputs"]
-    shapes = [one["shape"][1:] for one in inputs]
+    card = exported(agent_of(obs="odd"), opset=opset).card
+    assert card["operators"]["Floor"] == 2, "of both images of bytes: Barracuda's Cast does nothing"
+    shapes = [one["shape"][1:] for one in card["inputs"]]
     assert shapes == [[4], [2], [5], [4, 12, 12], [3, 10, 9], [3, 9, 10], [1], [2, 3]]
 
 
@@ -275,11 +278,12 @@ def test_what_unity_has_becomes_elementary_operators(own: nn.Module, operator: s
     assert operator in exported(planted(own)).card["operators"]
 
 
-def test_the_exporter_is_the_one_that_is_pinned() -> None:
+def test_the_exporter_is_the_one_that_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of TorchScript: names of inputs stay, nodes name their modules, and there are no functions.
 
     It fails where torch drops ``dynamo=False``, or ignores it.
     """
+    monkeypatch.setattr(sys, "stdout", None)  # as in a program with windows alone
     model = draw_graph(graph_of(agent_of(memory="GRU", action="hybrid")), 15)
     assert model.producer_name == "pytorch" and not model.functions and not model.metadata_props
     assert [one.name for one in model.graph.input] == ["obs_0", "action_masks", "recurrent_in"]
@@ -346,6 +350,13 @@ class Remembering(Rep):
         return self.layer(torch.cat([obs["v"], prev_action], -1)), carry
 
 
+def test_zeros_are_a_start_that_is_none_of_zeros() -> None:
+    agent = agent_of(memory="GRU", action="hybrid", obs="vector")
+    rep = agent.learner.model.rep
+    rep.initial_carry = lambda n: torch.full((n, *rep.carry_shape), 0.5)
+    assert exported(agent).card["largest_difference"] < 1e-5
+
+
 def test_the_action_before_is_a_memory() -> None:
     agent = agent_of(obs="vector")
     agent.learner.model.rep = Remembering(agent.spec)
@@ -386,9 +397,8 @@ def graph_of_rep(rep: nn.Module) -> None:
 def test_the_runner_acts_as_the_policy_does_without_torch(tmp_path: Path) -> None:
     """Two agents, five steps, images, choices, masks and memory; importing torch raises there."""
     agent = agent_of(memory="GRU", action="hybrid", obs="mixed")
-    found, own = exported(agent, check=False), reference(agent)
-    (tmp_path / "p.onnx").write_bytes(found.data)
-    (tmp_path / "p.json").write_text(json.dumps(found.card))
+    written(agent, tmp_path)
+    own = reference(agent)
     rng, carry, before = np.random.default_rng(4), own.initial_carry(2), agent.spec.action.padding(2)
     steps, expected = [own.situation(2, rng) for _ in range(5)], []
     for step in steps:
@@ -417,6 +427,62 @@ def test_the_runner_acts_as_the_policy_does_without_torch(tmp_path: Path) -> Non
     with np.load(tmp_path / "out.npz") as out:
         for number, wanted in enumerate(expected):
             np.testing.assert_allclose(out[f"{number // 2}/{number % 2}"], wanted, atol=1e-5)
+
+
+class Corridor(gym.Env[Any, Any]):
+    """Rewards of the action, three steps; masks as of PettingZoo, or in the info, allow one choice."""
+
+    def __init__(self, mask: str, action: gym.Space[Any]) -> None:
+        self.action_space, self._mask, self._time = action, mask, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._time = 0
+        return self._seen()
+
+    def step(self, action: Any) -> Any:
+        self._time += 1
+        assert self.action_space.contains(action)
+        obs, info = self._seen()
+        return obs, float(np.sum(action)), self._time == 3, False, info
+
+    def _seen(self) -> Any:
+        mask = {"action_mask": (np.arange(3) == self._time % 3).astype(np.int8)}
+        seen = {"v": np.full(3, self._time, np.float32)}
+        return (seen | mask, {}) if self._mask == "observed" else (seen, mask)
+
+
+@pytest.mark.parametrize("mask", ["observed", "in the info"])
+def test_the_runner_obeys_masks_wherever_they_stand(
+    mask: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Choices 0, 1 and 2, which are 5, 6 and 7 in the environment."""
+    space = gym.spaces.Discrete(3, start=5)
+    monkeypatch.setattr(gym, "make", lambda name: Corridor(mask, space))
+    play.main(written(agent_of(action="discrete", obs="vector"), tmp_path), "x", "2")
+    assert capsys.readouterr().out == "episode 1: return 18\nepisode 2: return 18\n"
+
+
+def test_the_runner_scales_actions_as_the_program_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bounds −1 and 3, as well as 0 and 2: 1 + 2u and 1 + u."""
+    low, high = np.array([-1, 0], np.float32), np.array([3, 2], np.float32)
+    monkeypatch.setattr(gym, "make", lambda name: Corridor("", gym.spaces.Box(low, high)))
+    agent = agent_of(obs="vector")
+    play.main(written(agent, tmp_path), "x")
+    obs = {"v": np.repeat(np.arange(3, dtype=np.float32)[:, None], 3, 1)}
+    none = np.zeros((3, 0), np.bool_)
+    u = reference(agent).answer(Situation(obs, none), np.zeros((3, 2), np.float32), np.zeros((3, 0)))
+    total = float((np.array([1, 1]) + np.array([2, 1]) * u.u).sum())
+    assert float(capsys.readouterr().out.removeprefix("episode 1: return ")) == pytest.approx(total, rel=1e-4)
+
+
+def written(agent: Agent, folder: Path) -> str:
+    """Write the export of an agent; return its name."""
+    found = exported(agent, check=False)
+    (folder / "p.onnx").write_bytes(found.data)
+    (folder / "p.json").write_text(json.dumps(found.card))
+    return str(folder / "p.onnx")
 
 
 def _flat(agent: Agent, choices: np.ndarray, u: Float) -> Float:

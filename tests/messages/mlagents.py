@@ -27,6 +27,11 @@ WRONG = {
     "a block without keys": "behaviors: {A: {trainer_type: ppo, hyperparameters: 5}}",
     "refused by the loader": "behaviors:\n  A:\n    trainer_type: sac\n    hyperparameters:\n      tau: 7\n"
     "      batch_size: 500\n      buffer_size: 100\n    reward_signals: {gail: {strength: 1}}",
+    "values for blocks": "behaviors: {A: 5, B: {trainer_type: ppo, network_settings: {memory: true}}}",
+    "a mapping for a number": "behaviors: {A: {trainer_type: ppo, hyperparameters: {buffer_size: {a: 1}}}}",
+    "what others need": "behaviors: {A: {trainer_type: ppo, hyperparameters: {buffer_size: 0}}}",
+    "a curriculum of a number": "A: {measure: progress, thresholds: 5, parameters: {x: [1, 2]}}",
+    "lessons without an end": "A: {measure: progress, thresholds: [0.5], parameters: {x: [1, 2, 3]}}",
     "of nothing": "# behaviors",
     "no mapping": "[1, 2]",
 }

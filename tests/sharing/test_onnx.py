@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +51,21 @@ def test_a_wrong_graph_leaves_no_file(words: list[str], monkeypatch: pytest.Monk
     )
     assert main([*words, "--export", "p.onnx"]) == 5
     assert list(Path().iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_old_pair(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main([*words, "--export", "p.onnx", "--ckpt=60"]) == 0
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+
+    def full(file: Any, data: bytes) -> None:
+        """Write a graph, and no card."""
+        if data.startswith(b"{"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        file.write(data)
+
+    monkeypatch.setattr("algorithm.app.sharing.onnx.put", full)
+    assert main([*words, "--export", "p.onnx", "--ckpt=120", "--replace"]) == 6
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
 def test_settings_of_the_export_alone_can_be_changed(words: list[str]) -> None:

@@ -24,7 +24,7 @@ from algorithm.experience.faults import Faults
 from algorithm.export.card import PolicySource
 from algorithm.export.exporting import Exported, export_policy
 from algorithm.export.names import cleaned, refuse_collisions
-from algorithm.runs.files import json_text, make_folder, write_bytes
+from algorithm.runs.files import json_text, make_folder, put, replacing
 from algorithm.runs.names import Ckpt
 from algorithm.train.assembly import Assembly
 
@@ -93,10 +93,11 @@ def write_graphs(
         for name, path in files.items():
             origin = PolicySource(played.run.env, played.run.name, name, saved.step, config, commit)
             exported[path] = export_policy(agents[name], loaded.config.export_config, origin)
-    for path, one in exported.items():
-        make_folder(path.parent)
-        write_bytes(path, one.data)
-        write_bytes(path.with_suffix(".json"), json_text(one.card).encode())
+    with ExitStack() as drafts:  # whose files take their places once all of them are written
+        for path, one in exported.items():
+            make_folder(path.parent)
+            put(drafts.enter_context(replacing(path)), one.data)
+            put(drafts.enter_context(replacing(path.with_suffix(".json"))), json_text(one.card).encode())
     return exported
 
 
@@ -138,7 +139,7 @@ def _refuse_taken(path: Path, *, replace: bool) -> None:
     if path.is_dir():
         why, fix = "it is a folder", "give another name, or move it away"
     elif path.parent.is_file():
-        why, fix = "with several behaviours it is a folder, and a file is there", "move it away"
+        why, fix = f"{path.parent} is a file, and a folder is needed", "give another name, or move it away"
     elif path.exists() and not replace:
         why = "there is a file of that name already, and an export replaces none unless it is told to"
     else:

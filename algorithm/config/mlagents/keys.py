@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from algorithm.config.tree import Node
+from algorithm.config.tree import Node, to_value
 from algorithm.core.fields import to_number, to_whole
 
 NOTHING = object()
@@ -61,6 +61,14 @@ def always(ours: str, value: object, says: str = "as there") -> TrainerKey:
     return TrainerKey(theirs="", ours=(ours,), default=value, says=says)
 
 
+class KeyValueError(ValueError):
+    """A wrong value of a key, which need not be the one that is translated."""
+
+    def __init__(self, theirs: str, must: str) -> None:
+        super().__init__(must)
+        self.theirs = theirs
+
+
 class Given:
     """The keys of one behaviour, with the defaults of ML-Agents below them."""
 
@@ -76,11 +84,14 @@ class Given:
     def __getitem__(self, dotted: str) -> Any:  # noqa: ANN401 - whatever was written
         """Return the value of a key, else its default."""
         node = self.find(dotted)
-        return self._defaults.get(dotted) if node is None else node.value
+        return self._defaults.get(dotted) if node is None else to_value(node)
 
     def number(self, dotted: str) -> float:
-        """Return the value of a key as a number above 0. Raises ValueError."""
-        return positive(self[dotted])
+        """Return the value of a key as a number above 0. Raises KeyValueError."""
+        try:
+            return positive(self[dotted])
+        except ValueError as error:
+            raise KeyValueError(dotted, str(error)) from error
 
 
 def positive(value: object) -> float:

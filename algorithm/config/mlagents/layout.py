@@ -56,7 +56,7 @@ class TrainerFile:
     run:        settings of the run, as they stand
     parameters: ``environment_parameters``; None without any
     unused:     name of a section -> keys of the file that say nothing
-    unknown:    keys at the top that nothing is known of, with those that are
+    unknown:    keys at the top that nothing is known of, and behaviours that are no blocks
     """
 
     sections: dict[str, dict[str, Node]]
@@ -94,6 +94,7 @@ def _by_blocks(root: Node) -> TrainerFile:
     behaviours = root.find(("behaviors",)) or Node({})
     unused: list[IdleKey] = []
     own: dict[str, Node] = {}
+    no_block = {f"behaviors.{name}": one for name, one in behaviours.children.items() if _is_value(one)}
     lessons = dict((root.find(("curriculum",)) or Node({})).children)
     for name, node in behaviours.children.items():
         own[name] = merge(lifted(base, unused), lifted(node.without("curriculum"), unused))
@@ -112,8 +113,12 @@ def _by_blocks(root: Node) -> TrainerFile:
         run=root.only(*TOP),
         parameters=parameters,
         unused={DEFAULT_SECTION: unused},
-        unknown=root.without(*KNOWN).children,
+        unknown=root.without(*KNOWN).children | no_block,
     )
+
+
+def _is_value(node: Node) -> bool:
+    return not node.is_mapping and node.value is not None
 
 
 def _flat(root: Node) -> TrainerFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.tree import Node, from_value, to_value
 
 _INTERVAL = "resampling-interval"
@@ -13,6 +14,10 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "gaussian": {"mean": 1.0, "st_dev": 1.0},
     "multirangeuniform": {"intervals": [[0.0, 1.0]]},
 }
+_A_CURRICULUM = (
+    "lessons end at thresholds, and each parameter has a value for each lesson, one more than thresholds",
+    "write thresholds: [0.1, 0.5] and parameters: {name: [1, 2, 3]}",
+)
 _EVERY_EPISODE = "values are drawn for every episode"
 
 
@@ -43,28 +48,27 @@ def samplers_of(root: Node) -> tuple[Node, list[tuple[str, Node, str]]]:
 
 
 def curricula_of(root: Node) -> Node:
-    """Return curricula of 0.12 to 0.16 as parameters: a lesson more than thresholds."""
-    single = "thresholds" in root.children
+    """Return curricula of 0.12 to 0.16 as parameters. Raises ConfigError for one in another form."""
     found: dict[str, Any] = {}
-    for behaviour, node in ({"": root} if single else root.children).items():
+    for behaviour, node in ({"": root} if "thresholds" in root.children else root.children).items():
         criteria = {"behavior": behaviour} if behaviour else {}
         criteria |= {key: node.value_at(key) for key in ("measure", "min_lesson_length", "signal_smoothing")}
         criteria = {key: value for key, value in criteria.items() if value is not None}
-        thresholds = node.value_at("thresholds") or []
-        for name, values in (node.value_at("parameters") or {}).items():
-            lessons: list[dict[str, Any]] = [
-                {
-                    "name": f"lesson{i}",
-                    "completion_criteria": {**criteria, "threshold": threshold},
-                    "value": value,
-                }
-                for i, (threshold, value) in enumerate(zip(thresholds, values, strict=False))
-            ]
-            lessons += [
-                {"name": f"lesson{i}", "value": value} for i, value in enumerate(values) if i >= len(lessons)
-            ]
+        thresholds, parameters = node.value_at("thresholds"), node.value_at("parameters")
+        if not _fit(thresholds, parameters):
+            raise ConfigError([Problem("a curriculum cannot be read", node.where, *_A_CURRICULUM)])
+        for name, values in parameters.items():
+            lessons: list[dict[str, Any]] = [{"name": f"lesson{i}", "value": x} for i, x in enumerate(values)]
+            for lesson, threshold in zip(lessons, thresholds, strict=False):
+                lesson["completion_criteria"] = {**criteria, "threshold": threshold}
             found[name] = {"curriculum": lessons}
     return from_value(found, root.where)
+
+
+def _fit(thresholds: object, parameters: object) -> bool:
+    if not isinstance(thresholds, list) or not isinstance(parameters, dict):
+        return False
+    return all(isinstance(one, list) and len(one) == len(thresholds) + 1 for one in parameters.values())
 
 
 def cleaned(name: str, parameter: Node) -> tuple[Any, list[tuple[str, str]]]:

@@ -23,20 +23,15 @@ def _seed(value: object, given: Given) -> object:
 
 def _words(value: Any, given: Given) -> dict[str, Any]:  # noqa: ANN401 - whatever was written
     """Return the words of a command line as names and values. Raises ValueError."""
-    found: dict[str, Any] = {}
+    found: dict[str, list[Any]] = {}
     for word in map(str, value if isinstance(value, list) else str(value).split()):
         if re.match(r"-+[A-Za-z]", word):
-            found[word.removeprefix("--")] = True
+            found[word.removeprefix("--")] = values = []
         elif found:
-            name = list(found)[-1]
-            before = (
-                [] if found[name] is True else found[name] if isinstance(found[name], list) else [found[name]]
-            )
-            values = [*before, parse_value(word)]
-            found[name] = values if before else values[0]
+            values.append(parse_value(word))
         else:
             raise ValueError("a list that begins with a name such as --level")
-    return found
+    return {name: True if not own else own[0] if len(own) == 1 else own for name, own in found.items()}
 
 
 RUN: tuple[TrainerKey, ...] = (

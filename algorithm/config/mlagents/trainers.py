@@ -163,10 +163,16 @@ PPO: tuple[TrainerKey, ...] = (
         to=_parts,
         says="buffer_size / batch_size",
     ),
-    row(f"{_H}.beta", "ppo_config.entropy_coef", default=5e-3),
+    row(f"{_H}.beta", "ppo_config.entropy_coef", default=5e-3, means="it stays; there it falls by default"),
     told(f"{_H}.beta_schedule", _FALLS),
     row(f"{_H}.epsilon", "ppo_config.clip", "ppo_config.clip_value", default=0.2),
-    row(f"{_H}.epsilon_schedule", "ppo_config.clip_schedule", default="linear", to=_SCHEDULES),
+    row(
+        f"{_H}.epsilon_schedule",
+        "ppo_config.clip_schedule",
+        default="linear",
+        to=_SCHEDULES,
+        means="a linear one falls to 0, there to 0.1",
+    ),
     row(f"{_H}.lambd", "ppo_config.gae_lambda", default=0.95),
     row(f"{_H}.num_epoch", "ppo_config.num_epoch", default=3),
     row(

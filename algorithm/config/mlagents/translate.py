@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.config.errors import ConfigError, Problem, suggest
-from algorithm.config.mlagents.keys import NOTHING, Given, TrainerKey
+from algorithm.config.mlagents.keys import NOTHING, Given, KeyValueError, TrainerKey
 from algorithm.config.mlagents.layout import KNOWN as AT_TOP
 from algorithm.config.mlagents.layout import TrainerFile, leaves, read_layout
 from algorithm.config.mlagents.parameters import cleaned
@@ -22,6 +22,7 @@ from algorithm.config.yaml_io import inline, read_yaml
 from algorithm.core.fields import to_whole
 
 _ALWAYS = ("", "hyperparameters", "network_settings")
+_BLOCKS = ("trainer_type", "hyperparameters", "network_settings", "reward_signals", "max_steps")
 _PARAMETERS = "environment_parameters"
 
 
@@ -48,7 +49,9 @@ def translate(file: Path, folder: Path | None = None) -> Translation:
     layout = read_layout(root)
     work = _Translator(file, folder, layout, problems)
     sections = [work.section(name, own) for name, own in layout.sections.items()]
-    problems += [_unknown(name, node, AT_TOP) for name, node in layout.unknown.items()]
+    for name, node in layout.unknown.items():
+        below = [f"{name}.{key}" for key in _BLOCKS]
+        problems.append(_unknown(name, node, below if name.startswith("behaviors.") else AT_TOP))
     if not (problems or layout.parameters or any(map(_said, layout.sections.values()))):
         problems.append(_nothing_in(file))
     for section in sections if not problems else ():
@@ -104,6 +107,8 @@ class _Translator:
         for key, node in self.layout.parameters.children.items() if self.layout.parameters else ():
             value, told = cleaned(key, node)
             section.lines[_PARAMETERS, key] = OurValue(value, f"{node.where} ({_PARAMETERS})")
+            if len(behaviours) > 1 and "'measure': 'progress'" in str(value):
+                told.append((f"{key}: measure: progress", "of the run's steps, the sum of all behaviours'"))
             for text, why in told:
                 section.tell((_PARAMETERS,), text, why)
             self.taken.add((node.where, key))
@@ -149,8 +154,7 @@ class _Translator:
             try:
                 value = key.to(written, given)
             except (ValueError, ZeroDivisionError, OverflowError) as error:
-                where = node.where if node else str(self.file)
-                self.problems.append(_wrong(key.theirs, written, where, error))
+                self._refuse(error.theirs if isinstance(error, KeyValueError) else key.theirs, given, error)
                 continue
             if value is NOTHING:
                 continue
@@ -159,6 +163,12 @@ class _Translator:
             for ours in key.ours:
                 line = OurValue(value, self._where(key, node), _remark(key, node, value))
                 yield key, tuple(ours.split(".")), line
+
+    def _refuse(self, theirs: str, given: Given, error: Exception) -> None:
+        node = given.find(theirs)
+        problem = _wrong(theirs, given[theirs], node.where if node else str(self.file), error)
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def _where(self, key: TrainerKey, node: Node | None) -> str:
         if node is not None:
@@ -179,7 +189,8 @@ class _Translator:
             rows.setdefault(key.theirs, []).append(key)
         for theirs, node in leaves(given.node):
             found, mark = rows.get(theirs), (node.where, theirs)
-            if found is None and theirs not in KNOWN:
+            is_block = any(one.startswith(f"{theirs}.") for one in KNOWN)
+            if (found is None and theirs not in KNOWN) or is_block:
                 self.problems.append(_unknown(*_outermost(theirs, node, given), _beside(theirs)))
             elif found and any(key.ours for key in found):
                 self.taken.add(mark)
@@ -257,11 +268,19 @@ def _outermost(theirs: str, node: Node, given: Given) -> tuple[str, Node]:
 
 def _unknown(theirs: str, node: Node, known: Sequence[str]) -> Problem:
     """Return the fault of a key that no release has, with those beside it; or of a block that is a value."""
-    inside = [one.removeprefix(f"{theirs}.") for one in known if one.startswith(f"{theirs}.")]
+    inside = _below(f"{theirs}.", known)
     if inside:
         fix = f"write its keys indented below it: {', '.join(inside)}"
         return Problem(f"`{theirs}` has no keys", node.where, "it is a block of keys, not a value", fix)
     block, dot, name = theirs.rpartition(".")
-    beside = {one.removeprefix(block + dot).partition(".")[0] for one in known if one.startswith(block + dot)}
     why = "no release of ML-Agents since 0.12 has it, and a misspelt key would be silently without effect"
-    return Problem(f"unknown key `{theirs}`", node.where, why, suggest(name, beside, "known there"))
+    return Problem(
+        f"unknown key `{theirs}`", node.where, why, suggest(name, _below(block + dot, known), "known there")
+    )
+
+
+def _below(block: str, known: Sequence[str]) -> list[str]:
+    """Return the names right below a block, which ends with a dot; of the empty one those at the top."""
+    return list(
+        dict.fromkeys(one.removeprefix(block).partition(".")[0] for one in known if one.startswith(block))
+    )

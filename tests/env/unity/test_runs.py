@@ -55,6 +55,15 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, ca
     assert "a Unity player never plays the same ones again" in capsys.readouterr().out
     measured = json.loads((RUN / "evaluation.json").read_text())["behaviours"]
     assert main([*WORDS, "--run", "--max_iter=1"]) == 0
+    assert main([*WORDS, "--export=both.onnx"]) == 0, "a folder, and no player starts"
+    cards = {path.stem: json.loads(path.read_text()) for path in Path("both.onnx").glob("*.json")}
+    assert {name: (one["behaviour"], one["actions"]) for name, one in cards.items()} == {
+        "Continuous": ("Continuous", ["continuous"]),
+        "Branches": ("Branches", ["discrete"]),
+    }
+    assert {path.stem for path in Path("both.onnx").glob("*.onnx")} == cards.keys()
+    Path("taken.onnx").touch()
+    assert main([*WORDS, "--export=taken.onnx"]) == 2, "a file, and not a folder"
 
     lines = list(read_ledgers(ledger))
     starts = [next(line for line in one if line["kind"] == "start") for one in lines]
