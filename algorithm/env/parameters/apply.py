@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Integral
@@ -148,9 +149,12 @@ class _Setter:
         return reduce(_get, self.path, self.layer)
 
     def _refusal(self, what: str, why: str) -> UsageError:
-        path = ".".join(map(str, self.path))
-        fix = "name another attribute, or a method, or an option that reset() looks at"
-        return UsageError(f"{path!r} {what}", where=self.where, why=why, fix=fix)
+        return UsageError(
+            f"'{'.'.join(map(str, self.path))}' {what}",
+            where=self.where,
+            why=why,
+            fix="name another attribute, or a method, or an option that reset() looks at",
+        )
 
 
 def _find(env: gym.Env, name: str, path: str) -> _Setter:
@@ -205,11 +209,10 @@ def _get(owner: Any, key: str | int) -> Any:  # noqa: ANN401 - any object
 def _takes_one(method: Callable[..., object]) -> bool:
     """Return whether it can be called with a number; True where nothing is known of its arguments."""
     try:
-        inspect.signature(method).bind(0.0)
+        with suppress(ValueError):
+            inspect.signature(method).bind(0.0)
     except TypeError:
         return False
-    except ValueError:
-        return True
     return True
 
 

@@ -27,8 +27,8 @@ LARGEST = 3.4028234e38
 def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what is wrong with ``environment_parameters`` of a whole configuration."""
     given, kind = config.environment_parameters, config.base_config.kind
-    options = [f"reset_config.{name}" for name in config.reset_config or ()]
-    taken = dict(zip(options, options, strict=True))  # place -> key that sets it
+    # Place -> key that sets it.
+    taken = {place: place for place in (f"reset_config.{name}" for name in config.reset_config or ())}
     for name, value in given.items():
         path = f"{KEY}.{name}"
         try:

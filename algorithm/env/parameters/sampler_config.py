@@ -164,9 +164,8 @@ def _as_constant(value: object) -> object:
 
 def _tag(value: object) -> str:
     """Return the kind of a value as it was written: that of a sampler, else a number."""
-    if isinstance(value, Mapping):
-        return str(value.get("sampler_type", "number"))
-    return str(getattr(value, "sampler_type", "number"))
+    written = value if isinstance(value, Mapping) else vars(value) if isinstance(value, Block) else {}
+    return str(written.get("sampler_type", "number"))
 
 
 SAMPLERS = ("uniform", "gaussian", "multirangeuniform")

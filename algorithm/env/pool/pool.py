@@ -183,7 +183,7 @@ class EnvPool(VecEnv):
 
     @override
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
-        self._parameters.lessons = lessons
+        self._parameters.renew(lessons)
         for i, seed in enumerate(self._buffers.seed.tolist()):
             self._buffers.parameters[i] = self._parameters.draw(seed)
 
