@@ -121,9 +121,13 @@ class RemoteCollector:
     def truncate(self) -> None:
         """Do nothing: actors end their episodes themselves."""
 
-    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
-        """Let the actors do so, by their next answers; they know themselves what ends with a reset."""
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
+        """Let the actors do so, by their next answers; they know themselves what ends with a reset.
+
+        Unless they are in step, episodes that ended before it are still on the way.
+        """
         self._parameters.lessons = dict(lessons)
+        return reset and self._whole
 
     def state(self) -> State:
         """Return stored and pending steps, and the state of all actors."""

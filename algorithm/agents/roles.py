@@ -124,10 +124,11 @@ class Collector(Protocol):
     def truncate(self) -> None:
         """End unfinished local episodes as truncated and begin new ones."""
 
-    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
         """Take the environments' parameters from these lessons, from each one's next reset on.
 
         reset: that comes at once, and open episodes end as truncated
+        Returns whether all episodes that end from here on began in these lessons.
         """
 
     def state(self) -> State:

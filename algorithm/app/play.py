@@ -95,7 +95,8 @@ def _begin(
         stack=stack,
         lessons=lessons,
     )
-    env = _env(assembly, options)
+    num_envs = loaded.config.base_config.n_envs
+    env = assembly.env("evaluate", num_envs, render=options.render, film=options.video, watched=options.run)
     networks = folder.path if options.use_env_nn else played.run.path
     with played.fitting(env.specs):
         agents = assembly.players(env.specs, networks, saved)
@@ -117,11 +118,6 @@ def _begin(
         lessons=lessons,
         alike=alike,
     )
-
-
-def _env(assembly: Assembly, options: TrainOptions) -> VecEnv:
-    num_envs = assembly.loaded.config.base_config.n_envs
-    return assembly.env("evaluate", num_envs, render=options.render, film=options.video, watched=options.run)
 
 
 def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> LoadedConfig:

@@ -25,7 +25,7 @@ from algorithm.env.env_id import list_envs, register_env
 from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.outputs import Remark, TimeStep, as_bool, as_number
-from algorithm.env.parameters.apply import NO_TARGETS, Targets, apply_to
+from algorithm.env.parameters.apply import NO_TARGETS, SetAttributes, Targets
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.redirect_output import silence
 from algorithm.env.spaces import check_spaces
@@ -71,7 +71,7 @@ class GymEnv:
     ) -> None:
         self._env = env
         self._options = dict(options) if options else None
-        self._applied = apply_to(env, parameters)
+        self._reset = SetAttributes(env, parameters).reset
         self.parameters = len(parameters)
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
@@ -89,7 +89,7 @@ class GymEnv:
 
     def reset(self, seed: int, parameters: Double | tuple[()] = ()) -> TimeStep:
         """Start an episode with parameters [K]; return its first observation. Raises as :class:`GymEnv`."""
-        obs, info = self._applied.reset(self._env, seed, self._options, parameters)
+        obs, info = self._reset(seed, self._options, parameters)
         return self._seen(obs, info, over=False)
 
     def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:

@@ -92,15 +92,17 @@ class LocalCollector:
         """End every unfinished episode as truncated and begin new ones; these ends are not reported."""
         self._reset({name: group.unfinished for name, group in self._groups.items()})
 
-    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
         """Take the environments' parameters from these lessons, from each one's next reset on.
 
         reset: that comes at once, and open episodes end as truncated
+        Returns whether it did.
         """
         self._env.renew_parameters(lessons)
         if reset:
             own = {name: {*group.ids.tolist(), *group.unfinished} for name, group in self._groups.items()}
             self._reset({name: sorted(agents) for name, agents in own.items()})
+        return reset
 
     def state(self) -> State:
         """Return the state of agents and environments, between two steps."""

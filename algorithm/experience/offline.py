@@ -34,8 +34,9 @@ class OfflineCollector:
     def truncate(self) -> None:
         """Do nothing: there is no episode."""
 
-    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
-        """Do nothing: there is no environment."""
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
+        """Do nothing: there is no environment, and no episode."""
+        return True
 
     def state(self) -> State:
         """Return the counts."""

@@ -274,9 +274,10 @@ def _unlike_random(config: Config) -> bool:
 
 
 def _solved_at(loaded: LoadedConfig) -> float | None:
-    """Return the environment's own threshold; None without one, and without evaluations on the way."""
+    """Return the environment's own threshold; None without one or evaluations, and in early lessons."""
     config, folder = loaded.config, loaded.env_dir
-    if not config.base_config.kind.registered or config.eval_config.per_step <= 0:
+    early = config.eval_config.lesson == "current" and last_lessons(config.parameters)
+    if early or not config.base_config.kind.registered or config.eval_config.per_step <= 0:
         return None
     wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
     return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)

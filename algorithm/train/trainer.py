@@ -224,10 +224,9 @@ class Trainer:
                 f"lesson of {change.parameter}: {change.before} → {change.after} at step {step:,}"
             )
         reset = any(change.reset for change in changes)
-        collector.renew_parameters(curricula.lessons, reset=reset)
         if self._evaluator is not None:
             self._evaluator.renew_parameters(curricula.lessons)
-        if not reset:
+        if not collector.renew_parameters(curricula.lessons, reset=reset):
             curricula.pass_over(collector.agents)
 
     def _evaluate(self) -> None:

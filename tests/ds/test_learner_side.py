@@ -195,6 +195,13 @@ def test_lessons_are_in_every_answer_so_that_who_comes_late_or_back_begins_with_
     assert side.join("late").receipt.lessons == {"d": "far"}
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_only_in_step_do_episodes_that_end_after_a_reset_begin_after_it(whole):
+    side = LearnerSide(whole=whole).come()
+    assert side.collector.renew_parameters({"d": "far"}, reset=True) is whole
+    assert side.collector.renew_parameters({"d": "far"}) is False
+
+
 def test_when_the_training_has_ended_everybody_is_told():
     side = LearnerSide(size=1, room_timeout=FOREVER).come()
     side.deliver(1)

@@ -206,6 +206,9 @@ SECTIONS = (
     "  base_config: {wrappers: {ClipReward: null}}",
     "  environment_parameters: 3",
     "  environment_parameters:\n    a: much\n    b: true\n    c: null\n    d: {}\n"
+    "    d1: {sampler_parameters: {min_value: 1, max_value: 2}}\n    d2: {value: {gaussian: [0, 1]}}\n"
+    "    d3: {curriculum: [{name: a, value: 1, completion_criteria: {threshold: 1, "
+    "min_lesson_length: 100000000000000000000}}, {name: b, value: 2}]}\n"
     "    e: {sampler_type: unifrom}\n    f: {sampler_type: uniform}\n"
     "    g: {sampler_type: uniform, sampler_parameters: {min_value: 2, max_value: 1}}\n"
     "    h:\n      sampler_type: gaussian\n      sampler_parameters:\n        mean: 1\n"
@@ -214,7 +217,8 @@ SECTIONS = (
     "    j: {sampler_type: multirangeuniform, sampler_parameters: {intervals: [[2, 1]]}}\n"
     "    k: {sampler_type: multirangeuniform, sampler_parameters: {intervals: []}}\n"
     "    l: {gaussian: [1, 0.1]}",
-    "  base_config: {max_step: -1}\n  reset_config: {f: 1}\n  environment_parameters:\n"
+    "  base_config: {max_step: -1, stop_at_return: 3}\n  eval_config: {lesson: current}\n"
+    "  reset_config: {f: 1}\n  environment_parameters:\n"
     "    a: {curriculum: [{name: x, value: 1}, {name: y, value: 1}]}\n"
     "    b: {curriculum: [{name: x, value: 1, completion_criteria: {threshold: 1}}]}\n"
     "    c: {curriculum: [{name: x, value: 1, completion_criteria: {threshold: 1}}, {name: x, value: 1}]}\n"
@@ -223,6 +227,7 @@ SECTIONS = (
     "        completion_criteria: {measure: rewards, threshold: 1, min_lesson_length: 0}\n"
     "      - {name: y, value: {sampler_type: uniform, sampler_parameters: {min_value: 2, max_value: 1}}}\n"
     "    e: {curriculum: [{name: x, value: 1, completion_criteria: {measure: progress, threshold: 1}}]}\n"
+    "    e1: {value: 1, set: m}\n    e2: {value: 1, set: l}\n    e3: {value: 2, set: m}\n"
     "    f: {curriculum: [{name: x, value: 1, completion_criteria: {measure: progress, threshold: 0.5}}, "
     "{name: y, value: 1}]}",
 )

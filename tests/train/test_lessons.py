@@ -8,7 +8,9 @@ import pytest
 
 import asac
 from algorithm.config import ConfigError
+from algorithm.config.loader import load_config
 from algorithm.core.errors import UsageError
+from algorithm.train.assembly import set_up
 
 TASK = "tests.env.parameters.toys:Weighed-v0"
 """Its episodes have 3 steps, and its return is 3 times the mass."""
@@ -75,6 +77,18 @@ def test_progress_and_evaluations_in_the_lesson_of_the_training() -> None:
     assert column(run, "eval/return_mean") == {20: 3, 40: 6, 42: 6}
     assert run.evaluate(2, checkpoint=20).interval.mean == 3, "the lesson is in the checkpoint"
     assert run.evaluate(2, checkpoint=40).interval.mean == 6
+
+
+@pytest.mark.parametrize(("lesson", "goal"), [("last", 475), ("current", None)])
+def test_the_threshold_of_an_environment_is_not_that_of_an_early_lesson(lesson: str, goal: float) -> None:
+    end = "completion_criteria: {threshold: 9}"
+    lessons = f"[{{name: a, value: 1, {end}}}, {{name: b, value: 2}}]"
+    given = [
+        f"environment_parameters={{g: {{set: gravity, curriculum: {lessons}}}}}",
+        f"eval_config.lesson={lesson}",
+    ]
+    loaded, _ = set_up(load_config("CartPole-v1", overrides=given, seed=1))
+    assert loaded.config.base_config.stop_at_return == goal
 
 
 def test_a_resumed_run_may_have_other_values_and_no_other_lessons() -> None:

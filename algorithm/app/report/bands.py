@@ -90,10 +90,7 @@ def draw_band(axes: Axes, band: Band, *, width: float, tone: int = 0, size: floa
     first, last = axes.get_xlim()
     for one in band.spans:
         room = (one.end - one.begin) / (last - first) * width
-        fits = [text for text in (f"{band.name} = {one.lesson}", one.lesson) if _wide(text, size) <= room]
+        most = room / (size * _PER_CHARACTER) - 1
+        fits = [text for text in (f"{band.name} = {one.lesson}", one.lesson) if len(text) <= most]
         if fits:
             axes.text((one.begin + one.end) / 2, 0.46, fits[0], ha="center", va="center", fontsize=size)
-
-
-def _wide(text: str, size: float) -> float:
-    return (len(text) + 1) * size * _PER_CHARACTER

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from algorithm.core.data import Array, Bool, Float
-from algorithm.core.errors import UserError, described
+from algorithm.core.errors import UsageError, UserError, described
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec
 from algorithm.env.checks.finding import Finding, FindingError, error, note, refusal
@@ -141,6 +141,8 @@ class EnvInstance:
             result = run()
         except SpaceMismatchError as failure:
             raise FindingError(not_fitting(where, failure)) from failure
+        except UsageError as refused:  # of parameters that it does not have
+            raise FindingError(refusal(refused)) from refused
         except Exception as failure:
             raise FindingError(call_failed(call, where, failure)) from failure
         self.seconds[call] += time.perf_counter() - began

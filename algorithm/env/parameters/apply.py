@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
+from numbers import Integral
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from typing_extensions import override
 
 from algorithm.core.data import Double
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream
 from algorithm.env.parameters.config import KEY
+from algorithm.env.parameters.noted import Noted
 from algorithm.env.parameters.source import ParameterSource
 
 Targets = Mapping[str, str | None]
@@ -26,106 +32,22 @@ NO_TARGETS: Targets = MappingProxyType({})
 _SHOWN = 8  # names in a message
 
 
-class Applied(Protocol):
-    """Resets of an environment with the parameters of an episode."""
-
-    def reset(
-        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
-    ) -> tuple[Any, Any]:
-        """Return what ``reset`` of the environment returns, with the values [K]."""
-
-
-class NoParameters(Applied):
-    """A plain reset."""
-
-    @override
-    def reset(
-        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
-    ) -> tuple[Any, Any]:
-        return env.reset(seed=seed, options=options)
-
-
-def apply_to(env: gym.Env, targets: Targets) -> Applied:
-    """Return what hands parameters to this environment. Raises UsageError for a target that it lacks."""
-    return SetAttributes(env, targets) if targets else NoParameters()
-
-
 def with_parameters(env: gym.Env[Any, Any], source: ParameterSource) -> gym.Env[Any, Any]:
     """Return an environment whose episodes have these parameters; itself, if there are none."""
     return WithParameters(env, source) if source.names else env
 
 
-class Noted(dict[str, Any]):
-    """Options of a reset that note which names the environment has looked at."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self.seen: set[object] = set()
-
-    def _all(self) -> Noted:
-        self.seen.update(self.copy_plain())
-        return self
-
-    def copy_plain(self) -> dict[str, Any]:
-        """Return the options without a note."""
-        return {key: dict.__getitem__(self, key) for key in dict.__iter__(self)}
-
-    @override
-    def __getitem__(self, key: str) -> Any:
-        self.seen.add(key)
-        return super().__getitem__(key)
-
-    @override
-    def __contains__(self, key: object) -> bool:
-        self.seen.add(key)
-        return super().__contains__(key)
-
-    @override
-    def get(self, key: str, default: Any = None) -> Any:
-        self.seen.add(key)
-        return super().get(key, default)
-
-    @override
-    def pop(self, key: str, *default: Any) -> Any:
-        self.seen.add(key)
-        return super().pop(key, *default)
-
-    @override
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        self.seen.add(key)
-        return super().setdefault(key, default)
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all().copy_plain())
-
-    @override
-    def keys(self) -> Any:
-        return self._all().copy_plain().keys()
-
-    @override
-    def values(self) -> Any:
-        return self._all().copy_plain().values()
-
-    @override
-    def items(self) -> Any:
-        return self._all().copy_plain().items()
-
-    @override
-    def copy(self) -> dict[str, Any]:
-        return self._all().copy_plain()
-
-
-class SetAttributes(Applied):
+class SetAttributes:
     """Resets with options for some parameters, and with attributes or methods that take the others.
 
     Attributes are set before the reset. The first reset shows whether the environment looks at its options.
 
-    targets: in the order of the values
+    targets: in the order of the values; with none resets are plain
     Raises UsageError for a target that the environment and its wrappers do not have.
     """
 
     def __init__(self, env: gym.Env, targets: Targets) -> None:
+        self._env = env
         self._setters = {
             place: _find(env, name, path)
             for place, (name, path) in enumerate(targets.items())
@@ -134,22 +56,25 @@ class SetAttributes(Applied):
         self._options = {place: name for place, (name, path) in enumerate(targets.items()) if path is None}
         self._unseen = bool(self._options)
 
-    @override
     def reset(
-        self, env: gym.Env, seed: int | None, options: dict[str, Any] | None, values: Sequence[float] | Double
+        self, seed: int | None, options: Mapping[str, Any] | None, values: Sequence[float] | Double
     ) -> tuple[Any, Any]:
-        values = [float(value) for value in values]
-        for place, setter in self._setters.items():
-            setter.set(values[place])
-        named = {name: values[place] for place, name in self._options.items()}
-        if not self._unseen:
-            return env.reset(seed=seed, options={**(options or {}), **named} or None)
-        noted = Noted({**(options or {}), **named})
-        found = env.reset(seed=seed, options=noted)
-        for name in named:
-            if name not in noted.seen:
-                raise _passed_over(env, name)
-        self._unseen = False
+        """Return what ``reset`` of the environment returns, with the values [K].
+
+        Raises UsageError for a value that it does not take, or an option that it does not look at.
+        """
+        held = [(setter, setter.set(float(values[place]))) for place, setter in self._setters.items()]
+        named = {name: float(values[place]) for place, name in self._options.items()}
+        given = {**(options or {}), **named}
+        noted = Noted(given) if self._unseen else given
+        found = self._env.reset(seed=seed, options=noted or None)
+        for setter, value in held:
+            setter.check(value)
+        if isinstance(noted, Noted):
+            for name in named:
+                if name not in noted.seen:
+                    raise _passed_over(self._env, name)
+            self._unseen = False
         return found
 
 
@@ -162,15 +87,21 @@ class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], source: ParameterSource) -> None:
         super().__init__(env)
         self._source = source
-        self._applied = apply_to(env, source.targets)
+        self._parameters = SetAttributes(env, source.targets)
         self._seeds = np.random.default_rng()
+
+    @property
+    @override
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]  # as in gymnasium.Wrapper
+        """That of the environment within, from which Gymnasium can make it again."""
+        return self.env.spec
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         if seed is not None:
             self._seeds = stream(seed, "parameters", "later episodes")
         own = int(self._seeds.integers(2**31)) if seed is None else seed
-        return self._applied.reset(self.env, seed, options, self._source.draw(own))
+        return self._parameters.reset(seed, options, self._source.draw(own))
 
 
 @dataclass(frozen=True)
@@ -178,23 +109,52 @@ class _Setter:
     """One place in an environment: an attribute, an item of an array, or a method.
 
     The way there is gone at every call, for a reset may build anew what lies on it.
+
+    where: key of the configuration, for messages
+    found: the number that was there at first, or the method
     """
 
+    where: str
     layer: Any
     path: Sequence[str | int]
-    is_call: bool
+    found: Any
 
-    def set(self, value: float) -> None:
+    def set(self, value: float) -> Any:  # noqa: ANN401 - what is there
+        """Set it; return what is there now, None for a method. Raises UsageError if it cannot be set."""
+        if callable(self.found):
+            self._now()(value)
+            return None
         *way, key = self.path
-        owner = self.layer
-        for part in way:
-            owner = _get(owner, part)
-        if self.is_call:
-            _get(owner, key)(value)
-        elif isinstance(key, int):
-            owner[key] = value
-        else:
-            setattr(owner, key, value)
+        owner = reduce(_get, way, self.layer)
+        whole = isinstance(self.found, Integral)  # as range() wants it
+        number = int(value) if whole and value.is_integer() else value
+        try:
+            if isinstance(key, int):
+                owner[key] = number
+            else:
+                setattr(owner, key, number)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise self._refusal(f"cannot be set to {value:g}", f"{type(error).__name__}: {error}") from error
+        held = self._now()
+        if whole and held != value:
+            raise self._refusal(f"cannot be set to {value:g}", f"it holds whole numbers: it is {held} then")
+        return held
+
+    def check(self, held: Any) -> None:  # noqa: ANN401 - what was there
+        """Raise UsageError if a reset has undone what :meth:`set` returned."""
+        if held is not None and held != self.found and self._now() == self.found:
+            raise self._refusal("has no effect", f"reset() sets it to {self.found} again")
+
+    def _now(self) -> Any:  # noqa: ANN401 - what is there
+        return reduce(_get, self.path, self.layer)
+
+    def _refusal(self, what: str, why: str) -> UsageError:
+        return UsageError(
+            f"'{'.'.join(map(str, self.path))}' {what}",
+            where=self.where,
+            why=why,
+            fix="name another attribute, or a method, or an option that reset() looks at",
+        )
 
 
 def _find(env: gym.Env, name: str, path: str) -> _Setter:
@@ -214,14 +174,15 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
         if not is_there:
             raise _missing(name, path, part, owner)
     found = _get(owner, key)
-    if not (callable(found) or _is_number(found)):
+    if not (_takes_one(found) if callable(found) else _is_number(found)):
         raise UsageError(
             f"{path!r} takes no number",
             where=f"{KEY}.{name}.set",
             why=f"it is {type(found).__name__} {found!r:.60}",
-            fix="name an attribute that is a number, an item of an array such as gravity.2, or a method",
+            fix="name an attribute that is a number, an item of an array such as gravity.2, or a method of "
+            "one argument",
         )
-    return _Setter(layer, way, callable(found))
+    return _Setter(f"{KEY}.{name}.set", layer, way, found)
 
 
 def _layers(env: gym.Env) -> Iterator[Any]:
@@ -243,6 +204,16 @@ def _names(owner: Any) -> list[str]:  # noqa: ANN401 - any object
 
 def _get(owner: Any, key: str | int) -> Any:  # noqa: ANN401 - any object
     return owner[key] if isinstance(key, int) else getattr(owner, key)
+
+
+def _takes_one(method: Callable[..., object]) -> bool:
+    """Return whether it can be called with a number; True where nothing is known of its arguments."""
+    try:
+        with suppress(ValueError):
+            inspect.signature(method).bind(0.0)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_number(value: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, model_validator
@@ -13,7 +13,6 @@ from algorithm.env.parameters.sampler_config import (
     ParameterSampler,
     ParameterValue,
     is_old_spelling,
-    new_spelling,
     refusal,
 )
 
@@ -37,7 +36,7 @@ class CompletionCriteria(Block):
     behavior: str | None = None
     measure: Literal["reward", "progress"] = "reward"
     threshold: Finite
-    min_lesson_length: AtLeastOne = 1
+    min_lesson_length: Annotated[AtLeastOne, Field(le=1_000_000_000)] = 1
     signal_smoothing: bool = True
     require_reset: bool = False
 
@@ -77,7 +76,7 @@ class EnvParameter(Block):
         if not isinstance(given, Mapping):
             return {"value": given}
         if is_old_spelling(given):
-            raise refusal("this is how reset_config spelt samplers until now", f"write {new_spelling(given)}")
+            return {"value": given}
         sampler = {key: given[key] for key in ("sampler_type", "sampler_parameters") if key in given}
         if not sampler or "value" in given:
             return given
@@ -130,6 +129,14 @@ EnvParameters = Mapping[str, EnvParameter]
 def read_parameters(given: Mapping[str, Any]) -> dict[str, EnvParameter]:
     """Return ``environment_parameters``, which :func:`wrong_parameters` has found nothing wrong with."""
     return {str(name): EnvParameter.model_validate(value) for name, value in given.items()}
+
+
+def criteria_of(parameters: EnvParameters) -> Iterator[tuple[str, str, CompletionCriteria]]:
+    """Yield parameter, name of a lesson and what ends it, for each lesson that ends."""
+    for name, parameter in parameters.items():
+        for lesson in parameter.curriculum or ():
+            if lesson.completion_criteria is not None:
+                yield name, lesson.name, lesson.completion_criteria
 
 
 def lessons_by_name(parameters: EnvParameters) -> dict[str, list[str]]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from algorithm.agents.roles import Episode
 from algorithm.core.data import State
 from algorithm.core.errors import UsageError
 from algorithm.env.config import without_team
-from algorithm.env.parameters.config import KEY, CompletionCriteria, EnvParameters, first_lessons
+from algorithm.env.parameters.config import (
+    KEY,
+    CompletionCriteria,
+    EnvParameters,
+    criteria_of,
+    first_lessons,
+)
 
 _KEPT = 0.25  # of the former value, with signal_smoothing
 
@@ -41,22 +47,19 @@ class Curricula:
     def __init__(self, parameters: EnvParameters) -> None:
         self._curricula = {name: one.curriculum for name, one in parameters.items() if one.curriculum}
         self._lessons = first_lessons(parameters)
-        self._returns = {
-            behaviour: deque[float](maxlen=longest) for behaviour, longest in _windows(parameters).items()
-        }
+        longest: dict[str, int] = {}  # min_lesson_length, by behaviour; "" is the only one
+        for _, _, end in criteria_of(parameters):
+            behaviour = end.behavior or ""
+            longest[behaviour] = max(longest.get(behaviour, 1), end.min_lesson_length)
+        self._returns = {behaviour: deque[float](maxlen=length) for behaviour, length in longest.items()}
         self._smoothed: dict[str, float] = {}  # parameter -> the measure of its lesson so far
-        self._fresh = set[str | None]()  # behaviours of which episodes have come since the last look
+        self._fresh = set[str]()  # behaviours of which episodes have come since the last look
         self._former = set[tuple[str, int]]()  # agents whose open episode began in an earlier lesson
 
     @property
     def lessons(self) -> dict[str, str]:
-        """Parameter -> name of its lesson. It can be set; what counted towards the end of lessons is lost."""
+        """Parameter -> name of its lesson."""
         return dict(self._lessons)
-
-    @lessons.setter
-    def lessons(self, lessons: Mapping[str, str]) -> None:
-        self._lessons = {name: self._known(name, lesson) for name, lesson in lessons.items()}
-        self._begin()
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -70,7 +73,7 @@ class Curricula:
             if key in self._former:
                 self._former.remove(key)
                 continue
-            names = {None, episode.behaviour, without_team(episode.behaviour)}
+            names = {"", episode.behaviour, without_team(episode.behaviour)}
             for behaviour in names & self._returns.keys():
                 self._returns[behaviour].append(episode.total)
                 self._fresh.add(behaviour)
@@ -90,7 +93,10 @@ class Curricula:
         self._fresh.clear()
         if changes:
             self._lessons |= {change.parameter: change.after for change in changes}
-            self._begin()
+            for values in self._returns.values():
+                values.clear()
+            self._smoothed.clear()
+            self._former.clear()
         return changes
 
     def pass_over(self, agents: Iterable[tuple[str, int]]) -> None:
@@ -103,7 +109,7 @@ class Curricula:
             meta={
                 "lessons": self._lessons,
                 "names": {name: self._names(name) for name in self._curricula},
-                "returns": {_text(name): list(values) for name, values in self._returns.items()},
+                "returns": {name: list(values) for name, values in self._returns.items()},
                 "smoothed": self._smoothed,
                 "former": [list(key) for key in sorted(self._former)],
             }
@@ -124,24 +130,18 @@ class Curricula:
                 raise ValueError(f"the lessons of {name} were {', '.join(names)}, and now are {is_now}")
         self._lessons |= state.meta.get("lessons", {})
         for name, values in self._returns.items():
-            values.extend(state.meta.get("returns", {}).get(_text(name), ()))
+            values.extend(state.meta.get("returns", {}).get(name, ()))
         self._smoothed = dict(state.meta.get("smoothed", {}))
         self._former = {(name, agent) for name, agent in state.meta.get("former", ())}
 
-    def _begin(self) -> None:
-        """Count anew from here on."""
-        for values in self._returns.values():
-            values.clear()
-        self._smoothed.clear()
-        self._former.clear()
-
     def _is_over(self, name: str, criteria: CompletionCriteria, progress: float) -> bool:
-        returns = self._returns[criteria.behavior]
+        behaviour = criteria.behavior or ""
+        returns = self._returns[behaviour]
         if len(returns) < criteria.min_lesson_length:
             return False
         if criteria.measure == "progress":
             return progress > criteria.threshold
-        if criteria.behavior not in self._fresh:
+        if behaviour not in self._fresh:
             return False
         measure = sum(returns) / len(returns)
         if criteria.signal_smoothing:
@@ -152,51 +152,29 @@ class Curricula:
     def _names(self, parameter: str) -> list[str]:
         return [lesson.name for lesson in self._curricula[parameter]]
 
-    def _known(self, parameter: str, lesson: str) -> str:
-        if parameter not in self._curricula or lesson not in self._names(parameter):
-            raise ValueError(f"{parameter} has no lesson {lesson!r}")
-        return lesson
-
 
 def check_lessons(parameters: EnvParameters, behaviours: Collection[str]) -> None:
     """Raise UsageError for a criterion that names no behaviour of the environment, or none of several."""
     known = {*behaviours, *map(without_team, behaviours)}
-    for name, parameter in parameters.items():
-        for lesson in parameter.curriculum or ():
-            end = lesson.completion_criteria
-            if end is None or end.behavior in known or (end.behavior is None and len(behaviours) == 1):
-                continue
-            said = f"names {end.behavior!r}" if end.behavior else "does not say whose episodes end it"
-            raise UsageError(
-                f"the lesson {lesson.name!r} of {name} {said}",
-                where=f"{KEY}.{name}.curriculum",
-                why=f"the environment's behaviours are {', '.join(map(repr, behaviours))}",
-                fix="write one of them as completion_criteria.behavior",
-            )
+    for name, lesson, end in criteria_of(parameters):
+        if end.behavior in known or (end.behavior is None and len(behaviours) == 1):
+            continue
+        said = f"names {end.behavior!r}" if end.behavior else "does not say whose episodes end it"
+        raise UsageError(
+            f"the lesson {lesson!r} of {name} {said}",
+            where=f"{KEY}.{name}.curriculum",
+            why=f"the environment's behaviours are {', '.join(map(repr, behaviours))}",
+            fix="write one of them as completion_criteria.behavior",
+        )
 
 
 def refuse_resets(parameters: EnvParameters, where: str, instead: str) -> None:
     """Raise UsageError for ``require_reset`` where environments are in processes that cannot be reset now."""
-    for name, parameter in parameters.items():
-        for lesson in parameter.curriculum or ():
-            if lesson.completion_criteria is not None and lesson.completion_criteria.require_reset:
-                raise UsageError(
-                    f"the lesson {lesson.name!r} of {name} cannot end with a reset of all environments",
-                    where=f"{KEY}.{name}.curriculum: require_reset, with {where}",
-                    why="they are in other processes, whose episodes end by themselves",
-                    fix=f"leave require_reset out, or set {instead}",
-                )
-
-
-def _windows(parameters: EnvParameters) -> dict[str | None, int]:
-    """Return behaviour of a criterion -> the largest min_lesson_length."""
-    found: dict[str | None, int] = {}
-    for parameter in parameters.values():
-        for lesson in parameter.curriculum or ():
-            if (end := lesson.completion_criteria) is not None:
-                found[end.behavior] = max(found.get(end.behavior, 1), end.min_lesson_length)
-    return found
-
-
-def _text(behaviour: str | None) -> str:
-    return behaviour or ""
+    for name, lesson, end in criteria_of(parameters):
+        if end.require_reset:
+            raise UsageError(
+                f"the lesson {lesson!r} of {name} cannot end with a reset of all environments",
+                where=f"{KEY}.{name}.curriculum: require_reset, with {where}",
+                why="they are in other processes, whose episodes end by themselves",
+                fix=f"leave require_reset out, or set {instead}",
+            )

@@ -13,6 +13,7 @@ from algorithm.env.parameters.config import (
     FORMS,
     KEY,
     EnvParameter,
+    lessons_by_name,
     read_parameters,
 )
 from algorithm.env.parameters.sampler_config import SAMPLERS
@@ -26,6 +27,8 @@ LARGEST = 3.4028234e38
 def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what is wrong with ``environment_parameters`` of a whole configuration."""
     given, kind = config.environment_parameters, config.base_config.kind
+    # Place -> key that sets it.
+    taken = {place: place for place in (f"reset_config.{name}" for name in config.reset_config or ())}
     for name, value in given.items():
         path = f"{KEY}.{name}"
         try:
@@ -33,28 +36,32 @@ def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
         except ValidationError as error:
             yield from (_wrong(name, value, item) for item in error.errors())
             continue
-        if name in (config.reset_config or {}):
+        other = taken.setdefault(parameter.set or f"reset_config.{name}", path)
+        if other != path:
             why = "both would set the same thing at every reset"
-            yield Contradiction((path, f"reset_config.{name}"), why, "remove one of them")
+            yield Contradiction((path, other), why, "remove one of them")
         if kind.parameters:
             yield from _unity(path, name, parameter)
         ends = [lesson.completion_criteria for lesson in parameter.curriculum or ()]
         if config.base_config.max_step == -1 and any(end and end.measure == "progress" for end in ends):
             why = "measure: progress is the share of max_step, and max_step is -1"
             yield Contradiction((path, "base_config.max_step"), why, "set max_step, or measure: reward")
+        stops = isinstance(config.base_config.stop_at_return, float)
+        if stops and parameter.lessons and config.eval_config.lesson == "current":
+            keys = ("base_config.stop_at_return", "eval_config.lesson")
+            why = f"an evaluation in an early lesson of {name} would end the training"
+            yield Contradiction(keys, why, "set lesson: last, or stop_at_return: null")
 
 
 def other_lessons(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of other parameters on a resumed run: names and order of lessons stay."""
-    before, after = read_parameters(old.environment_parameters), read_parameters(new.environment_parameters)
-    for name, parameter in before.items():
-        now = after[name].lessons if name in after else []
-        if parameter.lessons and parameter.lessons != now:
+    before, after = (lessons_by_name(read_parameters(one.environment_parameters)) for one in (old, new))
+    for name, lessons in before.items():
+        now = after.get(name, ())
+        if lessons != now:
             is_now = f"are {', '.join(now)}" if now else "there are none"
-            return (
-                f"fixed: the lessons of {name} were {', '.join(parameter.lessons)} and {is_now}; the run is "
-                "in one of them"
-            )
+            were = f"the lessons of {name} were {', '.join(lessons)}"
+            return f"fixed: {were} and {is_now}; the run is in one of them"
     return "free: from each environment's next reset on; open episodes go on with their values"
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator, Discriminator, Strict, Tag, model_validator
 from pydantic_core import PydanticCustomError
-from typing_extensions import Self
+from typing_extensions import Self, TypeIs
 
 from algorithm.core.fields import Block, Finite, NotNegative
 
@@ -155,14 +155,17 @@ class MultiRangeUniform(Block):
 
 
 def _as_constant(value: object) -> object:
-    return value if isinstance(value, Constant | Mapping) else {"value": value}
+    if is_old_spelling(value):
+        raise refusal("this is how reset_config spelt samplers until now", f"write {new_spelling(value)}")
+    if isinstance(value, Mapping):
+        raise refusal("there is no `sampler_type`", f"there are {', '.join(SAMPLERS)}")
+    return value if isinstance(value, Constant) else {"value": value}
 
 
 def _tag(value: object) -> str:
     """Return the kind of a value as it was written: that of a sampler, else a number."""
-    if isinstance(value, Mapping):
-        return str(value.get("sampler_type", "number"))
-    return str(getattr(value, "sampler_type", "number"))
+    written = value if isinstance(value, Mapping) else vars(value) if isinstance(value, Block) else {}
+    return str(written.get("sampler_type", "number"))
 
 
 SAMPLERS = ("uniform", "gaussian", "multirangeuniform")
@@ -189,6 +192,6 @@ def new_spelling(sampler: Mapping[str, Any]) -> str:
     return f"{{sampler_type: {name}, sampler_parameters: {{{inside}}}}}"
 
 
-def is_old_spelling(value: object) -> bool:
+def is_old_spelling(value: object) -> TypeIs[Mapping[str, Any]]:
     """Return whether a value is a sampler as ``reset_config`` spelt it."""
     return isinstance(value, Mapping) and len(value) == 1 and {*value} <= {*_OLD}

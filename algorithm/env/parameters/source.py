@@ -19,34 +19,22 @@ class ParameterSource:
     """Draws the K parameters of an episode from its seed, so that any process draws alike.
 
     parameters: of the configuration; lessons: parameter -> name, by default the first of each
+
+    targets:  parameter -> attribute or method that takes its value; None: an option of ``reset``
+    samplers: parameter -> its distribution now
     """
 
     def __init__(self, parameters: EnvParameters = _NONE, lessons: Mapping[str, str] | None = None) -> None:
         self._parameters = dict(parameters)
         self.names = tuple(parameters)
-        self.lessons = first_lessons(parameters) if lessons is None else lessons
+        self.targets: Mapping[str, str | None] = {name: one.set for name, one in parameters.items()}
+        self.renew(first_lessons(parameters) if lessons is None else lessons)
 
-    @property
-    def lessons(self) -> Mapping[str, str]:
-        """Parameter -> the lesson that is drawn from; those without lessons are not in it."""
-        return self._lessons
-
-    @lessons.setter
-    def lessons(self, lessons: Mapping[str, str]) -> None:
-        self._lessons = dict(lessons)
-        self._samplers: list[tuple[str, ParameterSampler]] = [
-            (name, one.value_in(self._lessons.get(name))) for name, one in self._parameters.items()
-        ]
-
-    @property
-    def targets(self) -> Mapping[str, str | None]:
-        """Parameter -> attribute or method that takes its value; None: an option of ``reset``."""
-        return {name: one.set for name, one in self._parameters.items()}
-
-    @property
-    def samplers(self) -> Mapping[str, ParameterSampler]:
-        """Parameter -> its distribution now."""
-        return dict(self._samplers)
+    def renew(self, lessons: Mapping[str, str]) -> None:
+        """Draw from these lessons, parameter -> name, from here on."""
+        self.samplers: Mapping[str, ParameterSampler] = {
+            name: one.value_in(lessons.get(name)) for name, one in self._parameters.items()
+        }
 
     def draw(self, seed: int) -> Double:
         """Return the values [K] of the episode of that seed.
@@ -55,7 +43,7 @@ class ParameterSource:
         """
         values = [
             sampler.value if isinstance(sampler, Constant) else sampler.quantile(_uniform(seed, name))
-            for name, sampler in self._samplers
+            for name, sampler in self.samplers.items()
         ]
         return np.array(values, np.float64)
 

@@ -183,7 +183,7 @@ class EnvPool(VecEnv):
 
     @override
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
-        self._parameters.lessons = lessons
+        self._parameters.renew(lessons)
         for i, seed in enumerate(self._buffers.seed.tolist()):
             self._buffers.parameters[i] = self._parameters.draw(seed)
 
@@ -225,8 +225,9 @@ class EnvPool(VecEnv):
 
     def _episode_started(self, i: int) -> None:
         """Count the planned episode and plan the next one, which the executor may start by itself."""
+        if self._history.ended_episode(i) is None:  # of several since the last step the first is kept
+            self._former_values[i] = self._open_values[i]
         self._history.end_episode(i, self._episode[i])
-        self._former_values[i] = self._open_values[i]
         self._open_values[i] = self._buffers.parameters[i]
         self._episode[i] += 1
         self._plan_episode(i, self._episode[i] + 1)

@@ -131,7 +131,7 @@ class UnityVecEnv(VecEnv):
 
     @override
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
-        self._parameters.lessons = lessons
+        self._parameters.renew(lessons)
         for slot in self._slots:
             slot.renew_parameters(self._parameters.samplers)
 

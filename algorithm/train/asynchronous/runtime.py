@@ -266,12 +266,13 @@ class AsyncCollector:
     def truncate(self) -> None:
         """Do nothing: ``reset_on_iteration`` is refused."""
 
-    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> None:
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
         """Let the workers do so once they have done what they were granted; ``require_reset`` is refused."""
         self._lessons = dict(lessons)
         for worker in self._workers if self._begun else ():
             with suppress(WorkerLostError):  # as the next look at it will show
                 worker.send(self._lessons)
+        return False
 
     def state(self) -> State:
         """Return the counts; nothing else goes on."""

@@ -99,8 +99,8 @@ class Worker:
         raise diverged("several processes do not go back to a checkpoint", self._run_step)
 
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
-        """Take the environment's parameters from these lessons."""
-        self._collector.renew_parameters(lessons)
+        """Take the environment's parameters from these lessons, that of the first step, too."""
+        self._collector.renew_parameters(lessons, reset=not self._collector.steps)
 
     def rollout(self) -> Report:
         """Act until an agent has a rollout, and learn from it."""

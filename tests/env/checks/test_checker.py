@@ -12,7 +12,10 @@ from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
 from algorithm.env.checks.cost import grown
 from algorithm.env.checks.episode_stats import RunningMoments
 from algorithm.env.checks.finding import CheckResult, Level
+from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.source import ParameterSource
 from tests import toys_check as toys
+from tests.env.parameters.toys import Weighed
 from tests.messages.check import checked
 
 
@@ -60,6 +63,15 @@ def test_a_fault_is_found_by_its_check_and_no_other(toy: Any, where: str, level:
         (found,) = (f for one in results for f in one.findings if f.level is Level.ERROR)
         assert ", step 10, action [" in found.where
         assert "toys_check.py" in found.trace and "context.py" not in found.trace
+
+
+def test_a_parameter_that_it_does_not_have_is_told_as_a_training_tells_it() -> None:
+    config = CheckConfig(parameters=ParameterSource(read_parameters({"masss": 3.0})))
+    context = CheckContext(Weighed, config, CheckLimits(steps=12, compared=4, episodes=2))
+    found = [one for result in run_checks(context) for one in result.findings if one.level is Level.ERROR]
+    assert [(one.what, one.where, one.trace, one.code) for one in found] == [
+        ("the environment has no parameter 'masss'", "environment_parameters.masss", "", 2)
+    ]
 
 
 def test_an_error_of_an_essential_check_ends_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 from algorithm.core.errors import UsageError
 from algorithm.env.dmc import DmControlEnv
 from algorithm.env.gym import GymEnv
-from algorithm.env.parameters.apply import Noted, WithParameters
+from algorithm.env.parameters.apply import WithParameters
 from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.noted import Noted
 from algorithm.env.parameters.source import ParameterSource
 from tests.env.parameters.test_samplers import sampler
 from tests.env.parameters.toys import Weighed
@@ -38,6 +40,7 @@ def test_each_way_into_an_environment_through_its_wrappers() -> None:
         ("model.name", "it is str", "a number"),
         ("gravity.1", "no '1'", "no array"),
         ("what", "no 'what' in Weighed", "numbers: gravity"),
+        ("close", "it is method", "a method of one argument"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused_with_what_is_near(path: str, why: str, fix: str) -> None:
@@ -45,6 +48,41 @@ def test_a_path_that_leads_nowhere_is_refused_with_what_is_near(path: str, why: 
         GymEnv(gym.wrappers.TimeLimit(Weighed(), 5), parameters={"g": path})
     assert raised.value.where == "environment_parameters.g.set"
     assert why in raised.value.why and fix in raised.value.fix
+
+
+class Stubborn(Weighed):
+    """Attributes that do not take any number."""
+
+    rooms, cells, fixed = 3, np.arange(3), property(lambda self: 2.0)
+
+    def reset(self, **given: Any) -> tuple[Any, dict]:
+        self.gravity = 9.81
+        self.model.wind.flags.writeable = False
+        assert [*range(self.rooms)], "of a whole number"
+        return super().reset(**given)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        ("fixed", 1.0, "AttributeError"),
+        ("model.wind.1", 1.0, "read-only"),
+        ("cells.1", 1.5, "whole numbers: it is 1 then"),
+        ("gravity", 1.0, "reset() sets it to 9.81 again"),
+        ("gravity", 9.81, None),
+        ("rooms", 2.0, None),
+        ("cells.1", 2.0, None),
+    ],
+)
+def test_what_is_set_has_to_last_until_the_episode_begins(path: str, value: float, why: str | None) -> None:
+    env = GymEnv(Stubborn(), parameters={"g": path})
+    env._env.unwrapped.model.wind.flags.writeable = path != "model.wind.1"
+    if why is None:
+        env.reset(1, np.array([value]))
+        return
+    with pytest.raises(UsageError) as raised:
+        env.reset(1, np.array([value]))
+    assert raised.value.where == "environment_parameters.g.set" and why in raised.value.why
 
 
 def test_an_option_that_the_first_reset_does_not_look_at_is_an_error() -> None:
@@ -65,6 +103,7 @@ def test_an_option_that_the_first_reset_does_not_look_at_is_an_error() -> None:
         dict,
         lambda options: {**options},
         lambda options: [*options.items()],
+        lambda options: options | {"size": 1},
         copy.copy,
         copy.deepcopy,
         lambda options: options.copy(),
@@ -86,6 +125,8 @@ def test_an_environment_of_its_own_draws_by_the_seeds_of_its_episodes() -> None:
     other.reset(seed=3)
     later = [one.reset()[0][1] for one in (env, other, env, other)]
     assert later[:1] * 2 + later[2:3] * 2 == later and len({*later}) == 2
+    told = WithParameters(gym.make("Weighed-v0"), source).spec
+    assert isinstance(gym.make(told).unwrapped, Weighed), "a data set of Minari can make it again"
 
 
 def test_the_gravity_of_a_task_of_dm_control() -> None:

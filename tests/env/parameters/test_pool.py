@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.core.data import State
-from algorithm.core.errors import EnvError
+from algorithm.core.errors import UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
@@ -111,6 +111,20 @@ def test_a_restarted_environment_has_the_parameters_of_its_next_episode(workers:
         assert step(env)[:, :2].tolist() == expected
 
 
+def test_a_trace_has_the_values_of_the_episode_that_ended_though_the_next_one_did_not_begin() -> None:
+    def fails(seed: int, values: object) -> None:
+        raise RuntimeError("not now")
+
+    with closing(make(restarts=1)) as env:
+        env.reset(episode=0)
+        step(env), step(env)
+        env._executor._group._envs[1].reset = fails  # type: ignore[attr-defined]
+        step(env)
+        trace = env.trace(1)
+    assert trace is not None and trace.episode == 0 and seen(trace.parameters.values()) == drawn(0)[1]
+    assert trace.next_seed == SEEDS(1, 2) and seen(trace.next_parameters.values()) == drawn(2)[1]
+
+
 def test_without_parameters_nothing_of_a_state_is_another() -> None:
     with closing(make({})) as env:
         env.reset(episode=0)
@@ -121,9 +135,9 @@ def test_without_parameters_nothing_of_a_state_is_another() -> None:
 
 
 def test_an_option_that_nobody_reads_ends_the_run_at_its_first_reset() -> None:
-    with closing(make({"mas": 1.0}, restarts=5)) as env, pytest.raises(EnvError) as raised:
+    with closing(make({"mas": 1.0}, restarts=5)) as env, pytest.raises(UsageError) as raised:
         env.reset(episode=0)
-    assert "no parameter 'mas'" in raised.value.why
+    assert "no parameter 'mas'" in raised.value.what
 
 
 def test_a_vector_class_of_its_own_is_not_used() -> None:

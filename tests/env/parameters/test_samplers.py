@@ -74,7 +74,7 @@ def test_a_value_depends_on_seed_and_name_alone_and_a_lesson_on_nothing_else():
     alone = ParameterSource(read_parameters({"mass": GIVEN["mass"]}))
     assert [source.draw(seed)[2] for seed in range(5)] == [alone.draw(seed)[0] for seed in range(5)]
     before = source.draw(7)
-    source.lessons = {"height": "high"}
+    source.renew({"height": "high"})
     after = source.draw(7)
     assert (after[:4] == before[:4]).all() and before[4] == 0.0 and 1 < after[4] < 2
     # Pinned: another value would make every resumed run another one.
