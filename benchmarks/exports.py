@@ -1,4 +1,4 @@
-"""What an export to ONNX takes, and how fast its graph acts beside this program's own actor."""
+"""Time and size of exports to ONNX, and the speed of their graphs beside this program's own actor."""
 
 from __future__ import annotations
 

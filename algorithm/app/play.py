@@ -88,13 +88,9 @@ def _begin(
     """Return what is to be played: a checkpoint's agents in their environment, in the lessons wanted."""
     saved = played.checkpoint(options.ckpt, warn=console.warn)
     lessons, alike = played_lessons(loaded.config, options.lesson, saved)
-    assembly = Assembly(
-        loaded=loaded,
-        device=pick_device(options.device),
-        faults=Faults(console, go_on=stop.check_start),
-        stack=stack,
-        lessons=lessons,
-    )
+    faults = Faults(console, go_on=stop.check_start)
+    device = pick_device(options.device)
+    assembly = Assembly(loaded=loaded, device=device, faults=faults, stack=stack, lessons=lessons)
     num_envs = loaded.config.base_config.n_envs
     env = assembly.env("evaluate", num_envs, render=options.render, film=options.video, watched=options.run)
     networks = folder.path if options.use_env_nn else played.run.path

@@ -1,4 +1,4 @@
-"""What a file of a policy says of itself: ``NAME.json`` beside ``NAME.onnx``."""
+"""Card of a policy's file: ``NAME.json`` beside ``NAME.onnx``."""
 
 from __future__ import annotations
 

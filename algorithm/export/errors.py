@@ -1,4 +1,4 @@
-"""What is said where a policy cannot be exported."""
+"""Errors of an export."""
 
 from __future__ import annotations
 

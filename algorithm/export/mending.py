@@ -1,4 +1,4 @@
-"""What torch writes and Unity's runtimes do not read, in an equal form."""
+"""Nodes that torch writes and Unity's runtimes do not read, in an equal form."""
 
 from __future__ import annotations
 

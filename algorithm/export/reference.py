@@ -25,7 +25,7 @@ _GRID = 2001
 
 @dataclass(frozen=True)
 class Situation:
-    """What N agents see, and what they may do.
+    """Observations of N agents, and the choices allowed to them.
 
     obs: name -> [N, *shape], as it is stored; mask [N, ΣN]
     """
@@ -46,7 +46,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the policy does in a situation.
+    """Actions of the policy in a situation, and its memory after them.
 
     u [N, A_c], of the mode; scores [N, ΣN], of which the largest allowed one is chosen; carry [N, *C]
     """

@@ -28,7 +28,7 @@ LESSONS = """\
         - {name: near, value: 1, completion_criteria: {threshold: 1}}
         - {name: far, value: 2}
 """
-"""What the learner of the tests names; an observation of its environment has the value."""
+"""Lesson that the learner of the tests names; an observation of its environment has the value."""
 
 
 def act(tmp_path, monkeypatch, learner, *flags):

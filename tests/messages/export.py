@@ -1,4 +1,4 @@
-"""What is said of a policy that cannot be exported, and of a graph that is not the policy."""
+"""Messages on a policy that cannot be exported, and on a graph that is not the policy."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ WRONG = {
     "of nothing": "# behaviors",
     "no mapping": "[1, 2]",
 }
-"""What is wrong -> the file."""
+"""Name of a fault -> a file with it."""
 
 
 def messages() -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a row of the table is: a key of ML-Agents, ours, and how a value becomes the other one."""
+"""Rows of the table: a key of ML-Agents, ours, and how a value becomes the other one."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def positive(value: object) -> float:
 
 
 FIRST = OfRun(lambda values: values[0])
-"""Of keys that a file has once."""
+"""Reduction of a key that a file has once: its first value."""
 
 SUM = OfRun(sum, "the sum of all behaviours")
 LEAST, MOST = OfRun(min, "the smallest"), OfRun(max, "the largest")

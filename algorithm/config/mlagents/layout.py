@@ -1,4 +1,4 @@
-"""What a file of ML-Agents holds, in the layout of its newest release: sections, behaviours, all else.
+"""Content of a file of ML-Agents, in the layout of its newest release: sections, behaviours, all else.
 
 Up to release 0.16 keys of a behaviour stood side by side, behaviours at the top beside ``default``, and
 samplers and curricula in files of their own.

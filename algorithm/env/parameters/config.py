@@ -24,7 +24,7 @@ FORMS = (
 
 
 class CompletionCriteria(Block):
-    """What ends a lesson: a measure above a threshold, once it has lasted so many episodes.
+    """End of a lesson: a measure above a threshold, once it has lasted so many episodes.
 
     behavior: whose episodes count; None: that of the only behaviour
     measure:  mean return, or share of max_step

@@ -1,4 +1,4 @@
-"""What ``environment_parameters`` exclude, in words, and what a resumed run may change of them."""
+"""Contradictions of ``environment_parameters``, and what a resumed run may change of them."""
 
 from __future__ import annotations
 

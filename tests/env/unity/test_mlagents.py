@@ -56,7 +56,7 @@ SHORT = {
     "sac_config.write_summary_per_step": 100,
     "sac_config.seed": 1,
 }
-"""What a short training needs."""
+"""Settings of a short training."""
 
 
 @pytest.fixture
