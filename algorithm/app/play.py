@@ -89,8 +89,9 @@ def _begin(
     saved = played.checkpoint(options.ckpt, warn=console.warn)
     lessons, alike = played_lessons(loaded.config, options.lesson, saved)
     faults = Faults(console, go_on=stop.check_start)
-    device = pick_device(options.device)
-    assembly = Assembly(loaded=loaded, device=device, faults=faults, stack=stack, lessons=lessons)
+    assembly = Assembly(
+        loaded=loaded, device=pick_device(options.device), faults=faults, stack=stack, lessons=lessons
+    )
     num_envs = loaded.config.base_config.n_envs
     env = assembly.env("evaluate", num_envs, render=options.render, film=options.video, watched=options.run)
     networks = folder.path if options.use_env_nn else played.run.path
