@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
-from algorithm.nn.layers.mlp import ACTIVATIONS, mlp, residual_mlp
+from algorithm.nn.layers.mlp import ACTIVATIONS, ActionHead, mlp, residual_mlp
 from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.layers.norm import BatchNorm, NormedLinear
 from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep
@@ -73,3 +73,30 @@ def test_every_default_network_takes_an_activation(name):
 def test_what_does_not_fit_is_refused(kind, options, named):
     with pytest.raises(ValueError, match=named):
         kind(SPEC, 3, **options)
+
+
+@pytest.mark.parametrize(("way", "low", "middle", "high", "slope"), [
+    ("clamp", -20.0, 0.0, 2.0, [0.0, 1.0, 0.0]),
+    ("tanh", -10.0, -4.0, 2.0, [0.0, 6.0, 0.0]),
+])  # fmt: skip
+def test_the_bounds_of_the_standard_deviation_by_hand(way, low, middle, high, slope):
+    """tanh: −10 + 6 (1 + tanh x), whose slope 6 (1 − tanh² x) is never cut off."""
+    head = ActionHead(1, ActionSpec(continuous=3), log_std=way)
+    with torch.no_grad():
+        head.continuous.weight.zero_()
+        head.continuous.bias.copy_(torch.tensor([1.0, 2.0, 3.0, -1e4, 0.0, 1e4]))
+    part = head(torch.zeros(2, 1)).continuous
+    assert part.mean[0].tolist() == [1.0, 2.0, 3.0] and part.log_std[0].tolist() == [low, middle, high]
+    (found,) = torch.autograd.grad(part.log_std[0].sum(), head.continuous.bias)
+    assert found[3:].tolist() == slope
+    with torch.no_grad():
+        head.continuous.bias[3:] = torch.tensor([-1.5, 0.5, 2.5])
+    (found,) = torch.autograd.grad(head(torch.zeros(1, 1)).continuous.log_std.sum(), head.continuous.bias)
+    x = head.continuous.bias[3:].detach()
+    expected = 6.0 * (1.0 - x.tanh() ** 2) if way == "tanh" else (x < 2.0).float()
+    torch.testing.assert_close(found[3:], expected)
+
+
+def test_an_unknown_bound_is_an_error():
+    with pytest.raises(ValueError, match="log_std is 'exp'; known: clamp, tanh"):
+        ModelPolicy(SPEC, 3, log_std="exp")

@@ -31,7 +31,7 @@ CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False, "policy_updat
 RND, GAIL = RndSignal(strength=0.5), GailSignal(strength=1.0, dense_n=8)
 OPTIONS = {
     "cross": CROSS,
-    "hybrid": {"spec": HYBRID, "n_step": 3, "q": BATCH},
+    "hybrid": {"spec": HYBRID, "n_step": 3, "q": BATCH, "policy": {"log_std": "tanh"}},
     "greedy": {"spec": DISCRETE, "discrete_dqn_like": True, "discrete_soft_target": False},
     "quantiles": {"value_head": "quantile", "quantile_num": 5, "spec": HYBRID, "update_target_per_step": 2},
     "histograms": {"value_head": "categorical", "categorical_num": 11, "n_step": 3, "use_n_step_is": False},
@@ -87,6 +87,7 @@ def compare(options, steps=7):
         for sac in (plain, other):  # between two updates the scale of rewards is another one
             sac.return_scale._count(float(step))
             sac.return_scale._set_factor()
+            sac.scale_learning_rate(1.0 - step / 20)
         expected, found = plain.update(batch), other.update(batch)
         assert torch.allclose(expected.priority, found.priority, atol=1e-4, equal_nan=True)
         assert expected.metrics.keys() == found.metrics.keys()

@@ -16,6 +16,12 @@ from algorithm.nn.layers.norm import BatchNorm, NormedLinear
 LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""
 
+SQUASHED_LOG_STD_RANGE = (-10.0, 2.0)
+"""Bounds of a log standard deviation that is squashed, not clamped (arXiv 2604.04539)."""
+
+LogStd = Literal["clamp", "tanh"]
+"""Ways to bound the log standard deviation; see :class:`ActionHead`."""
+
 Linear = Callable[[int, int], nn.Module]
 """(in_size, out_size) -> a layer [..., in_size] -> [..., out_size]."""
 
@@ -189,19 +195,34 @@ def hidden_layers(
     return residual_mlp(in_size, widths[0], len(widths), out_size, ACTIVATIONS[activation])
 
 
+def _clamped(x: Tensor) -> Tensor:
+    return x.clamp(*LOG_STD_RANGE)
+
+
+def _squashed(x: Tensor) -> Tensor:
+    low, high = SQUASHED_LOG_STD_RANGE
+    return low + 0.5 * (high - low) * (1.0 + x.tanh())
+
+
 class ActionHead(nn.Module):
     """Linear layer for each kind of action, from features to a :class:`HybridAction`.
 
-    The continuous one gives mean and clamped log standard deviation, the discrete one the logits of all
-    branches.
+    The continuous one gives mean and log standard deviation, the discrete one the logits of all branches.
 
     in_size: width of the features
     action:  the spec the distribution is for
     linear:  builds a layer from its widths
+    log_std: log σ of the layer's output x. ``clamp``: x within −20 and 2, which has no gradient beyond them.
+             ``tanh``: −10 + 6 (1 + tanh x), which begins near −4 and always has one (arXiv 2604.04539)
+    Raises ValueError for an unknown ``log_std``.
     """
 
-    def __init__(self, in_size: int, action: ActionSpec, linear: Linear = nn.Linear) -> None:
+    def __init__(
+        self, in_size: int, action: ActionSpec, linear: Linear = nn.Linear, log_std: LogStd = "clamp"
+    ) -> None:
         super().__init__()
+        _check_choice("log_std", log_std, get_args(LogStd))
+        self._bounded = _clamped if log_std == "clamp" else _squashed
         self.continuous = linear(in_size, 2 * action.continuous) if action.continuous else None
         self.discrete = linear(in_size, action.discrete) if action.discrete else None
 
@@ -211,5 +232,5 @@ class ActionHead(nn.Module):
         part = None
         if self.continuous is not None:
             mean, log_std = self.continuous(features).chunk(2, -1)
-            part = TanhNormal(mean, log_std.clamp(*LOG_STD_RANGE))
+            part = TanhNormal(mean, self._bounded(log_std))
         return HybridAction(part, None if self.discrete is None else self.discrete(features))

@@ -19,6 +19,7 @@ from algorithm.nn.layers.mlp import (
     ActionHead,
     Activation,
     Body,
+    LogStd,
     Norm,
     hidden_layers,
     hidden_widths,
@@ -114,6 +115,7 @@ class ModelPolicy(nn.Module):
 
     dense_n, dense_depth, hidden, norm, block, activation: as of :class:`ModelQ`
     noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.layers.noisy.NoisyLinear`
+    log_std: how log σ is bounded, see :class:`~algorithm.nn.layers.mlp.ActionHead`
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class ModelPolicy(nn.Module):
         norm: Norm | None = None,
         block: Body = "plain",
         activation: Activation = "relu",
+        log_std: LogStd = "clamp",
     ) -> None:
         super().__init__()
         linear = NoisyLinear if noisy else nn.Linear
@@ -134,7 +137,7 @@ class ModelPolicy(nn.Module):
         self.net = hidden_layers(
             state_size, widths, norm=norm, block=block, linear=linear, activation=activation
         )
-        self.head = ActionHead([state_size, *widths][-1], spec.action, linear)
+        self.head = ActionHead([state_size, *widths][-1], spec.action, linear, log_std)
 
     @override
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> HybridAction:
