@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, Strict
 
 from algorithm.agents.config import sharing
-from algorithm.core.fields import AnyConfig, Block, ExtensionEntry, Finite, Whole, option, to_whole
+from algorithm.core.fields import AnyConfig, Block, ExtensionEntry, Finite, Share, Whole, option, to_whole
 
 MAX_SEED = 2**32 - 1
 """Largest seed that every library in use accepts."""
@@ -118,10 +118,15 @@ class RunConfig(Block):
         shared=True,
         resume=_new_context,
     )
-    learning_rate_schedule: Literal["constant", "linear"] = option(
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = option(
         "constant",
-        "linear: the step size falls to 0 at max_step.",
-        resume="free: as if it had been so from the start: linear falls from step 0 to max_step",
+        "linear, cosine: all step sizes fall until max_step, on a straight line or along half a cosine.",
+        resume="free: as if it had been so from the start: it falls from step 0 to max_step",
+    )
+    learning_rate_end: Share = option(
+        0.0,
+        "What is left of a falling step size at max_step, as a share of the first. FlashSAC: 0.5.",
+        resume="free: as if it had been so from the start",
     )
     use_normalization: bool = option(
         True,

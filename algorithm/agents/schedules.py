@@ -1,9 +1,20 @@
-"""Schedules of a run: the updates that are owed, in two ways, and events every so many steps."""
+"""Schedules of a run: step sizes that fall, updates that are owed, and events every so many steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+
+from algorithm.agents.run_config import RunConfig
+
+
+def rate_factor(run: RunConfig, left: float) -> float:
+    """Return the factor on all step sizes where the share ``left`` of a run, 1 to 0, is still to come.
+
+    It is e + (1 − e) x, with the end e and x = left, or (1 − cos π left) / 2 (arXiv 1608.03983, eq. 5).
+    """
+    shapes = {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}
+    return run.learning_rate_end + (1.0 - run.learning_rate_end) * shapes[run.learning_rate_schedule]
 
 
 class FifoUpdates:

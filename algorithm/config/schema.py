@@ -65,8 +65,8 @@ def _new_end(old: Config, new: Config) -> str:
     """Return the effect of another ``max_step``: what falls or grows until then changes at once."""
     sac, moved = new.sac_config, []
     prioritised = sac.use_priority and sac.use_replay_buffer
-    if sac.learning_rate_schedule == "linear":
-        moved.append("the step size falls to 0 at the new end, and changes at once")
+    if sac.learning_rate_schedule != "constant":
+        moved.append("the step size falls until the new end, and changes at once")
     if prioritised and new.replay_config.beta_increment_per_sampling is None:
         moved.append("beta reaches 1 at the new end, and changes at once")
     return f"free: {'; '.join(moved)}" if moved else "free"

@@ -9,7 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.agents.schedules import Every, FifoUpdates, RatioUpdates
+from algorithm.agents.run_config import RunConfig
+from algorithm.agents.schedules import Every, FifoUpdates, RatioUpdates, rate_factor
+
+
+@pytest.mark.parametrize(
+    ("schedule", "end", "factors"),
+    [
+        ("constant", 0.0, [1.0, 1.0, 1.0, 1.0]),
+        ("linear", 0.0, [1.0, 0.75, 0.5, 0.0]),
+        ("linear", 0.5, [1.0, 0.875, 0.75, 0.5]),
+        ("cosine", 0.0, [1.0, 0.8535534, 0.5, 0.0]),  # a quarter: (1 + √½) / 2
+        ("cosine", 0.5, [1.0, 0.9267767, 0.75, 0.5]),
+    ],
+)
+def test_step_sizes_at_the_beginning_a_quarter_a_half_and_the_end(schedule, end, factors):
+    keys = RunConfig(learning_rate_schedule=schedule, learning_rate_end=end)
+    assert [rate_factor(keys, left) for left in (1.0, 0.75, 0.5, 0.0)] == pytest.approx(factors)
 
 
 @given(st.sampled_from([0.1, 0.25, 1 / 3, 1.0, 2.5, 7.0]), st.integers(1, 16), st.integers(0, 50))

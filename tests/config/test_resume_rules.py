@@ -157,7 +157,8 @@ def test_a_new_end_moves_the_step_size_and_what_beta_grows_to(loaded):
     assert (
         note("replay_config.beta_increment_per_sampling=0.1") == note("sac_config.use_priority=false") == ""
     )
-    assert "step size falls to 0 at the new end" in note("sac_config.learning_rate_schedule=linear")
+    for schedule in ("linear", "cosine"):
+        assert "falls until the new end" in note(f"sac_config.learning_rate_schedule={schedule}")
 
 
 MANY = """\

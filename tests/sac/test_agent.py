@@ -162,16 +162,23 @@ def test_fresh_windows_are_used_once_in_full_batches():
     assert agent.metrics(200)["time/replay_ratio"] == pytest.approx(agent.learner.updates / 180)
 
 
-def test_the_learning_rate_falls_linearly_to_zero():
-    agent, _ = agent_and_rollout(learning_rate_schedule="linear", learning_rate=0.01)
+@pytest.mark.parametrize(
+    ("schedule", "end", "factors"),
+    [("linear", 0.0, [1.0, 0.75, 0.25, 0.0, 0.0]), ("cosine", 0.5, [1.0, 0.9268, 0.5732, 0.5, 0.5])],
+)
+def test_the_learning_rate_falls_until_the_end(schedule, end, factors):
+    falls = {"learning_rate_schedule": schedule, "learning_rate_end": end}
+    agent, _ = agent_and_rollout(**falls, learning_rate=0.01)
     rates = []
     for step in (0, 50, 150, 200, 250):
         agent.learn(step)
         rates.append([adam.learning_rate * adam.factor for adam in agent.learner.optimisers().values()])
-    expected = np.outer([1.0, 0.75, 0.25, 0.0, 0.0], [0.01, 0.01, 0.007])  # critics, policy, temperatures
-    np.testing.assert_allclose(rates, expected)
+    expected = np.outer(factors, [0.01, 0.01, 0.007])  # critics, policy, temperatures
+    np.testing.assert_allclose(rates, expected, rtol=1e-4)
     agent.learn(10, run_step=150)  # one of several behaviours: the run is further than its own steps
-    assert {adam.factor for adam in agent.learner.optimisers().values()} == {0.25}
+    np.testing.assert_allclose(
+        [adam.factor for adam in agent.learner.optimisers().values()], factors[2], 1e-4
+    )
     constant, _ = agent_and_rollout()
     constant.learn(150)
     assert {adam.learning_rate * adam.factor for adam in constant.learner.optimisers().values()} == {

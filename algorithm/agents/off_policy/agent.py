@@ -41,7 +41,7 @@ from algorithm.agents.off_policy.upkeep import (
 from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
-from algorithm.agents.schedules import FifoUpdates, RatioUpdates, UpdateSchedule
+from algorithm.agents.schedules import FifoUpdates, RatioUpdates, UpdateSchedule, rate_factor
 from algorithm.core.data import Int, Segment, State, StepBatch, UpdateResult
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.panels import Readout
@@ -102,7 +102,7 @@ class OffPolicyAgent(Agent):
         if not keys.use_replay_buffer:
             self._schedule = FifoUpdates(lambda: self.replay.ready, keys.batch_size, self.warm_up_steps)
         self._own_priority = OwnTdError(self.replay, learner) if keys.use_add_with_td else None
-        self._falls_until = last if keys.learning_rate_schedule == "linear" else None
+        self._falls_until = last if keys.learning_rate_schedule != "constant" else None
         # Otherwise beta grows with each batch or, without an end, never.
         anneals = config.replay_config.beta_increment_per_sampling is None and last >= 0
         self._anneals_until = last if anneals else None
@@ -168,7 +168,8 @@ class OffPolicyAgent(Agent):
         self.policy.warming_up = step < self._keys.start_step
         self._batches.move(run_step)
         if self._falls_until is not None:
-            self.learner.scale_learning_rate(max(0.0, 1.0 - run_step / self._falls_until))
+            left = max(0.0, 1.0 - run_step / self._falls_until)
+            self.learner.scale_learning_rate(rate_factor(self._keys, left))
         if self._anneals_until is not None:
             self.replay.anneal(run_step / self._anneals_until)
         if self._own_priority:

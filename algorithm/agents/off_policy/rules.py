@@ -37,6 +37,12 @@ def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
             "raise v_rho or lower v_c",
         ),
         (
+            sac.learning_rate_end > 0 and sac.learning_rate_schedule == "constant",
+            ("learning_rate_end", "learning_rate_schedule"),
+            "it is of a step size that falls, and this one is constant",
+            "set learning_rate_schedule: linear or cosine, or leave learning_rate_end out",
+        ),
+        (
             low > high,
             ("action_noise",),
             f"the lowest noise {low:g} is above the highest {high:g}",
@@ -162,9 +168,9 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             "raise capacity or lower batch_size",
         ),
         (
-            sac.learning_rate_schedule == "linear" and config.base_config.max_step < 0,
+            sac.learning_rate_schedule != "constant" and config.base_config.max_step < 0,
             ("sac_config.learning_rate_schedule", "base_config.max_step"),
-            "the step size shall fall to 0 at max_step, and there is none",
+            "the step size shall fall until max_step, and there is none",
             "set base_config.max_step",
         ),
         (

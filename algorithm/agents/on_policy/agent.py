@@ -27,6 +27,7 @@ from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.on_policy.rollout_agent import RolloutAgent
 from algorithm.agents.roles import AgentInputs, Contribution, Contributor
+from algorithm.agents.schedules import rate_factor
 from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
 from algorithm.core.seeding import stream_seed
 from algorithm.core.wording import Rows
@@ -122,11 +123,10 @@ class OnPolicyAgent(RolloutAgent):
 
     def _set_factors(self, step: int) -> None:
         left = self._share_left(step)
-        rate_falls = self.config.run.learning_rate_schedule == "linear"
         clip_falls = self._own.clip_schedule == "linear"
         steps = self.config.behavioral_cloning.steps
         self.learner.set_factors(
-            learning_rate=left if rate_falls else 1.0,
+            learning_rate=rate_factor(self.config.run, left),
             clip=left if clip_falls else 1.0,
             cloning=max(0.0, 1.0 - step / steps) if steps else 1.0,
         )

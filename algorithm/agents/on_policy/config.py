@@ -42,6 +42,7 @@ SHARED = frozenset(
         "curiosity_strength",
         "extensions",
         "learning_rate_schedule",
+        "learning_rate_end",
         "use_normalization",
         "reward_scaling",
         "write_summary_per_step",
@@ -134,7 +135,7 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
         "sac_config.learning_rate_schedule": run.learning_rate_schedule,
         f"{name}.clip_schedule": own.clip_schedule,
     }
-    falls = [key for key, schedule in schedules.items() if schedule == "linear"]
+    falls = [key for key, schedule in schedules.items() if schedule != "constant"]
     yield from contradicting(
         (
             run.seq_encoder and config.algorithm == "ACKTR",
@@ -164,7 +165,7 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
         (
             bool(falls) and config.base_config.max_step < 0,
             ("".join(falls[:1]), "base_config.max_step"),
-            "it shall fall to 0 at max_step, and there is none",
+            "it shall fall until max_step, and there is none",
             "set base_config.max_step",
         ),
     )

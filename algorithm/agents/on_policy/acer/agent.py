@@ -16,6 +16,7 @@ from algorithm.agents.on_policy.acer.networks import networks_of, recorded
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.on_policy.rollout_agent import RolloutAgent
 from algorithm.agents.roles import AgentInputs
+from algorithm.agents.schedules import rate_factor
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
@@ -82,8 +83,7 @@ class AcerAgent(RolloutAgent):
 
     @override
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
-        falls = self.config.run.learning_rate_schedule == "linear"
-        self.learner.scale_learning_rate(self._share_left(run_step) if falls else 1.0)
+        self.learner.scale_learning_rate(rate_factor(self.config.run, self._share_left(run_step)))
         found = [self.learner.update(batch, drawn=False, current=lag == 0)]
         ready = len(self.replay) >= self._own.start_step
         for _ in range(self.learner.num_replays() if ready else 0):

@@ -99,9 +99,9 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             "lower start_step, or raise capacity",
         ),
         (
-            config.run.learning_rate_schedule == "linear" and config.base_config.max_step < 0,
+            config.run.learning_rate_schedule != "constant" and config.base_config.max_step < 0,
             ("sac_config.learning_rate_schedule", "base_config.max_step"),
-            "it shall fall to 0 at max_step, and there is none",
+            "it shall fall until max_step, and there is none",
             "set base_config.max_step",
         ),
     )
