@@ -86,16 +86,18 @@ class Actor:
         action_mask: Bool,
         *,
         greedy: bool = False,
+        normal: Float | None = None,
     ) -> ActorOutput:
         """Return the actions of N agents; ``greedy`` takes the mode instead of a sample.
 
         obs: name -> [N, ...]; prev_action [N, A], zeros at an episode's start; carry [N, *C]; action_mask
-        [N, ΣN], true where a discrete action is allowed.
+        [N, ΣN], true where a discrete action is allowed; normal [N, A_c], noise of the continuous part, None:
+        it is drawn.
         """
         self._layer_noise.apply(self._generator)
         inputs = self._inputs(obs, prev_action, carry, action_mask)
         if not greedy:
-            inputs += self._draws(inputs)
+            inputs += self._draws(inputs, normal)
         z, onehot, logp, *after = self._programs((len(prev_action), greedy), inputs)
         u = self._parts.continuous.squash(z)
         return ActorOutput(
@@ -129,10 +131,12 @@ class Actor:
         names += [] if names else obs
         return [prev_action, carry, mask, *(obs[name] for name in names)]
 
-    def _draws(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Draw normal numbers [N, A_c] and uniform ones [N, ΣN] for each candidate."""
+    def _draws(self, inputs: Sequence[NDArray[Any]], normal: Float | None = None) -> list[NDArray[Any]]:
+        """Draw normal numbers [N, A_c] and uniform ones [N, ΣN] for each candidate; one of ``normal``."""
         prev_action, _, mask = inputs[:3]
         n, discrete = mask.shape
+        if normal is not None:
+            return [normal, self._drawn(torch.rand, (n, discrete))]
         sizes = (torch.randn, (n, prev_action.shape[1] - discrete)), (torch.rand, (n, discrete))
         return [self._drawn(make, size) for make, size in sizes * self._num_candidates]
 

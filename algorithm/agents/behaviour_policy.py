@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
+from typing_extensions import override
 
 from algorithm.actions.actor import Actor
 from algorithm.core.data import ActorOutput, Array, Bool, Float, State
@@ -100,3 +102,82 @@ class BehaviourPolicy:
         self._actor.load_random_state(state.arrays["actor"].astype(np.uint8))
         self._rng.bit_generator.state = state.meta["warm_up"]
         self.warming_up = state.meta["warming_up"]
+
+
+class HoldingPolicy(BehaviourPolicy):
+    """Policy whose agents hold the normal noise of their actions for n steps, P(n) ∝ n⁻² (arXiv 2604.04539).
+
+    The density that is stored with an action is that of a fresh one. Random actions of the warm-up are not
+    concerned. A row of the carry has the numbers of the networks' carry, the steps that the noise is held
+    on, and the noise [A_c]. So the noise goes where its agent goes, and an episode begins with a fresh one.
+
+    longest: largest n, at most
+    rng, repeat_c, repeat_d, warming_up: as of :class:`BehaviourPolicy`
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        actor: Actor,
+        rng: np.random.Generator,
+        *,
+        longest: int,
+        warming_up: bool,
+        repeat_c: float = 1.0,
+        repeat_d: float = 1.0,
+    ) -> None:
+        super().__init__(spec, actor, rng, warming_up=warming_up, repeat_c=repeat_c, repeat_d=repeat_d)
+        self._noise = rng.spawn(1)[0]
+        self._shape = actor.initial_carry(1).shape[1:]
+        self._size = math.prod(self._shape)
+        shares = np.arange(1.0, longest + 1.0) ** -2.0
+        self._below = np.cumsum(shares / shares.sum())[:-1]  # P(≤ n) of n below the longest
+        self._step = np.eye(1, 1 + spec.action.continuous, dtype=np.float32)
+
+    @override
+    def initial_carry(self, n: int) -> Float:
+        """Return the carry of n agents at the start of their episodes, whose noise is not drawn yet."""
+        held = np.zeros((n, 1 + self._action.continuous), np.float32)
+        return np.concatenate((super().initial_carry(n).reshape(n, self._size), held), 1)
+
+    @override
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
+        """Return a sample of the policy of each agent's noise; see :meth:`BehaviourPolicy.act`."""
+        n = len(carry)
+        own, held = carry[:, : self._size].reshape(n, *self._shape), carry[:, self._size :]
+        if self.warming_up:
+            acted = super().act(obs, prev_action, own, action_mask)
+        else:
+            held = self._continued(held)
+            acted = self._actor.act(obs, prev_action, own, action_mask, normal=held[:, 1:])
+        return ActorOutput(
+            action=acted.action,
+            z=acted.z,
+            behaviour_logp=acted.behaviour_logp,
+            carry=np.concatenate((acted.carry.reshape(n, self._size), held), 1),
+        )
+
+    def _continued(self, held: Float) -> Float:
+        """Return steps left and noise [N, 1 + A_c] of a further step, drawn anew where no step was left."""
+        held = held - self._step
+        over = (held[:, 0] < 0.0).nonzero()[0]
+        if k := len(over):
+            drawn = self._noise.standard_normal((k, held.shape[1]), np.float32)
+            drawn[:, 0] = self._below.searchsorted(self._noise.random(k), "right")
+            held[over] = drawn
+        return held
+
+    @override
+    def state(self) -> State:
+        """Return that of :class:`BehaviourPolicy`, and the state of the noise's random numbers."""
+        state = super().state()
+        return State(state.arrays, {**state.meta, "noise": self._noise.bit_generator.state})
+
+    @override
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned, or one of a policy that held no noise."""
+        super().load_state(state)
+        if "noise" in state.meta:
+            self._noise.bit_generator.state = state.meta["noise"]

@@ -34,7 +34,7 @@ class Policy(Protocol):
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
-        """Shape of a recorded carry: the whole carry's, or (0,) for nothing."""
+        """Shape of what is recorded of a carry, its first numbers: the networks' own, or (0,) for nothing."""
 
     def initial_carry(self, n: int) -> Float:
         """Return the carry of n agents at the start of their episodes, [n, *C]."""

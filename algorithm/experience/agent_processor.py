@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from algorithm.core.data import ActorOutput, Bool, Float, Int, State, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
-from algorithm.experience.rows import NO_IDS, LiveAgents, joined, mixed, moved, picked, places
+from algorithm.experience.rows import NO_IDS, LiveAgents, joined, mixed, moved, picked, places, recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,8 @@ class AgentProcessor(LiveAgents):
 
     on_bad: called for every number that is not finite; if it returns, the agent's episode ends there
 
-    Raises ValueError if an id stands twice in ``first``, or the policy's ``stored_carry_shape`` is neither
-    that of its carry nor (0,).
+    Raises ValueError if an id stands twice in ``first``, or the policy's ``stored_carry_shape`` has more
+    numbers than its carry.
     """
 
     def __init__(
@@ -47,10 +48,9 @@ class AgentProcessor(LiveAgents):
         super().__init__(name, spec, policy, first)
         self.recorder, self._on_bad = recorder, on_bad
         self.acted: ActorOutput | None = None
-        stored, kept = policy.stored_carry_shape, self.carry.shape[1:]
-        if stored not in (kept, (0,)):
-            raise ValueError(f"stored_carry_shape of {name!r} must be {kept} or (0,), not {stored}")
-        self._stores_carry = stored == kept
+        self._stored, kept = policy.stored_carry_shape, self.carry.shape[1:]
+        if math.prod(self._stored) > math.prod(kept):
+            raise ValueError(f"stored_carry_shape of {name!r} must fit into its carry {kept}: {self._stored}")
 
     def act(self) -> Float:
         """Return flat actions [N, A]; the policy is not called without agents that need an action."""
@@ -191,16 +191,15 @@ class AgentProcessor(LiveAgents):
         after: Observation,
         over_limit: Bool,
     ) -> None:
-        nothing = np.empty((len(self.ids), 0), np.float32)
         steps = StepBatch(
             streams=self.ids,
             start_steps=self.step - 1,
             obs=self.obs,
             action_mask=self.action_mask,
-            carry=self.carry if self._stores_carry else nothing,
+            carry=recorded(self.carry, self._stored),
             next_obs=dict(after.obs),
             next_action_mask=after.action_mask,
-            next_carry=acted.carry if self._stores_carry else nothing,
+            next_carry=recorded(acted.carry, self._stored),
             action=acted.action,
             z=acted.z,
             behaviour_logp=acted.behaviour_logp,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,12 @@ def mixed(where: Bool, one: NDArray[Scalar], other: NDArray[Scalar]) -> NDArray[
     mixed = other.copy()
     mixed[where] = one[where]
     return mixed
+
+
+def recorded(carry: Float, stored: tuple[int, ...]) -> Float:
+    """Return what is recorded of a carry [N, *C], its first numbers in the shape ``stored``."""
+    n, size = len(carry), math.prod(carry.shape[1:])
+    return carry.reshape(n, size)[:, : math.prod(stored)].reshape(n, *stored)
 
 
 class LiveAgents:

@@ -1,11 +1,14 @@
-"""Random actions of the warm-up are held for a while, never across an episode's start or a mask."""
+"""Random actions of the warm-up, and later the noise, are held for a while, never beyond an episode."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 
-from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.behaviour_policy import BehaviourPolicy, HoldingPolicy
+from algorithm.core.data import ActorOutput
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 
 HYBRID = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((3, 2), 2))
@@ -23,10 +26,10 @@ def player(*, c: float = 1.0, d: float = 1.0) -> BehaviourPolicy:
     return BehaviourPolicy(HYBRID, _Memoryless(), rng, warming_up=True, repeat_c=c, repeat_d=d)
 
 
-def act(one: BehaviourPolicy, prev: np.ndarray, mask: np.ndarray | None = None):
+def act(one: BehaviourPolicy, prev: np.ndarray, mask: np.ndarray | None = None, carry=None):
     n = len(prev)
     mask = HYBRID.action.all_allowed(n) if mask is None else mask
-    return one.act({}, prev, np.zeros((n, 0), np.float32), mask)
+    return one.act({}, prev, np.zeros((n, 0), np.float32) if carry is None else carry, mask)
 
 
 @pytest.mark.parametrize("repeat", [1.0, 4.0])
@@ -88,3 +91,92 @@ def test_weighted_by_its_ratio_a_held_action_stands_for_any_policy():
     assert ratio.mean(0) == pytest.approx([1.0, 1.0], abs=0.05)
     assert (ratio[:, 1] * u).mean() == pytest.approx(1.0 / 3.0, abs=0.03)
     assert (ratio[:, :1] * choices).mean(0) == pytest.approx([0.5, 1 / 3, 1 / 6], abs=0.03)
+
+
+class _Counting:
+    """Stands where the actor would: its carry counts the calls, and z is the noise that it gets."""
+
+    stored_carry_shape = (1, 2)
+
+    def initial_carry(self, n):
+        return np.zeros((n, 1, 2), np.float32)
+
+    def remember(self, obs, prev_action, carry):
+        return carry + 1.0
+
+    def act(self, obs, prev_action, carry, action_mask, *, normal):
+        return ActorOutput(action=prev_action, z=normal, behaviour_logp=prev_action[:, :2], carry=carry + 1.0)
+
+    def renew(self):
+        pass
+
+    def random_state(self):
+        return np.zeros(1, np.uint8)
+
+    def load_random_state(self, state):
+        pass
+
+
+def holder(longest: int = 16, *, seed: int = 0, warming_up: bool = False) -> HoldingPolicy:
+    rng = np.random.default_rng(seed)
+    return HoldingPolicy(HYBRID, _Counting(), rng, longest=longest, warming_up=warming_up)
+
+
+def test_noise_is_held_for_n_steps_as_often_as_one_over_n_squared():
+    """Σ 1/n² up to 16 is 1.58435, Σ 1/n is 3.38073: P(1) = .6312, the mean 2.1338, the variance 5.546."""
+    one, n = holder(), 100_000
+    carry, noise = one.initial_carry(n), []
+    for _ in range(17):
+        acted = act(one, HYBRID.action.padding(n), carry=carry)
+        carry = acted.carry
+        noise.append(acted.z)
+    assert np.array_equal(carry[:, :2], np.full((n, 2), 17.0)), "the networks' own goes on"
+    lengths = np.cumprod([(z == noise[0]).all(1) for z in noise], 0).sum(0)
+    assert lengths.max() == 16
+    assert abs(lengths.mean() - 2.1338) < 4 * (5.546 / n) ** 0.5
+    for k, share in ((1, 0.63117), (2, 0.15779), (16, 0.0024655)):
+        assert abs((lengths == k).mean() - share) < 4 * (share * (1 - share) / n) ** 0.5
+    first = noise[0].ravel()
+    assert abs(first.mean()) < 4 / first.size**0.5 and first.std() == pytest.approx(1.0, abs=0.01)
+
+
+def test_each_agent_holds_noise_of_its_own_until_its_episode_ends():
+    """A plain loop over agents: they end at times of their own, go, and come, and are in other rows then."""
+    one, longest = holder(5), 5
+    rng, drawn = np.random.default_rng(1), np.random.default_rng(0).spawn(1)[0]
+    shares = [1 / k**2 for k in range(1, longest + 1)]
+    up_to = np.cumsum(shares) / sum(shares)
+    ids, carry, held = list(range(4)), one.initial_carry(4), {}  # agent -> steps left, noise
+    for step in range(200):
+        acted = act(one, HYBRID.action.padding(len(ids)), carry=carry)
+        over = [agent for agent in ids if held.get(agent, (0, None))[0] == 0]
+        normals = drawn.standard_normal((len(over), 3), np.float32) if over else ()
+        for agent, normal, u in zip(over, normals, drawn.random(len(over)) if over else (), strict=True):
+            held[agent] = 1 + sum(u >= share for share in up_to[:-1]), normal[1:]
+        held = {agent: (left - 1, noise) for agent, (left, noise) in held.items()}
+        assert np.array_equal(acted.z, [held[agent][1] for agent in ids])
+        carry = acted.carry.copy()
+        ended = rng.random(len(ids)) < 0.1
+        carry[ended] = one.initial_carry(int(ended.sum()))
+        gone = {agent for agent, ends in zip(ids, ended, strict=True) if ends}
+        held = {agent: kept for agent, kept in held.items() if agent not in gone}
+        order = [*rng.permutation(len(ids))][: len(ids) if step % 20 else -1]
+        ids, carry = [ids[i] for i in order], carry[order]
+        if step % 30 == 29 or not ids:
+            ids, carry = [*ids, 100 + step], np.concatenate((carry, one.initial_carry(1)))
+
+
+def test_held_noise_goes_on_from_its_state_and_waits_for_the_end_of_the_warm_up():
+    one = holder(warming_up=True)
+    carry = act(one, HYBRID.action.padding(3), carry=one.initial_carry(3)).carry
+    assert np.array_equal(carry, [[1, 1, 0, 0, 0]] * 3), "random actions have no noise"
+    one.warming_up = False
+    for _ in range(5):
+        carry = act(one, HYBRID.action.padding(3), carry=carry).carry
+    state, other = one.state(), holder(seed=9)
+    assert json.loads(json.dumps(state.meta)) == state.meta
+    other.load_state(state)
+    for _ in range(20):
+        acted = [act(policy, HYBRID.action.padding(3), carry=carry) for policy in (one, other)]
+        assert np.array_equal(acted[0].z, acted[1].z)
+        carry = acted[0].carry

@@ -26,6 +26,7 @@ from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.data import ActorOutput, DemoEpisode, Demonstrations, StepBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.config import DemoConfig
+from algorithm.experience.rows import recorded
 from algorithm.replay.budget import MemoryBudget
 from tests.batches import CPU
 
@@ -82,6 +83,10 @@ REPLAYS = {
     "fresh": {"n_step": 4, "use_n_step_is": False, "use_replay_buffer": False, "use_priority": False},
     "slow encoder": {"encoder_learning_rate": 1e-4, "use_normalization": False, "action_noise": (0.1, 0.3)},
 }
+EXPLORATION = {
+    "fresh": ({}, {}),
+    "held": ({"noise_repeat": 4, "learning_rate_schedule": "cosine"}, {"log_std": "tanh"}),
+}
 ATC = {"siamese": "ATC", "siamese_use_q": True, "use_prediction": True, "use_extra_data": False}
 BYOL = {"siamese": "BYOL", "siamese_use_adaptive": True, "use_prediction": True}
 NOVELTY = {"use_rnd": True, "rnd_n_sample": 3}
@@ -122,11 +127,12 @@ FACTORS = {
     "targets": TARGETS,
     "critics": CRITICS,
     "replay": REPLAYS,
+    "exploration": EXPLORATION,
     "extension": EXTENSIONS,
     "horizon": HORIZONS,
     "demonstrated": DEMONSTRATED,
 }
-OF_CRITICS = ("head", "norm", "targets", "critics", "replay")
+OF_CRITICS = ("head", "norm", "targets", "critics", "replay", "exploration")
 """Factors that mean nothing to families without SAC's critics."""
 
 WITHOUT = {"PPO": ("greedy",), "A2C": ("greedy",), "ACKTR": ("greedy",), "ACER": ("greedy", "hybrid")}
@@ -149,7 +155,8 @@ def excluded(one: Setting, other: Setting) -> bool:
         serves = serves and row.get("demonstrated", "none") in learns
         return not plain or not serves or apart or row.get("action") in WITHOUT[row["family"]]
     apart = row.get("horizon") == "two" and row.get("extension") in ("none", "ATC")
-    if apart or (row.get("demonstrated", "none") != "none" and _not_demonstrated(row)):
+    alike = row.get("exploration") == "held" and row.get("extension") in ("inverse, choice", "all")
+    if apart or alike or (row.get("demonstrated", "none") != "none" and _not_demonstrated(row)):
         return True
     if row.get("family") == "TD3":
         return row.get("action", "continuous") != "continuous"
@@ -211,11 +218,13 @@ def make_agent(row: Row, seed: int) -> Agent:
     of_memory, rep = chosen["memory"]
     if row["family"] == "ACKTR":
         rep = {**rep, "bounded": False}  # without layer norm
-    options = {**of_action, **of_memory, **extensions, **of_norm}
+    of_acting, head = chosen.get("exploration", EXPLORATION["fresh"])
+    options = {**of_action, **of_memory, **extensions, **of_norm, **of_acting}
     for factor in ("head", "targets", "critics", "replay"):
         options |= chosen[factor]
     shown, cloning = chosen["demonstrated"]
     sizes = {"dense_n": 8, "dense_depth": 1}
+    policy = {**sizes, **net, **head}
     on_policy = {"rollout_step": 4, "sequence_step": 2}
     spec = AgentSpec(chosen["obs"], action)
     config = Config(
@@ -223,7 +232,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         base_config=BaseConfig(max_step=1000, n_envs=N),
         replay_config=ReplayConfig(capacity=200),
         sac_config=SacConfig(**{"start_step": 0, "batch_size": 16, "replay_ratio": 0.125, **options}),
-        nn_config=NnConfig(rep={**sizes, **rep}, q={**sizes, **net}, policy={**sizes, **net}, v=sizes),
+        nn_config=NnConfig(rep={**sizes, **rep}, q={**sizes, **net}, policy=policy, v=sizes),
         reward_signals=with_horizons(signals, chosen.get("horizon", HORIZONS["one"])),
         demonstrations=DemoConfig(**shown),
         behavioral_cloning=BehavioralCloning(**cloning),
@@ -314,9 +323,6 @@ def random_steps(
     obs, mask, start = random_obs(spec.obs, rng, n), action.all_allowed(n), np.zeros(n, np.int64)
     carry, prev_action = policy.initial_carry(n), action.padding(n)
 
-    def stored(carry: np.ndarray) -> np.ndarray:
-        return carry if policy.stored_carry_shape != (0,) else np.zeros((n, 0), np.float32)
-
     for ended in ends:
         out = policy.act(obs, prev_action, carry, mask)
         after, next_mask = random_obs(spec.obs, rng, n), action.all_allowed(n)
@@ -327,10 +333,10 @@ def random_steps(
             start_steps=start,
             obs=obs,
             action_mask=mask,
-            carry=stored(carry),
+            carry=recorded(carry, policy.stored_carry_shape),
             next_obs=after,
             next_action_mask=next_mask,
-            next_carry=stored(out.carry),
+            next_carry=recorded(out.carry, policy.stored_carry_shape),
             action=out.action,
             z=out.z,
             behaviour_logp=out.behaviour_logp,

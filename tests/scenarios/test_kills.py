@@ -38,9 +38,12 @@ own_td_error: # the queue of fresh data, normalised observations, noisy explorat
 rnn:
   base_config: {wrappers: ["algorithm.env.partial_obs:KeepElements": {indices: [0, 1]}], max_step: 560}
   nn_config: {rep: {rnn_n: 8}}
-  sac_config: {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8}
-hybrid:
+  sac_config:
+    {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8, noise_repeat: 4}
+hybrid: # killed while noise is held
   base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0", max_step: 400}
+  nn_config: {policy: {log_std: tanh}}
+  sac_config: {noise_repeat: 16, learning_rate_schedule: cosine, learning_rate_end: 0.5}
 images:
   base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
   nn_config: {rep: {random_shift: 2}}

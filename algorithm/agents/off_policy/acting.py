@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from torch import nn
 from algorithm.actions.actor import Actor
 from algorithm.actions.noise import Noise, NoNoise, SpreadNoise
 from algorithm.actions.parts import ActionParts
-from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.behaviour_policy import BehaviourPolicy, HoldingPolicy
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import NETWORKS
@@ -59,14 +59,16 @@ def behaviour_policy(
     spec: AgentSpec, keys: OffPolicyConfig, actor: Actor, rng: np.random.Generator, *, greedy: bool = False
 ) -> BehaviourPolicy:
     """Return the exploring policy, which begins with random actions."""
-    return BehaviourPolicy(
+    kind: Callable[..., BehaviourPolicy] = partial(BehaviourPolicy, greedy=greedy)
+    if keys.noise_repeat > 1 and spec.action.continuous and not greedy:
+        kind = partial(HoldingPolicy, longest=keys.noise_repeat)
+    return kind(
         spec,
         actor,
         rng,
         warming_up=keys.start_step > 0,
         repeat_c=keys.start_repeat_c,
         repeat_d=keys.start_repeat_d,
-        greedy=greedy,
     )
 
 

@@ -57,6 +57,15 @@ class OffPolicyConfig(RunConfig):
         shared=True,
         resume="free: for random actions from now on",
     )
+    noise_repeat: Whole = option(
+        1,
+        "The normal noise of an agent's continuous action is held for n steps, P(n) ∝ 1/n², n at most this. "
+        "FlashSAC: 16, on average 2.1. 1: fresh at each step.",
+        ge=1,
+        le=1000,
+        shared=True,
+        resume="free: turned on or off, open episodes end as truncated",
+    )
 
     ensemble_q_num: Whole = option(
         2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, resume=OTHER_NETWORKS, shared=True

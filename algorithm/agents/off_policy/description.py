@@ -105,6 +105,10 @@ def notices(spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, *, has_encoder
             f"{''.join(moot[:1])} has no effect: there are no target networks",
         ),
         (
+            keys.noise_repeat > 1 and not spec.action.continuous,
+            "noise_repeat has no effect: there is no continuous action",
+        ),
+        (
             keys.encoder_learning_rate is not None and not has_encoder,
             "encoder_learning_rate has no effect: the encoder has nothing to learn",
         ),

@@ -123,6 +123,12 @@ def _of_extensions(sac: AnyConfig) -> Iterator[Contradiction]:
     yield from contradicting(
         *of_siamese,
         (
+            sac.use_rnd and sac.noise_repeat > 1,
+            ("use_rnd", "noise_repeat"),
+            "of actions with the same noise none is more novel, and nothing is chosen",
+            "set noise_repeat: 1, or turn use_rnd off",
+        ),
+        (
             sac.use_rnd and sac.rnd_n_sample == 1,
             ("use_rnd", "rnd_n_sample"),
             "of one sampled action the most novel is that one, and nothing is chosen",
