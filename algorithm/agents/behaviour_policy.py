@@ -111,8 +111,9 @@ class HoldingPolicy(BehaviourPolicy):
     concerned. A row of the carry has the numbers of the networks' carry, the steps that the noise is held
     on, and the noise [A_c]. So the noise goes where its agent goes, and an episode begins with a fresh one.
 
-    longest: largest n, at most
-    rng, repeat_c, repeat_d, warming_up: as of :class:`BehaviourPolicy`
+    longest: the largest n
+    rng:     generator of random actions and, after them, of noise
+    repeat_c, repeat_d, warming_up: as of :class:`BehaviourPolicy`
     """
 
     def __init__(
@@ -127,7 +128,6 @@ class HoldingPolicy(BehaviourPolicy):
         repeat_d: float = 1.0,
     ) -> None:
         super().__init__(spec, actor, rng, warming_up=warming_up, repeat_c=repeat_c, repeat_d=repeat_d)
-        self._noise = rng.spawn(1)[0]
         self._shape = actor.initial_carry(1).shape[1:]
         self._size = math.prod(self._shape)
         shares = np.arange(1.0, longest + 1.0) ** -2.0
@@ -146,7 +146,8 @@ class HoldingPolicy(BehaviourPolicy):
     ) -> ActorOutput:
         """Return a sample of the policy of each agent's noise; see :meth:`BehaviourPolicy.act`."""
         n = len(carry)
-        own, held = carry[:, : self._size].reshape(n, *self._shape), carry[:, self._size :]
+        own = carry[:, : self._size].reshape(n, *self._shape)
+        held = carry[:, self._size :]
         if self.warming_up:
             acted = super().act(obs, prev_action, own, action_mask)
         else:
@@ -164,20 +165,7 @@ class HoldingPolicy(BehaviourPolicy):
         held = held - self._step
         over = (held[:, 0] < 0.0).nonzero()[0]
         if k := len(over):
-            drawn = self._noise.standard_normal((k, held.shape[1]), np.float32)
-            drawn[:, 0] = self._below.searchsorted(self._noise.random(k), "right")
+            drawn = self._rng.standard_normal((k, held.shape[1]), np.float32)
+            drawn[:, 0] = self._below.searchsorted(self._rng.random(k), "right")
             held[over] = drawn
         return held
-
-    @override
-    def state(self) -> State:
-        """Return that of :class:`BehaviourPolicy`, and the state of the noise's random numbers."""
-        state = super().state()
-        return State(state.arrays, {**state.meta, "noise": self._noise.bit_generator.state})
-
-    @override
-    def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned, or one of a policy that held no noise."""
-        super().load_state(state)
-        if "noise" in state.meta:
-            self._noise.bit_generator.state = state.meta["noise"]

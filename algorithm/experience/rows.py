@@ -61,8 +61,8 @@ def mixed(where: Bool, one: NDArray[Scalar], other: NDArray[Scalar]) -> NDArray[
 
 def recorded(carry: Float, stored: tuple[int, ...]) -> Float:
     """Return what is recorded of a carry [N, *C], its first numbers in the shape ``stored``."""
-    n, size = len(carry), math.prod(carry.shape[1:])
-    return carry.reshape(n, size)[:, : math.prod(stored)].reshape(n, *stored)
+    flat = carry.reshape(len(carry), math.prod(carry.shape[1:]))
+    return flat[:, : math.prod(stored)].reshape(len(carry), *stored)
 
 
 class LiveAgents:
