@@ -8,8 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from algorithm.core.data import SequenceBatch
+from algorithm.nn.layers.inverted import InvertedBlock
+from algorithm.nn.layers.norm import EPSILON, MOMENTUM, BatchNorm, RmsNorm
 
 
 def n_step_target(reward, terminated, valid, next_value, next_bonus, *, gamma, n):
@@ -197,3 +200,45 @@ class PlainKfac:
             solved = torch.linalg.solve(torch.kron(g + of_g, a + of_a), gradient.flatten())
             result.append(solved.view_as(gradient))
         return result
+
+
+class PlainNet(nn.Module):
+    """The same network out of torch's own layers, with the batch norms in training mode."""
+
+    def __init__(self, net: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(map(plain_layer, net))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x) if isinstance(layer, PlainNet) else layer(x)
+        return x
+
+
+class PlainRms(nn.Module):
+    """RMS norm by torch's own function."""
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, 1e-6)
+
+
+def plain_layer(layer: nn.Module) -> nn.Module:
+    """A copy of a layer, by torch; a block is the network whose output it adds to its input."""
+    layer = copy.deepcopy(layer)
+    if isinstance(layer, InvertedBlock):
+        return PlainNet(layer.net)
+    if isinstance(layer, RmsNorm):
+        return PlainRms(layer.weight)
+    if not isinstance(layer, BatchNorm):
+        return layer
+    norm = nn.BatchNorm1d(len(layer.weight), eps=EPSILON, momentum=MOMENTUM)
+    norm.weight = layer.weight
+    if isinstance(layer.bias, nn.Parameter):
+        norm.bias = layer.bias
+    else:
+        norm.bias.requires_grad_(False)
+    return norm

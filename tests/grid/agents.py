@@ -68,6 +68,7 @@ NORMS = {
     "residual": ({"block": "residual"}, {"weight_decay": 0.01}),
     "batch": ({"norm": "batch"}, {}),
     "batch_first": ({"norm": "batch_first"}, {"unit_weights": True}),
+    "inverted": ({"norm": "batch_first", "block": "inverted"}, {}),
 }
 TARGETS = {"slow": {}, "none": {"use_target_network": False}}
 CRITICS = {
@@ -155,7 +156,7 @@ def excluded(one: Setting, other: Setting) -> bool:
         return row.get("action", "continuous") != "continuous"
     if row.get("targets") == "none":  # but a batch norm nothing makes target networks dispensable
         siamese = row.get("extension") in ("ATC", "all")
-        return siamese or not row.get("norm", "batch").startswith("batch")
+        return siamese or row.get("norm", "batch") not in ("batch", "batch_first", "inverted")
     return False
 
 

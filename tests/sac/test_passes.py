@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
-from torch import nn
 
 from algorithm.agents.off_policy.model import Joint, Separate
 from algorithm.agents.off_policy.upkeep import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.layers.norm import EPSILON, MOMENTUM
 from tests.batches import SMALL, Sac, random_batch, small_sac, weights
+from tests.oracles import PlainNet
 
 BATCH = {"norm": "batch"}
 CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False}
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
-
-
-class PlainNet(nn.Module):
-    """The same network out of torch's own layers, with the batch norm in training mode."""
-
-    def __init__(self, net: nn.Sequential) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList()
-        for layer in copy.deepcopy(net):
-            if isinstance(layer, nn.Linear | nn.ReLU):
-                self.layers.append(layer)
-                continue
-            norm = nn.BatchNorm1d(len(layer.weight), eps=EPSILON, momentum=MOMENTUM)
-            norm.weight = layer.weight
-            if isinstance(layer.bias, nn.Parameter):
-                norm.bias = layer.bias
-            else:
-                norm.bias.requires_grad_(False)
-            self.layers.append(norm)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
 
 
 @pytest.mark.parametrize(("critics", "kind"), [(1, "batch"), (2, "batch_first"), (5, "batch")])
