@@ -154,6 +154,11 @@ class OffPolicyConfig(RunConfig):
     categorical_sigma: Finite = option(
         0.75, "Standard deviation by which a histogram of a target is spread, in bins.", gt=0
     )
+    categorical_target: Literal["gauss", "projected"] = option(
+        "gauss",
+        "What a histogram learns towards. gauss: a number, spread by a normal (HL-Gauss). projected: the "
+        "whole histogram of the target critic with the smallest mean, moved (FlashSAC).",
+    )
 
     use_n_step_is: bool = option(
         True, "Correct n-step targets by V-trace. false: plain n-step sums. No difference at n_step = 1."
