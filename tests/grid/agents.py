@@ -69,7 +69,7 @@ NORMS = {
     "residual": ({"block": "residual"}, {"weight_decay": 0.01}),
     "batch": ({"norm": "batch"}, {}),
     "batch_first": ({"norm": "batch_first"}, {"unit_weights": True}),
-    "inverted": ({"norm": "batch_first", "block": "inverted"}, {}),
+    "inverted": ({"norm": "batch_first", "block": "inverted"}, {"unit_weights": True}),
 }
 TARGETS = {"slow": {}, "none": {"use_target_network": False}}
 CRITICS = {

@@ -117,7 +117,7 @@ class OffPolicyConfig(RunConfig):
     unit_weights: bool = option(
         False,
         "After each step every row of a layer in front of a batch norm is brought to length 1; so the step "
-        "size stays what it is as weights would grow.",
+        "size stays what it is as weights would grow. With block: inverted all rows, and norms.",
         resume="free: running statistics are scaled along, so that outputs stay the same",
     )
     max_grad_norm: Positive | None = option(
