@@ -18,6 +18,7 @@ OFF = "sac_config.use_priority=false sac_config.compile=off"
 PLAIN = f"sac_config.n_step=1 {OFF} replay_config.capacity=4096"
 BATCH, ALONE = "nn_config.q.norm=batch nn_config.policy.norm=batch", "sac_config.use_target_network=false"
 LAYER, THIRD = "nn_config.q.norm=layer", "sac_config.policy_update_per_step=3"
+FLASH = "base_config.preset=flash64"
 LEARNERS = {
     "plain": "",
     "policy every third": THIRD,
@@ -28,6 +29,8 @@ LEARNERS = {
     "batch norm, no target networks, policy every third": f"{BATCH} {THIRD} {ALONE}",
     "quantiles": "sac_config.value_head=quantile",
     "histograms": "sac_config.value_head=categorical",
+    "flash64": FLASH,
+    "flash64, projected": f"{FLASH} sac_config.categorical_target=projected",
 }
 SIGNALS = {
     "plain": "",

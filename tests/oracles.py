@@ -8,8 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from algorithm.core.data import SequenceBatch
+from algorithm.nn.layers.inverted import InvertedBlock
+from algorithm.nn.layers.norm import EPSILON, MOMENTUM, BatchNorm, RmsNorm
 
 
 def n_step_target(reward, terminated, valid, next_value, next_bonus, *, gamma, n):
@@ -99,9 +102,9 @@ class PlainSac:
         self.policy_adam = torch.optim.Adam(self.policy.parameters(), learning_rate)
         self.alpha_adam = torch.optim.Adam([self.log_alpha], learning_rate)
 
-    def sample(self, state: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def sample(self, state: Tensor, noise: Tensor, *, training: bool = True) -> tuple[Tensor, Tensor]:
         """u and its log-density by the textbook formula, from standard normal noise."""
-        normal = self.policy(state, {}).continuous
+        normal = self.policy.train(training)(state, {}).continuous
         z = normal.mean + normal.log_std.exp() * noise
         gaussian = torch.distributions.Normal(normal.mean, normal.log_std.exp()).log_prob(z)
         return z.tanh(), (gaussian - torch.log(1 - z.tanh().square() + 1e-12)).sum(-1)
@@ -197,3 +200,115 @@ class PlainKfac:
             solved = torch.linalg.solve(torch.kron(g + of_g, a + of_a), gradient.flatten())
             result.append(solved.view_as(gradient))
         return result
+
+
+class PlainNet(nn.Module):
+    """The same network out of torch's own layers, with the batch norms in training mode."""
+
+    def __init__(self, net: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(map(plain_layer, net))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x) if isinstance(layer, PlainNet) else layer(x)
+        return x
+
+
+class BiasedBatchNorm(nn.BatchNorm1d):
+    """Torch's batch norm, whose running variance is that of the batches as they were divided by."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                before = self.running_var.clone()
+                super().forward(x.detach())
+                self.running_var.copy_(before.lerp(x.detach().var(0, correction=0), self.momentum))
+            return F.batch_norm(x, None, None, self.weight, self.bias, True, eps=self.eps)
+        return super().forward(x)
+
+
+class PlainRms(nn.Module):
+    """RMS norm by torch's own function."""
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, 1e-6)
+
+
+def plain_layer(layer: nn.Module) -> nn.Module:
+    """A copy of a layer, by torch; a block is the network whose output it adds to its input."""
+    layer = copy.deepcopy(layer)
+    if isinstance(layer, InvertedBlock):
+        return PlainNet(layer.net)
+    if isinstance(layer, RmsNorm):
+        return PlainRms(layer.weight)
+    if not isinstance(layer, BatchNorm):
+        return layer
+    norm = BiasedBatchNorm(len(layer.weight), eps=EPSILON, momentum=MOMENTUM)
+    norm.weight, norm.running_mean, norm.running_var = layer.weight, layer.mean, layer.var
+    if isinstance(layer.bias, nn.Parameter):
+        norm.bias = layer.bias
+    else:
+        norm.bias.requires_grad_(False)
+    return norm
+
+
+def projected_plainly(atoms, mass, *, num, limit):
+    """The histogram [K, P] of atoms [J, P] with masses, one at a time (arXiv 1707.06887, algorithm 1)."""
+    bins = torch.zeros(num, atoms.shape[1], dtype=mass.dtype)
+    for p in range(atoms.shape[1]):
+        for z, m in zip(atoms[:, p].tolist(), mass[:, p].tolist(), strict=True):
+            b = (min(max(z, -limit), limit) + limit) / (2 * limit / (num - 1))
+            low = min(int(b), num - 2)
+            bins[low, p] += m * (low + 1 - b)
+            bins[low + 1, p] += m * (b - low)
+    return bins
+
+
+class PlainFlash(PlainSac):
+    """One-step FlashSAC (arXiv 2604.04539): histograms, batch norms of both halves, one mode for each pass.
+
+    critics, targets: networks of torch's layers; num, limit: of the bins
+    """
+
+    def __init__(
+        self, critics: list[nn.Module], targets: list[nn.Module], policy: nn.Module, *, num, limit, **of_sac
+    ) -> None:
+        super().__init__(critics, policy, tau=0.0, **of_sac)
+        self.targets = [copy.deepcopy(one).requires_grad_(False) for one in targets]
+        self.num, self.limit, self.centres = num, limit, torch.linspace(-limit, limit, num)
+
+    def means(self, critics: list[nn.Module], state: Tensor, action: Tensor) -> Tensor:
+        """The means of the histograms [E, B]."""
+        return torch.stack([c(torch.cat([state, action], -1)).softmax(-1) @ self.centres for c in critics])
+
+    def update(self, batch: SequenceBatch, noise: Callable[[], Tensor]) -> Tensor:
+        """One update; returns the critics' loss. Gradients stay in the parameters."""
+        state, following = batch.obs["obs"][:, 0], batch.obs["obs"][:, 1]
+        action, reward, ended = batch.action[:, 0], batch.reward[:, 0], batch.terminated[:, 0]
+        alpha, size = self.log_alpha.detach().exp(), len(state)
+        with torch.no_grad():
+            u, logp = self.sample(following, noise(), training=False)
+            both = torch.cat([torch.cat([state, action], -1), torch.cat([following, u], -1)])
+            masses = torch.stack([c.train()(both)[size:].softmax(-1) for c in self.targets])  # [M, B, K]
+            mean, bins = masses @ self.centres, []
+            for row in range(size):
+                lowest = min(range(len(masses)), key=lambda e: float(mean[e, row]))
+                atoms = reward[row] + self.gamma * (~ended[row]) * (self.centres - alpha * logp[row])
+                mass = masses[lowest, row]
+                bins.append(
+                    projected_plainly(atoms[:, None], mass[:, None], num=self.num, limit=self.limit)[:, 0]
+                )
+            aim = torch.stack(bins)
+        outs = [c.train()(both)[:size].log_softmax(-1) for c in self.critics]
+        loss = sum((batch.weight * -(aim * out).sum(-1)).mean() for out in outs)
+        self._step(self.critic_adam, loss)
+        for critic in self.critics:
+            critic.eval().requires_grad_(False)
+        u, logp = self.sample(state, noise(), training=True)
+        self._step(self.policy_adam, (alpha * logp - self.means(self.critics, state, u).amin(0)).mean())
+        return loss.detach()

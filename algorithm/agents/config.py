@@ -57,7 +57,7 @@ class NnConfig(Block):
     q: dict[str, Any] | None = option(
         None,
         "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden, activation, "
-        "norm (layer), block (residual).",
+        "norm (layer, batch, batch_first), block (residual, inverted).",
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",

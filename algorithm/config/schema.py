@@ -81,7 +81,7 @@ class BaseConfig(EnvConfig):
         min_length=1,
         resume="ignored",
     )
-    preset: Literal["lean", "cross", "tqc", "xqc", "simba", "droq"] | None = option(
+    preset: Literal["lean", "cross", "tqc", "xqc", "simba", "droq", "flash", "flash64"] | None = option(
         None,
         "A better learner than plain SAC: a section that ships with the framework, below all that the task "
         "sets; see docs/learners.md.",

@@ -7,6 +7,7 @@ from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.layers.conv import conv
 from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
 from algorithm.nn.layers.images import ImageLayout, image_layout, image_layouts
+from algorithm.nn.layers.inverted import inverted_mlp
 from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
 from algorithm.nn.layers.mlp import ActionHead, Norm, mlp, residual_mlp
 from algorithm.nn.layers.noisy import NoisyLinear
@@ -63,6 +64,7 @@ __all__ = [
     "conv",
     "image_layout",
     "image_layouts",
+    "inverted_mlp",
     "mlp",
     "q_size",
     "residual_mlp",

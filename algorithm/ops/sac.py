@@ -7,6 +7,16 @@ from torch import Tensor
 from algorithm.ops.shapes import check_shapes, masked_mean, valid_share
 
 
+def smallest(q: Tensor) -> Tensor:
+    """Return the minimum over critics [M, ...] (arXiv 1802.09477, section 4.2): [...]."""
+    return q.min(0).values
+
+
+def average(q: Tensor) -> Tensor:
+    """Return the mean over critics [M, ...] (arXiv 2209.10081, section 5.2): [...]."""
+    return q.mean(0)
+
+
 def critic_loss(q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> Tensor:
     """Return ``½ Σ_e mean_B w · mean_t (Q_e − y)²`` over valid positions (arXiv 1812.05905, eq. 5).
 

@@ -22,7 +22,7 @@ from algorithm.config.schema import fields
 from algorithm.runs.names import report_names, run_names
 
 EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}
-SHIPPED = {"seed", "raw", "memory", "lean", "cross", "tqc", "xqc", "simba", "droq"}
+SHIPPED = {"seed", "raw", "memory", "lean", "cross", "tqc", "xqc", "simba", "droq", "flash", "flash64"}
 OWN = """\
 default:
   base_config: {env_type: GYM, env_name: CartPole-v1}

@@ -70,6 +70,15 @@ def test_the_graph_is_the_policy(row: tuple[Any, ...]) -> None:
     assert len(found.data) <= 1.05 * size + 2**16
 
 
+@pytest.mark.parametrize("opset", [9, 15])
+def test_a_batch_norm_goes_by_its_running_statistics(opset: int) -> None:
+    agent = agent_of(norm="inverted")
+    for name, buffer in agent.learner.model.policy.named_buffers():
+        if name.endswith(("mean", "var")):
+            buffer.uniform_(0.5, 2.0)
+    assert exported(agent, opset=opset).card["largest_difference"] < 1e-5
+
+
 ODD = ObsSpec(
     ("bits", "flag", "bytes", "stack", "planes", "floats", "scalar", "table"),
     ((4,), (2,), (5,), (4, 12, 12), (3, 10, 9), (9, 10, 3), (), (2, 3)),

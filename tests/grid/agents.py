@@ -62,6 +62,7 @@ HEADS = {
     "scalar": {},
     "quantile": {"value_head": "quantile", "quantile_num": 5},
     "categorical": {"value_head": "categorical", "categorical_num": 7},
+    "projected": {"value_head": "categorical", "categorical_num": 7, "categorical_target": "projected"},
 }
 NORMS = {
     "none": ({}, {}),
@@ -69,6 +70,7 @@ NORMS = {
     "residual": ({"block": "residual"}, {"weight_decay": 0.01}),
     "batch": ({"norm": "batch"}, {}),
     "batch_first": ({"norm": "batch_first"}, {"unit_weights": True}),
+    "inverted": ({"norm": "batch_first", "block": "inverted"}, {"unit_weights": True}),
 }
 TARGETS = {"slow": {}, "none": {"use_target_network": False}}
 CRITICS = {
@@ -162,7 +164,7 @@ def excluded(one: Setting, other: Setting) -> bool:
         return row.get("action", "continuous") != "continuous"
     if row.get("targets") == "none":  # but a batch norm nothing makes target networks dispensable
         siamese = row.get("extension") in ("ATC", "all")
-        return siamese or not row.get("norm", "batch").startswith("batch")
+        return siamese or row.get("norm", "batch") not in ("batch", "batch_first", "inverted")
     return False
 
 

@@ -149,7 +149,11 @@ def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
     "preset",
     [
         "cross",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("lean", "tqc", "droq", "xqc", "simba")),
+        "flash64",
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("lean", "tqc", "droq", "xqc", "simba", "flash")
+        ),
     ],
 )
 def test_a_preset_of_learners_trains_resumes_and_plays(

@@ -9,14 +9,17 @@ from torch.nn import functional as F
 
 from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.nn.layers.inverted import inverted_mlp
 from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
 from algorithm.nn.layers.mlp import ACTIVATIONS, ActionHead, mlp, residual_mlp
 from algorithm.nn.layers.noisy import NoisyLinear
-from algorithm.nn.layers.norm import BatchNorm, NormedLinear
+from algorithm.nn.layers.norm import EPSILON, BatchNorm, BatchStatistics, NormedLinear
 from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep
+from tests.oracles import PlainNet
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2,), continuous=2))
 LINEAR, RELU = nn.Linear, nn.ReLU
+INVERTED = {"block": "inverted", "norm": "batch_first"}
 
 
 @pytest.mark.parametrize(("options", "hidden", "last"), [
@@ -47,11 +50,37 @@ def test_a_residual_block_adds_to_its_input():
     torch.testing.assert_close(net(x), net[4](F.layer_norm(h, (4,))))
 
 
+def test_an_inverted_block_adds_to_its_input_and_begins_orthogonal():
+    net, x = inverted_mlp(3, 4, 2, 2), 3.0 * torch.randn(32, 3)
+    for layer in net.modules():
+        if isinstance(layer, nn.Linear):
+            small = min(layer.weight.shape)
+            square = (
+                layer.weight @ layer.weight.T if len(layer.weight) == small else layer.weight.T @ layer.weight
+            )
+            torch.testing.assert_close(square, torch.eye(small))
+            assert layer.bias is None or not layer.bias.any()
+    plain = PlainNet(net)
+    with BatchStatistics([net]).of_batch():
+        torch.testing.assert_close(net(x), plain(x), atol=1e-6, rtol=1e-5)
+    first, w1, w2 = net[1].weight, net[2].net[0].weight, net[2].net[3].weight
+    assert (w1.shape, w2.shape) == ((16, 4), (4, 16))
+    h = F.batch_norm(x, None, None, training=True, eps=EPSILON) @ first.T
+    for block in net[2:4]:
+        w1, w2 = block.net[0].weight, block.net[3].weight
+        inner = F.relu(F.batch_norm(h @ w1.T, None, None, training=True, eps=EPSILON))
+        h = h + F.relu(F.batch_norm(inner @ w2.T, None, None, training=True, eps=EPSILON))
+    torch.testing.assert_close(plain(x), net[5](F.rms_norm(h, (4,), eps=1e-6)), atol=1e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_every_default_network_takes_an_activation(name):
     kinds = {type(make()) for make in ACTIVATIONS.values()}
     networks = (
-        *(ModelQ(SPEC, 3, activation=name, **own) for own in ({}, {"norm": "batch"}, {"block": "residual"})),
+        *(
+            ModelQ(SPEC, 3, activation=name, **own)
+            for own in ({}, {"norm": "batch"}, {"block": "residual"}, INVERTED)
+        ),
         *(kind(SPEC, 3, activation=name) for kind in (ModelPolicy, TanhPolicy, TanhValue)),
         *(kind(SPEC, activation=name, dense_depth=1) for kind in (ModelRep, RecurrentRep)),
         AttentionRep(SPEC, 4, activation=name, dense_depth=1),
@@ -63,7 +92,12 @@ def test_every_default_network_takes_an_activation(name):
 @pytest.mark.parametrize(("kind", "options", "named"), [
     (ModelQ, {"norm": "group"}, "null, layer"),
     (ModelQ, {"block": "dense"}, "plain, residual"),
-    (ModelQ, {"block": "residual", "norm": "layer"}, "leave norm: layer out"),
+    (ModelQ, {"block": "residual", "norm": "layer"}, "leave norm: layer out$"),
+    (ModelQ, {"block": "residual", "norm": "batch"}, "block: inverted with norm: batch_first"),
+    (ModelQ, {"block": "inverted"}, "set norm: batch_first"),
+    (ModelQ, {"block": "inverted", "norm": "batch"}, "set norm: batch_first"),
+    (ModelQ, {**INVERTED, "hidden": [8, 4]}, "one width"),
+    (ModelPolicy, {**INVERTED, "noisy": True}, "leave noisy out"),
     (ModelQ, {"block": "residual", "hidden": [8, 4]}, "one width"),
     (ModelQ, {"block": "residual", "dense_depth": 0}, "one width"),
     (ModelQ, {"hidden": [8], "dense_n": 8}, "leave dense_n and dense_depth out"),

@@ -10,17 +10,31 @@ from torch import nn
 
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers import norm as module
-from algorithm.nn.layers.mlp import mlp
-from algorithm.nn.layers.norm import WARM_UP, BatchNorm, BatchStatistics, NormedLinear, has_batch_norm
+from algorithm.nn.layers.mlp import hidden_layers, mlp
+from algorithm.nn.layers.norm import (
+    WARM_UP,
+    BatchNorm,
+    BatchStatistics,
+    NormedLinear,
+    RmsNorm,
+    has_batch_norm,
+)
 
 TAKEN, SKIPPED = torch.tensor(True), torch.tensor(False)
 NUMBERS = torch.tensor([[0.0], [2.0], [4.0], [6.0]])  # mean 3, variance 5
+BODIES: dict[str, dict] = {
+    "batch": {"norm": "batch"},
+    "batch_first": {"norm": "batch_first"},
+    "inverted": {"norm": "batch_first", "block": "inverted"},
+}
 SHARES = pytest.mark.parametrize("share", [None, torch.full((4,), 0.25)], ids=["fused", "weighted"])
 
 
-def of_one(mean: float = 1.0, var: float = 4.0, steps: float = WARM_UP) -> tuple[BatchNorm, BatchStatistics]:
+def of_one(
+    mean: float = 1.0, var: float = 4.0, steps: float = WARM_UP, epsilon: float = module.EPSILON
+) -> tuple[BatchNorm, BatchStatistics]:
     """A layer of one feature with these running statistics."""
-    layer = BatchNorm(1)
+    layer = BatchNorm(1, epsilon=epsilon)
     for buffer, value in ((layer.mean, mean), (layer.var, var), (layer.steps, steps)):
         buffer.fill_(value)
     statistics = BatchStatistics([layer])
@@ -34,9 +48,8 @@ def of_one(mean: float = 1.0, var: float = 4.0, steps: float = WARM_UP) -> tuple
     ids=["nothing is clipped: the running norm", "r and d are clipped"],
 )
 @SHARES
-def test_renormalised_by_hand(monkeypatch, var, expected, share):
-    monkeypatch.setattr(module, "EPSILON", 0.0)
-    layer, statistics = of_one(var=var)
+def test_renormalised_by_hand(var, expected, share):
+    layer, statistics = of_one(var=var, epsilon=0.0)
     with statistics.of_batch(share):
         out = layer(NUMBERS)
     torch.testing.assert_close(out.flatten(), torch.tensor(expected), atol=1e-4, rtol=0)
@@ -100,13 +113,13 @@ def test_rows_without_a_share_change_nothing():
 
 
 @pytest.mark.parametrize("steps", [0, WARM_UP], ids=["warming up", "renormalised"])
-@pytest.mark.parametrize("kind", ["batch", "batch_first"])
+@pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("share", [None, torch.full((10,), 0.1)], ids=["fused", "weighted"])
 def test_the_back_ends_of_an_ensemble_are_alike_with_and_without_shares(kind, share, steps):
     found, x = [], torch.randn(10, 4)
     for backend in ("loop", "vmap"):
         torch.manual_seed(0)
-        q = Ensemble(lambda: mlp(4, [6, 6], 2, norm=kind), 3, backend=backend)
+        q = Ensemble(lambda: hidden_layers(4, [6, 6], 2, **BODIES[kind]), 3, backend=backend)
         for name, buffer in q.named_buffers():
             if name.endswith("steps"):
                 buffer.fill_(steps)
@@ -144,3 +157,21 @@ def test_rows_of_length_one_by_hand():
         layer.unify(usable, norm)
         torch.testing.assert_close(layer.weight.data, torch.tensor(rows))
         torch.testing.assert_close(torch.cat([norm.mean, norm.var]), torch.tensor(running))
+
+
+def test_unit_weights_of_a_whole_network_by_hand():
+    """Rows to 1, γ and β together and the weight of an RMS norm to √d; other networks stay."""
+    net = nn.Sequential(BatchNorm(2), nn.Linear(2, 1), NormedLinear(1, 2), RmsNorm(2))
+    given = [[3.0, 0.0], [4.0, 0.0], [[3.0, 4.0]], [7.0], [[7.0], [7.0]], [7.0, 7.0], [3.0, 4.0]]
+    root = 2**0.5
+    done = [[0.6 * root, 0.0], [0.8 * root, 0.0], [[0.6, 0.8]], *given[3:6], [0.6 * root, 0.8 * root]]
+    for usable, expected in ((SKIPPED, given), (TAKEN, done)):
+        for parameter, value in zip(net.parameters(), given, strict=True):
+            parameter.data.copy_(torch.tensor(value))
+        BatchStatistics([net]).settle(usable, unify=True)
+        for parameter, value in zip(net.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.data, torch.tensor(value))
+    plain = nn.Sequential(BatchNorm(2), nn.Linear(2, 1))
+    before = copy.deepcopy(plain.state_dict())
+    BatchStatistics([plain]).settle(TAKEN, unify=True)
+    assert all(torch.equal(plain.state_dict()[name], before[name]) for name in ("0.weight", "1.weight"))

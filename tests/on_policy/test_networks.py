@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue, set_orthogonal
+from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue
 from algorithm.config.schema import fields
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.recurrent import LSTM
 from algorithm.nn.models.defaults import ModelRep
 from algorithm.nn.return_scale import ReturnScale

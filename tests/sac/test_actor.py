@@ -220,7 +220,15 @@ def test_numpy_computes_what_torch_does(kind, options):
 
 
 @pytest.mark.parametrize(
-    "options", [{"norm": "layer"}, {"norm": "batch"}, {"norm": "batch_first"}, {"block": "residual"}], ids=str
+    "options",
+    [
+        {"norm": "layer"},
+        {"norm": "batch"},
+        {"norm": "batch_first"},
+        {"block": "residual"},
+        {"norm": "batch_first", "block": "inverted"},
+    ],
+    ids=str,
 )
 def test_a_policy_of_any_norm_is_computed_by_numpy_with_the_statistics_of_now(options):
     sac = small_sac(policy=options)

@@ -28,6 +28,16 @@ BATCH = {"norm": "batch"}
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
 DISCRETE = AgentSpec(SMALL.obs, ActionSpec(branches=(4,)))
 CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False, "policy_update_per_step": 3}
+INVERTED = {"norm": "batch_first", "block": "inverted"}
+FLASH = {
+    "q": INVERTED,
+    "policy": INVERTED,
+    "value_head": "categorical",
+    "categorical_num": 11,
+    "categorical_target": "projected",
+    "reward_scaling": True,
+    "policy_update_per_step": 2,
+}
 RND, GAIL = RndSignal(strength=0.5), GailSignal(strength=1.0, dense_n=8)
 OPTIONS = {
     "cross": CROSS,
@@ -35,6 +45,7 @@ OPTIONS = {
     "greedy": {"spec": DISCRETE, "discrete_dqn_like": True, "discrete_soft_target": False},
     "quantiles": {"value_head": "quantile", "quantile_num": 5, "spec": HYBRID, "update_target_per_step": 2},
     "histograms": {"value_head": "categorical", "categorical_num": 11, "n_step": 3, "use_n_step_is": False},
+    "flash": FLASH,
     "clipped": {"clip_epsilon": 0.2, "max_grad_norm": 0.5, "weight_decay": 0.01, "use_normalization": True},
     "many": {"ensemble_q_num": 5, "ensemble_q_sample": 2, "q": {"norm": "layer"}},
     "residual": {"q": {"block": "residual"}, "rep_depth": 1, "encoder_learning_rate": 1e-4},

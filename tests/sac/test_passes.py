@@ -6,42 +6,19 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 
 from algorithm.agents.off_policy.model import Joint, Separate
 from algorithm.agents.off_policy.upkeep import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.layers.norm import EPSILON, MOMENTUM
+from algorithm.nn.layers.norm import BatchNorm
 from tests.batches import SMALL, Sac, random_batch, small_sac, weights
+from tests.oracles import PlainFlash, PlainNet
 
 BATCH = {"norm": "batch"}
+INVERTED = {"norm": "batch_first", "block": "inverted"}
 CROSS = {"q": BATCH, "policy": BATCH, "use_target_network": False}
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
-
-
-class PlainNet(nn.Module):
-    """The same network out of torch's own layers, with the batch norm in training mode."""
-
-    def __init__(self, net: nn.Sequential) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList()
-        for layer in copy.deepcopy(net):
-            if isinstance(layer, nn.Linear | nn.ReLU):
-                self.layers.append(layer)
-                continue
-            norm = nn.BatchNorm1d(len(layer.weight), eps=EPSILON, momentum=MOMENTUM)
-            norm.weight = layer.weight
-            if isinstance(layer.bias, nn.Parameter):
-                norm.bias = layer.bias
-            else:
-                norm.bias.requires_grad_(False)
-            self.layers.append(norm)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
 
 
 @pytest.mark.parametrize(("critics", "kind"), [(1, "batch"), (2, "batch_first"), (5, "batch")])
@@ -92,6 +69,64 @@ def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
             torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("critics", [1, 2, 5])
+def test_an_update_of_flash_is_that_of_plain_modules(critics):
+    """Gradients of critics and policy, parameters and running statistics behind it."""
+    bins = {"categorical_num": 11, "categorical_range": 2.0, "categorical_target": "projected"}
+    several = {"ensemble_q_num": critics, "ensemble_q_sample": critics}
+    sac = small_sac(
+        q=INVERTED,
+        policy=INVERTED,
+        value_head="categorical",
+        reward_scaling=True,
+        gamma=0.9,
+        **bins,
+        **several,
+    )
+    with torch.no_grad():
+        for value in sac.model.target_q.parameters():  # targets that differ
+            value.add_(0.1 * torch.randn_like(value))
+        for name, value in sac.model.policy.named_buffers():
+            if name.endswith(("mean", "var")):
+                value.uniform_(0.5, 1.5)
+    sac.model.target_q.realias()
+    policy = copy.deepcopy(sac.model.policy)
+    policy.net = PlainNet(policy.net)
+    plain = PlainFlash(
+        [PlainNet(member.net) for member in sac.model.q.members],
+        [PlainNet(member.net) for member in sac.model.target_q.members],
+        policy,
+        num=11,
+        limit=2.0,
+        gamma=0.9,
+        learning_rate=sac.config.learning_rate,
+        log_alpha=sac.config.init_log_alpha,
+        target_entropy=0.0,
+    )
+    generator = torch.Generator().set_state(sac._generator.get_state())
+    batch = random_batch(32)
+    loss = plain.update(batch, lambda: torch.randn(32, 2, generator=generator))
+    result = sac.update(batch)
+    torch.testing.assert_close(result.metrics["loss/q"], loss, atol=1e-6, rtol=1e-6)
+    sac.model.q.realias()
+    for own, other in [
+        *zip(sac.model.q.members, plain.critics, strict=True),
+        (sac.model.policy, plain.policy),
+    ]:
+        for one, two in zip(own.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, two.grad, atol=1e-6, rtol=1e-4)
+            torch.testing.assert_close(one.data, two.data, atol=1e-5, rtol=1e-4)
+        assert_same_statistics(own, other)
+
+
+def assert_same_statistics(own: torch.nn.Module, other: torch.nn.Module) -> None:
+    norms = [layer for layer in own.modules() if isinstance(layer, BatchNorm)]
+    plain = [layer for layer in other.modules() if isinstance(layer, torch.nn.BatchNorm1d)]
+    for one, two in zip(norms, plain, strict=True):
+        torch.testing.assert_close(one.mean, two.running_mean, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(one.var, two.running_var, atol=1e-6, rtol=1e-5)
+
+
 def test_without_a_norm_both_passes_say_the_same():
 
     sac = small_sac()
@@ -105,6 +140,14 @@ def test_without_a_norm_both_passes_say_the_same():
         torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-6)
 
 
+FLASH = {
+    "q": INVERTED,
+    "policy": INVERTED,
+    "value_head": "categorical",
+    "categorical_target": "projected",
+    "reward_scaling": True,
+    "unit_weights": True,
+}
 OPTIONS = [
     {
         **CROSS,
@@ -116,6 +159,7 @@ OPTIONS = [
     },
     {"q": {"norm": "batch_first"}, "policy": {"norm": "batch_first"}, "unit_weights": True, "n_step": 2},
     {"value_head": "quantile", "policy": BATCH, "weight_decay": 0.5},
+    {**FLASH, "spec": HYBRID, "n_step": 2},
 ]
 
 

@@ -21,12 +21,14 @@ from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import load_networks
 from algorithm.nn.protocols import q_size
+from algorithm.ops.sac import smallest
 from tests.batches import CPU, SMALL, Sac, learning_target, random_batch, small_sac
 
 HEADS = {
     "scalar": {},
     "quantile": {"value_head": "quantile", "quantile_num": 5, "quantile_drop": 1},
     "categorical": {"value_head": "categorical", "categorical_num": 21},
+    "projected": {"value_head": "categorical", "categorical_num": 21, "categorical_target": "projected"},
 }
 ACTIONS = {
     "continuous": ActionSpec(continuous=2),
@@ -95,7 +97,7 @@ def test_v_trace_has_the_spread_of_one_step():
 
 
 def test_a_target_beyond_the_range_counts_as_its_end_and_is_logged():
-    values = CategoricalValues(5, 1.0, 0.75, lambda q: q.min(0).values, CPU, mixes=False)
+    values = CategoricalValues(5, 1.0, CPU, mixes=False, sigma=0.75, reduce=smallest)
     taken = torch.zeros(1, 5, 4, 1).log_softmax(1)
 
     def target(y: list[float]) -> LearningTarget:
@@ -204,7 +206,7 @@ def learned(n: int, *, own_target: bool, updates: int = 500, **head: object) -> 
         return sac._values.point(sac.model.q(states, torch.zeros(2, 0))).mean(0)
 
 
-QUICK = [("quantile", 2, True)]
+QUICK = [("quantile", 2, True), ("projected", 1, True)]
 GRID = [(head, n, target) for head in HEADS for n in (1, 2, 5) for target in (True, False)]
 
 
@@ -214,7 +216,7 @@ GRID = [(head, n, target) for head in HEADS for n in (1, 2, 5) for target in (Tr
 )
 def test_the_soft_values_of_two_states_are_found(head, n, own_target):
     options = HEADS[head] | ({"quantile_drop": 0} if head == "quantile" else {})
-    if head == "categorical":
+    if "categorical_num" in options:
         options |= {"categorical_num": 101}
     found = learned(n, own_target=own_target, **options)
     torch.testing.assert_close(found, soft_q(), atol=0.02 * float(soft_q().abs().max()), rtol=0)

@@ -67,6 +67,10 @@ quantiles:
   base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0", max_step: 400}
   nn_config: {q: {block: residual}}
   sac_config: {value_head: quantile, quantile_num: 5, weight_decay: 0.01, policy_update_per_step: 2}
+flash: # windows with padding, priorities, choices beside continuous actions
+  inherited: rnn
+  base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0", wrappers: [], preset: flash64, max_step: 400}
+  sac_config: {batch_size: 16, use_priority: true, categorical_target: projected, unit_weights: true}
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
 lessons: # killed in the middle of one, whose measure is smoothed and whose values are drawn

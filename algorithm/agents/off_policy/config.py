@@ -126,7 +126,7 @@ class OffPolicyConfig(RunConfig):
     unit_weights: bool = option(
         False,
         "After each step every row of a layer in front of a batch norm is brought to length 1; so the step "
-        "size stays what it is as weights would grow.",
+        "size stays what it is as weights would grow. With block: inverted all rows, and norms.",
         resume="free: running statistics are scaled along, so that outputs stay the same",
     )
     max_grad_norm: Positive | None = option(
@@ -162,6 +162,11 @@ class OffPolicyConfig(RunConfig):
     )
     categorical_sigma: Finite = option(
         0.75, "Standard deviation by which a histogram of a target is spread, in bins.", gt=0
+    )
+    categorical_target: Literal["gauss", "projected"] = option(
+        "gauss",
+        "What a histogram learns towards. gauss: a number, spread by a normal (HL-Gauss). projected: the "
+        "whole histogram of the target critic with the smallest mean, moved (FlashSAC).",
     )
 
     use_n_step_is: bool = option(

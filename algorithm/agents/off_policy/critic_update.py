@@ -13,8 +13,8 @@ from typing_extensions import NotRequired, TypedDict
 from algorithm.actions.discrete import DiscretePolicy
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model, Passes, flatten_time
-from algorithm.agents.off_policy.targets import HorizonCritics, make_critics, spread_out
-from algorithm.agents.off_policy.values import LearningTarget, Values
+from algorithm.agents.off_policy.targets import HorizonCritics, LearningTarget, make_critics, spread_out
+from algorithm.agents.off_policy.values import Values
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec
@@ -256,6 +256,7 @@ class CriticUpdate:
         target = LearningTarget(
             y=y,
             spread=spread,
+            mass=found.mass,
             q_target=lambda: self.target_q(batch, ctx.target_learned, critics.target_q),
             weight=batch.weight,
             valid=batch.valid[:, ctx.learned],

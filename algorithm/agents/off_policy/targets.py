@@ -29,6 +29,22 @@ class Steps:
     log_ratio: Callable[[], Tensor]  # [B, L−1] joint log π/μ at columns 1 … L−1; evaluated if needed
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearningTarget:
+    """Target of the critics' loss, with the weights of its rows.
+
+    unit: size of a unit of reward, in what the critics learn: a tensor [] with ``reward_scaling``, else 1
+    """
+
+    y: Tensor  # [B, T]
+    spread: Tensor | None  # [J, B, T] deviations from y
+    q_target: Callable[[], Tensor]  # the target critics' values of the stored actions, [E, B, T]
+    weight: Tensor  # [B]
+    valid: Tensor  # [B, T]
+    unit: Tensor | float
+    mass: Tensor | None = None  # [J, B·L] of the deviations; of each window the first T are meant
+
+
 class ReturnTarget(Protocol):
     """y [B, T] from the steps, with values to log as the second result."""
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.targets import LearningTarget
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.ops.distributional import (
-    histogram_loss,
+    cross_entropy,
+    histogram,
     midpoints,
+    mixture,
+    of_smallest_mean,
+    projected,
     quantile_huber,
     truncated,
 )
-from algorithm.ops.sac import clip_binds, clipped_critic_loss, critic_loss
+from algorithm.ops.sac import average, clip_binds, clipped_critic_loss, critic_loss, smallest
 from algorithm.ops.shapes import masked_mean, valid_share
 
 ReduceChoices = Callable[[Tensor], Tensor]
@@ -26,15 +33,8 @@ ReduceChoices = Callable[[Tensor], Tensor]
 Reduce = Callable[[Tensor], Tensor]
 """Values of several critics [M, ...] -> one value [...]."""
 
-
-def smallest(q: Tensor) -> Tensor:
-    """Return the minimum over critics [M, ...] (arXiv 1802.09477, section 4.2): [...]."""
-    return q.min(0).values
-
-
-def average(q: Tensor) -> Tensor:
-    """Return the mean over critics [M, ...] (arXiv 2209.10081, section 5.2): [...]."""
-    return q.mean(0)
+ReduceHistograms = Callable[[Tensor, Tensor], Tensor]
+"""Histograms of several critics [M, K, P] and their means [M, P] -> one histogram [K, P]."""
 
 
 def choose_reduce(config: OffPolicyConfig) -> tuple[Reduce, Reduce]:
@@ -54,25 +54,12 @@ class Bootstrap:
     """Value of the states behind, by the target critics.
 
     spread: [J, P] deviations of the atoms of the return's distribution, with the mean 0; None: of a number
+    mass:   [J, P] of the atoms; None: all alike
     """
 
     value: Tensor  # [P]
     spread: Tensor | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearningTarget:
-    """Target of the critics' loss, with the weights of its rows.
-
-    unit: size of a unit of reward, in what the critics learn: a tensor [] with ``reward_scaling``, else 1
-    """
-
-    y: Tensor  # [B, T]
-    spread: Tensor | None  # [J, B, T] deviations from y
-    q_target: Callable[[], Tensor]  # the target critics' values of the stored actions, [E, B, T]
-    weight: Tensor  # [B]
-    valid: Tensor  # [B, T]
-    unit: Tensor | float
+    mass: Tensor | None = None
 
 
 class Values(Protocol):
@@ -183,23 +170,21 @@ class QuantileValues:
         return _weighted(each, target), {"value/spread": spread}
 
 
-class CategoricalValues:
-    """Histogram of the return, learned by cross-entropy (HL-Gauss, arXiv 2403.03950).
+class Histograms(ABC):
+    """Histograms of the return, learned by cross-entropy.
 
     num:   bins
     limit: their centres reach from −limit to limit
-    sigma: of the normal that spreads a target, in widths of a bin
     mixes: an action has several branches, whose histograms are averaged
     """
 
-    def __init__(
-        self, num: int, limit: float, sigma: float, reduce: Reduce, device: torch.device, *, mixes: bool
-    ) -> None:
-        self.per_value, self._limit, self._reduce, self._mixes = num, limit, reduce, mixes
+    def __init__(self, num: int, limit: float, device: torch.device, *, mixes: bool) -> None:
+        self.per_value, self._limit, self._mixes = num, limit, mixes
         self._centres = torch.linspace(-limit, limit, num, device=device)
-        width = 2.0 * limit / (num - 1)
-        ends = torch.linspace(-limit - width / 2, limit + width / 2, num + 1, device=device)
-        self._edges, self._sigma = ends, sigma * width
+
+    @abstractmethod
+    def _aim(self, target: LearningTarget) -> tuple[Tensor, Tensor]:
+        """Return the histogram [K, B·T] that a target asks for, and its share beyond the range, [B·T]."""
 
     def point(self, out: Tensor) -> Tensor:
         """Return the means of the histograms."""
@@ -216,18 +201,66 @@ class CategoricalValues:
         """Return the mean of the histogram."""
         return (taken.exp() * self._centres.view(-1, 1, 1)).sum(-3)
 
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the cross-entropy; a target beyond the range counts as its end, and is logged."""
+        mass, beyond = self._aim(target)
+        each = cross_entropy(taken.flatten(2), mass)
+        return _weighted(each, target), {"value/clamped": masked_mean(beyond, target.valid.flatten())}
+
+
+class CategoricalValues(Histograms):
+    """Histograms that learn towards a number, spread by a normal (HL-Gauss, arXiv 2403.03950).
+
+    sigma:  of the normal, in widths of a bin
+    reduce: of several target critics
+    """
+
+    def __init__(
+        self, num: int, limit: float, device: torch.device, *, mixes: bool, sigma: float, reduce: Reduce
+    ) -> None:
+        super().__init__(num, limit, device, mixes=mixes)
+        width = 2.0 * limit / (num - 1)
+        self._edges = torch.linspace(-limit - width / 2, limit + width / 2, num + 1, device=device)
+        self._sigma, self._reduce = sigma * width, reduce
+
     def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
         """Return the value of the means that the critics agree on."""
         return Bootstrap(choose(self._reduce(self.point(out))))
 
-    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the cross-entropy; a target beyond the range counts as its end, and is logged."""
-        y = target.y.clamp(-self._limit, self._limit)
-        each = histogram_loss(taken.flatten(2), y.flatten(), self._edges, sigma=self._sigma)
-        beyond = (target.y.abs() > self._limit).to(y.dtype)
-        return _weighted(each, target), {
-            "value/clamped": masked_mean(beyond.flatten(), target.valid.flatten())
-        }
+    @override
+    def _aim(self, target: LearningTarget) -> tuple[Tensor, Tensor]:
+        y = target.y.flatten()
+        beyond = (y.abs() > self._limit).to(y.dtype)
+        return histogram(y.clamp(-self._limit, self._limit), self._edges, sigma=self._sigma), beyond
+
+
+class ProjectedValues(Histograms):
+    """Histograms that learn towards one of a target critic, moved and projected (FlashSAC, arXiv 2604.04539).
+
+    reduce: of several target critics
+    """
+
+    def __init__(
+        self, num: int, limit: float, device: torch.device, *, mixes: bool, reduce: ReduceHistograms
+    ) -> None:
+        super().__init__(num, limit, device, mixes=mixes)
+        self._reduce = reduce
+
+    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
+        """Return the mean of the histogram that is taken, the deviations of its bins from it, and masses."""
+        each = _by_value(out, self.per_value).softmax(-1)
+        mass = self._reduce(choose(each.movedim(-1, -3)), choose(each @ self._centres))
+        value = self._centres @ mass
+        return Bootstrap(value, self._centres.unsqueeze(-1) - value, mass)
+
+    @override
+    def _aim(self, target: LearningTarget) -> tuple[Tensor, Tensor]:
+        assert target.spread is not None and target.mass is not None
+        atoms = (target.y + target.spread).flatten(1)
+        size, steps = target.y.shape
+        mass = target.mass.unflatten(-1, (size, -1))[..., :steps].flatten(1)
+        beyond = (mass * (atoms.abs() > self._limit)).sum(0)
+        return projected(atoms, mass, num=self.per_value, limit=self._limit), beyond
 
 
 def _by_value(out: Tensor, num: int) -> Tensor:
@@ -252,9 +285,11 @@ def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.devic
     if config.value_head == "quantile":
         return QuantileValues(config.quantile_num, config.quantile_drop, device)
     if config.value_head == "categorical":
-        num, limit = config.categorical_num, config.categorical_range
-        mixes = len(action.branches) > 1
-        return CategoricalValues(num, limit, config.categorical_sigma, reduce, device, mixes=mixes)
+        size, mixes = (config.categorical_num, config.categorical_range), len(action.branches) > 1
+        if config.categorical_target == "projected":
+            of_all = mixture if config.ensemble_q_reduce == "mean" else of_smallest_mean
+            return ProjectedValues(*size, device, mixes=mixes, reduce=of_all)
+        return CategoricalValues(*size, device, mixes=mixes, sigma=config.categorical_sigma, reduce=reduce)
     return ScalarValues(reduce, config.clip_epsilon)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, cast
 
@@ -16,14 +15,11 @@ from algorithm.core.fields import AtLeastOne, Natural
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
+from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.mlp import ACTIVATIONS, LOG_STD_RANGE, ActionHead, Activation, hidden_widths, mlp
 from algorithm.nn.layers.norm import has_batch_norm
-from algorithm.nn.layers.recurrent import RecurrentLayer
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.protocols import Obs, Rep
-
-HIDDEN_GAIN = math.sqrt(2.0)
-"""Gain of orthogonal first values in front of a layer's activation (The 37 Implementation Details, 2)."""
 
 _LogStd = Annotated[float, Field(ge=LOG_STD_RANGE[0], le=LOG_STD_RANGE[1])]
 
@@ -173,18 +169,3 @@ def make_encoders(networks: Networks, *, shared: bool, device: torch.device) -> 
         for rep in reps:
             set_orthogonal(rep)
     return (SharedEncoder if shared else SeparateEncoders)(*reps).to(device).eval()
-
-
-@torch.no_grad()
-def set_orthogonal(module: nn.Module | None, gain: float = HIDDEN_GAIN) -> None:
-    """Give every layer orthogonal weights (arXiv 1312.6120), and biases of 0.
-
-    gain: of linear and convolutional layers; recurrent ones have 1
-    """
-    for layer in module.modules() if module is not None else ():
-        if isinstance(layer, nn.Linear | nn.Conv2d | RecurrentLayer):
-            for name, parameter in layer.named_parameters(recurse=False):
-                if "bias" in name:
-                    nn.init.zeros_(parameter)
-                else:
-                    nn.init.orthogonal_(parameter, 1.0 if isinstance(layer, RecurrentLayer) else gain)

@@ -35,7 +35,7 @@ _LABEL = re.compile(r"\w[\w -]*")
 
 _WORD = re.compile(
     r"\d+x\d+|rgb_array|human|ansi|left|right|speed"
-    r"|simple|nature|resnet|layer|batch|batch_first|plain|residual|parameter|state"
+    r"|simple|nature|resnet|layer|batch|batch_first|plain|residual|inverted|parameter|state"
     r"|relu|tanh|elu|gelu|silu|selu|mish|leaky_relu"
 )
 """Texts that arguments may have: sizes and words of environments, choices of our networks, activations."""

@@ -1,4 +1,4 @@
-"""Blocks for vectors: MLPs, plain, normalised or residual, and the layer from features to actions."""
+"""Blocks for vectors: MLPs, plain, normalised or of blocks, and the layer from features to actions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.layers.inverted import inverted_mlp
 from algorithm.nn.layers.norm import BatchNorm, NormedLinear
 
 LOG_STD_RANGE = (-20.0, 2.0)
@@ -28,8 +29,8 @@ Linear = Callable[[int, int], nn.Module]
 Norm = Literal["layer", "batch", "batch_first"]
 """Kinds of normalised layers; see :func:`mlp`."""
 
-Body = Literal["plain", "residual"]
-"""Kinds of hidden layers: one after the other, or blocks that add to their input."""
+Body = Literal["plain", "residual", "inverted"]
+"""Kinds of hidden layers: one after the other, or blocks that add to their input (SimBa, FlashSAC)."""
 
 WIDENING = 4
 """Width of the hidden layer of a residual block, in widths of the block (arXiv 2410.09754, section 4)."""
@@ -178,21 +179,25 @@ def hidden_layers(
     linear: Linear = nn.Linear,
     activation: Activation = "relu",
 ) -> nn.Sequential:
-    """Return :func:`mlp`, or :func:`residual_mlp` with a block for each of ``widths``, which are equal there.
+    """Return :func:`mlp`, or blocks, one for each width: :func:`residual_mlp`, or :func:`.inverted_mlp`.
 
-    Raises ValueError for an unknown norm or block, and for residual blocks of several widths, with a norm of
-    their own or of other layers than ``nn.Linear``.
+    Raises ValueError for an unknown norm or block, and for blocks that add to their input of several widths,
+    with another norm than theirs or of other layers than ``nn.Linear``.
     """
     _check_choice("block", block, get_args(Body))
     if block == "plain":
         return mlp(in_size, widths, out_size, ACTIVATIONS[activation], linear, norm)
-    if norm is not None:
-        raise ValueError(f"residual blocks have a layer norm of their own; leave norm: {norm} out")
+    if block == "inverted" and norm != "batch_first":
+        raise ValueError("inverted blocks have batch norms in front of activations; set norm: batch_first")
+    if block == "residual" and norm is not None:
+        batch = ", or set block: inverted with norm: batch_first" if norm.startswith("batch") else ""
+        raise ValueError(f"residual blocks have a layer norm of their own; leave norm: {norm} out{batch}")
     if linear is not nn.Linear:
-        raise ValueError("residual blocks have no noisy layers; leave noisy out")
+        raise ValueError(f"{block} blocks have no noisy layers; leave noisy out")
     if not widths or len(set(widths)) > 1:
-        raise ValueError(f"residual blocks need one width of them all, not {list(widths)}")
-    return residual_mlp(in_size, widths[0], len(widths), out_size, ACTIVATIONS[activation])
+        raise ValueError(f"{block} blocks need one width of them all, not {list(widths)}")
+    make = residual_mlp if block == "residual" else inverted_mlp
+    return make(in_size, widths[0], len(widths), out_size, ACTIVATIONS[activation])
 
 
 def _clamped(x: Tensor) -> Tensor:

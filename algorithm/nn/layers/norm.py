@@ -1,4 +1,4 @@
-"""Batch normalisation whose statistics move only behind a step that was taken."""
+"""Batch normalisation whose statistics move only behind a step that was taken, and RMS normalisation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing_extensions import override
 
 EPSILON = 1e-3
 """Addend of the variance (sbx and sb3-contrib: CrossQ)."""
+
+RMS_EPSILON = 1e-6
+"""Addend of the mean square of a row (FlashSAC, arXiv 2604.04539)."""
 
 MOMENTUM = 0.01
 """Share of a batch's statistics in the running ones, at each step."""
@@ -33,8 +36,9 @@ class BatchNorm(nn.Module):
     After ``WARM_UP`` steps of its own it renormalises: ``x̂ = (x − μ_B)/σ_B · r + d`` with ``r = clip(σ_B/σ)``
     and ``d = clip((μ_B − μ)/σ)``, neither with a gradient. Variances are biased, divided by the rows.
 
-    size:   features
-    shifts: β is learned. Without it β stays 0, where the next batch norm would take it away again.
+    size:    features
+    shifts:  β is learned. Without it β stays 0, where the next batch norm would take it away again.
+    epsilon: addend of the variance
     """
 
     bias: Tensor
@@ -44,8 +48,9 @@ class BatchNorm(nn.Module):
     seen_mean: Tensor
     seen_var: Tensor
 
-    def __init__(self, size: int, *, shifts: bool = True) -> None:
+    def __init__(self, size: int, *, shifts: bool = True, epsilon: float = EPSILON) -> None:
         super().__init__()
+        self.epsilon = epsilon
         self.weight = nn.Parameter(torch.ones(size))
         if shifts:
             self.bias = nn.Parameter(torch.zeros(size))
@@ -63,7 +68,7 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., size] of x [..., size]."""
         if not self.uses_batch:
-            factor = self.weight * torch.rsqrt(self.var + EPSILON)
+            factor = self.weight * torch.rsqrt(self.var + self.epsilon)
             return torch.addcmul(self.bias - self.mean * factor, x, factor)
         if self.share is not None:
             return self._weighted(x, self.share)
@@ -71,11 +76,11 @@ class BatchNorm(nn.Module):
         bias = self.bias
         if self.corrects:
             with torch.no_grad():
-                r, d = self._correction(*_moments(x))
+                r, d = self._correction(*_moments(x, self.epsilon))
             # r and d are a factor and an addend behind the plain norm: γ (x̂ r + d) + β.
             weight, bias = weight * r, weight * d + bias
-        out, mean, inverse = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, EPSILON)
-        self._note(mean.detach(), inverse.detach().pow(-2.0).sub_(EPSILON))
+        out, mean, inverse = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, self.epsilon)
+        self._note(mean.detach(), inverse.detach().pow(-2.0).sub_(self.epsilon))
         return out
 
     def _weighted(self, x: Tensor, share: Tensor) -> Tensor:
@@ -88,7 +93,7 @@ class BatchNorm(nn.Module):
         if self.corrects:
             r, d = self._correction(mean.detach(), var.detach())
             weight, bias = weight * r, weight * d + bias
-        return torch.addcmul(bias, centred, torch.rsqrt(var + EPSILON) * weight)
+        return torch.addcmul(bias, centred, torch.rsqrt(var + self.epsilon) * weight)
 
     def _note(self, mean: Tensor, var: Tensor) -> None:
         self.seen_mean.copy_(mean)
@@ -96,8 +101,8 @@ class BatchNorm(nn.Module):
 
     def _correction(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
         """Return r and d, which are 1 and 0 while the layer warms up."""
-        std = torch.sqrt(self.var + EPSILON)
-        r = (torch.sqrt(var + EPSILON) / std).clamp(1 / LARGEST_R, LARGEST_R)
+        std = torch.sqrt(self.var + self.epsilon)
+        r = (torch.sqrt(var + self.epsilon) / std).clamp(1 / LARGEST_R, LARGEST_R)
         d = ((mean - self.mean) / std).clamp(-LARGEST_D, LARGEST_D)
         warm = self.steps >= WARM_UP
         return torch.where(warm, r, 1.0), torch.where(warm, d, 0.0)
@@ -111,7 +116,23 @@ class BatchNorm(nn.Module):
 
     def shift(self) -> Tensor:
         """Return the largest |μ_B − μ|/σ over the features, a scalar."""
-        return ((self.seen_mean - self.mean).abs() / torch.sqrt(self.var + EPSILON)).amax()
+        return ((self.seen_mean - self.mean).abs() / torch.sqrt(self.var + self.epsilon)).amax()
+
+
+class RmsNorm(nn.Module):
+    """Normalisation of each row by its length: x·w/√(mean x² + ε) (arXiv 1910.07467, equation 4).
+
+    size: features
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [..., size] of x [..., size]."""
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + RMS_EPSILON) * self.weight
 
 
 class NormedLinear(nn.Linear):
@@ -153,6 +174,7 @@ class BatchStatistics:
         self._own = _norms(own)
         self._all = [*self._own, *_norms(copies)]
         self._normed = [pair for module in own for pair in _normed_layers(module)]
+        self._unit = [layer for module in own for layer in _unit_layers(module)]
         self.corrects = False
 
     def __bool__(self) -> bool:
@@ -185,7 +207,8 @@ class BatchStatistics:
         """Move the running statistics towards those of the last batch, if its step was taken.
 
         usable: [] bool, whether it was; else everything stays as it is
-        unify:  bring the rows of every layer in front of a norm to length 1
+        unify:  bring the rows of every layer in front of a norm to length 1; in networks that end in an RMS
+                norm those of all layers, and its parameters and those of batch norms to √d (FlashSAC)
         Returns the largest |μ_B − μ|/σ of that batch, a scalar: how far its means lie off.
         """
         shift = torch.stack([layer.shift() for layer in self._own]).amax()
@@ -193,13 +216,15 @@ class BatchStatistics:
             layer.commit(usable)
         for linear, norm in self._normed if unify else ():
             linear.unify(usable, norm)
+        for other in self._unit if unify else ():
+            _scale(other, usable)
         return shift
 
 
-def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """Return mean and biased variance over the rows; torch's var_mean takes five times as long on a CPU."""
-    _, mean, inverse = torch.native_batch_norm(x, None, None, None, None, True, 0.0, EPSILON)
-    return mean, inverse.pow(-2.0).sub_(EPSILON)
+    _, mean, inverse = torch.native_batch_norm(x, None, None, None, None, True, 0.0, epsilon)
+    return mean, inverse.pow(-2.0).sub_(epsilon)
 
 
 def _norms(modules: Iterable[nn.Module]) -> list[BatchNorm]:
@@ -212,6 +237,24 @@ def _normed_layers(module: nn.Module) -> Iterator[tuple[NormedLinear, BatchNorm]
     for layer, following in pairwise(layers):
         if isinstance(layer, NormedLinear) and isinstance(following, BatchNorm):
             yield layer, following
+
+
+def _unit_layers(module: nn.Module) -> list[nn.Module]:
+    """Return what else has a length with unit weights: all of a network whose features an RMS norm ends."""
+    layers = [layer for layer in module.modules() if not isinstance(layer, NormedLinear)]
+    if not any(isinstance(layer, RmsNorm) for layer in layers):
+        return []
+    return [layer for layer in layers if isinstance(layer, nn.Linear | BatchNorm | RmsNorm)]
+
+
+def _scale(layer: nn.Module, usable: Tensor) -> None:
+    """Bring rows of a linear layer to length 1, all of a norm's parameters together to √d (FlashSAC)."""
+    weights = [layer.weight] if isinstance(layer, nn.Linear) else list(layer.parameters())
+    square = torch.stack([weight.square().sum(-1, keepdim=True) for weight in weights]).sum(0)
+    size = 1 if isinstance(layer, nn.Linear) else weights[0].numel()
+    factor = torch.rsqrt(square.clamp(min=1e-24) / size)
+    for weight in weights:
+        weight.mul_(torch.where(usable, factor, 1.0))
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -14,6 +14,7 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.conv import Kind
 from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
 from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.mlp import (
     ACTIVATIONS,
     ActionHead,
@@ -82,8 +83,8 @@ class ModelQ(nn.Module):
     dense_n, dense_depth: other numbers of units and layers
     hidden: the width of each layer instead
     norm:   of the layers, see :func:`~algorithm.nn.layers.mlp.mlp`
-    block:  ``residual``: each layer is a block that adds to its input, see
-            :func:`~algorithm.nn.layers.mlp.residual_mlp`
+    block:  ``residual`` or ``inverted``: each layer is a block that adds to its input, see
+            :func:`~algorithm.nn.layers.mlp.residual_mlp`, :func:`~algorithm.nn.layers.inverted.inverted_mlp`
     activation: between the layers
     """
 
@@ -138,6 +139,8 @@ class ModelPolicy(nn.Module):
             state_size, widths, norm=norm, block=block, linear=linear, activation=activation
         )
         self.head = ActionHead([state_size, *widths][-1], spec.action, linear, log_std)
+        if block == "inverted":
+            set_orthogonal(self.head, 1.0)
 
     @override
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> HybridAction:

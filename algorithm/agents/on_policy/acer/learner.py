@@ -15,7 +15,7 @@ from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.acer.heads import AcerHeads, AcerTerms, ChoiceHeads, NormalHeads, Positions
 from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
-from algorithm.agents.on_policy.networks import check_norms, set_orthogonal
+from algorithm.agents.on_policy.networks import check_norms
 from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import UsageError
@@ -25,6 +25,7 @@ from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import make_encoding
 from algorithm.nn.layers.augment import RandomShift
+from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
 from algorithm.nn.learning.target import Target
 from algorithm.nn.loader import Networks

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.agents.on_policy.acting import clipping
-from algorithm.agents.on_policy.networks import NETWORKS, set_orthogonal
+from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.core.errors import UsageError
 from algorithm.core.fields import AtLeastOne, Natural
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.dry_run import check_q
+from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.mlp import ACTIVATIONS, Activation, hidden_widths, mlp
 from algorithm.nn.loader import Network
 from algorithm.nn.protocols import q_size
