@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, questions = parse(arguments)
     with tempfile.TemporaryDirectory() as trial:
         folder, runs = (Path(trial), Path(trial) / "runs") if options.smoke else (options.results, RUNS)
-        bench = Bench(options.sb3_python, smoke=options.smoke, runs=runs)
+        bench = Bench(options.sb3_python, smoke=options.smoke, runs=runs, results=folder)
         for name, (question, own) in questions.items():
             print(f"== {name}", flush=True)
             try:

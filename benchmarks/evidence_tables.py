@@ -1,0 +1,44 @@
+"""The tables of ``evidence``: what every side came to, and how soon it has the first peer's last returns."""
+
+from __future__ import annotations
+
+from algorithm.app.report.standing import head, rows, standings
+from algorithm.core.wording import short
+from benchmarks.cells import Results, table
+from benchmarks.standings import Evidence, Reached, or_never, reached
+
+
+def evidence(results: Results) -> str:
+    """Every suite and side, trained or only planned; what was left out or failed is said below."""
+    figures = results["evidence"]
+    found, cells = Evidence.read(results.folder), []
+    for suite, about in found.suites.items():
+        sides, first = found.sides(suite), about["first"] or ""
+        known = {row[0]: row for row in rows(standings(sides, first))}
+        for side in about["planned"]:
+            figure = known.get(side, [side, *["–"] * 4])
+            cells.append([suite, *figure, str(len(sides.get(side, ()))), found.cells(suite, side)])
+    names = [name for name in head("the first peer") if name]
+    text = [table(["suite", "side", *names, "tasks", "trainings finished"], cells)]
+    text += [f"Left out: {side}: {reason}" for side, reason in figures["left_out"].items()]
+    failed = [row for row in figures["runs"] if row["state"] == "failed"]
+    text += [f"Failed: {row['task']}, {row['side']}, seed {row['seed']}: {row['reason']}" for row in failed]
+    return "\n\n".join(text)
+
+
+def evidence_goal(results: Results) -> str:
+    """Every task with a first peer: when each side has the mean of the peer's last evaluations."""
+    results["evidence"]  # it is a source
+    found = Evidence.read(results.folder)
+    cells = [_reached(one) for suite in found.suites for one in reached(found, suite)]
+    names = ["task", "side", "core-minutes until then", "runs", "for good", "runs"]
+    return table([*names, "share of the peer's core-minutes", "times sooner"], cells)
+
+
+def _reached(one: Reached) -> list[str]:
+    count, once, twice = one.runs
+    value, low, high = (float(part[0]) for part in (one.share.value, one.share.low, one.share.high))
+    sooner = short(1 / value) if or_never(value) != "never" else "–"
+    share = f"{or_never(value)} [{or_never(low)}, {or_never(high)}]"
+    cells = [one.task, one.side, or_never(one.minutes), f"{once} of {count}"]
+    return [*cells, or_never(one.for_good), f"{twice} of {count}", share, sooner]
