@@ -117,8 +117,12 @@ class Evidence:
         rows = [row for row in self.content["runs"] if (row["suite"], row["side"]) == (suite, side)]
         failed, planned = sum(row["state"] == "failed" for row in rows), self.suites[suite]["planned"][side]
         out = side in self.content["left_out"] and len(rows) < planned
-        text = f"{len(rows) - failed} of {planned}"
-        return text + f"; {failed} failed" * (failed > 0) + "; left out" * out
+        parts = [
+            f"{len(rows) - failed} of {planned}",
+            *[f"{failed} failed"] * (failed > 0),
+            *["left out"] * out,
+        ]
+        return "; ".join(parts)
 
 
 def _final(runs: Sequence[Curve]) -> float:
