@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.app.report.facts import holder_of
+from algorithm.config.errors import ConfigError
 from algorithm.config.locate import find_env
 from benchmarks import bare, pictures
 from benchmarks.harness import HERE, Bench, machine, smoke
-from benchmarks.plans import BARE, Cell, Plan
+from benchmarks.plans import BARE, Cell, Plan, Task
 from benchmarks.runs import finished, overriding, read, train
 from benchmarks.standings import Evidence, read_points, write_points
 from benchmarks.worker import Answer, WorkerError
@@ -160,7 +161,7 @@ def _counts(names: Sequence[str], order: Sequence[str]) -> dict[str, int]:
 def _reason(error: WorkerError) -> str:
     """The last words of what failed."""
     first, *said = [line.strip() for line in str(error).splitlines()]
-    return (" ".join(said) or first)[-300:]
+    return (" ".join(said) or first)[:300]
 
 
 def left_out(bench: Bench, plan: Plan, sides: set[str]) -> dict[str, str]:
@@ -189,13 +190,22 @@ def _train(bench: Bench, plan: Plan, steps: int, cell: Cell) -> Answer | None:
         if made and made.get("error"):
             raise WorkerError(made["error"])
         return made
-    folder = bench.runs / "evidence" / cell.task.replace(" ", "_")
-    run = folder / "models" / find_env(task.env).label / f"{cell.side}-{cell.seed}"
     keys = {
         "base_config.max_step": end,
         "eval_config.per_step": every,
         "eval_config.episodes": episodes,
     }
+    return _ours(bench, cell, task, keys)
+
+
+def _ours(bench: Bench, cell: Cell, task: Task, keys: Mapping[str, int]) -> Answer:
+    """A run of ours from wherever it is to its end. keys: of its configuration. Raises WorkerError."""
+    try:
+        label = find_env(task.env).label
+    except ConfigError as error:
+        raise WorkerError(str(error)) from error
+    folder = bench.runs / "evidence" / cell.task.replace(" ", "_")
+    run = folder / "models" / label / f"{cell.side}-{cell.seed}"
     _wait_for(run)
     if not finished(run, keys):
         folder.mkdir(parents=True, exist_ok=True)
@@ -209,7 +219,7 @@ def _train(bench: Bench, plan: Plan, steps: int, cell: Cell) -> Answer | None:
             words += [f"--seed={cell.seed}", *preset, *overriding(said)]
         train(bench, words, folder, log=run.name)
         if not finished(run, keys):
-            raise WorkerError(f"{run} has not come to {end} steps: remove it")
+            raise WorkerError(f"{run} has ended before its last step: remove it")
     return read(run)
 
 

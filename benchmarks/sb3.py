@@ -144,7 +144,7 @@ def rollouts(
 class _Evaluation(BaseCallback):  # type: ignore[misc]  # only the peer has its class
     """Evaluates the deterministic policy on an environment of its own; ``seconds`` is the time it took.
 
-    core_seconds: of processors since it was made, at each point of the curve, evaluations included
+    core_seconds: of processors since it was made, at each point of the curve, without evaluations
     """
 
     def __init__(self, env: gym.Env, every: int, episodes: int) -> None:
@@ -162,13 +162,14 @@ class _Evaluation(BaseCallback):  # type: ignore[misc]  # only the peer has its 
 
     def evaluate(self) -> None:
         """Add a point to the curve, or do the one of this step again."""
-        begin = perf_counter()
+        begin, core = perf_counter(), sum(os.times()[:4])
         returns, _ = evaluate_policy(self.model, self._env, self._episodes, return_episode_rewards=True)
         if self.curve and self.curve[-1][0] == self.num_timesteps:
             self.curve.pop()
             self.core_seconds.pop()
         self.curve.append((self.num_timesteps, fmean(map(float, returns))))
-        self.core_seconds.append(sum(os.times()[:4]) - self._begun)
+        self.core_seconds.append(core - self._begun)
+        self._begun += sum(os.times()[:4]) - core
         self.seconds += perf_counter() - begin
 
 

@@ -116,12 +116,11 @@ class Evidence:
         """How many of the planned trainings are finished, and what became of others."""
         rows = [row for row in self.content["runs"] if (row["suite"], row["side"]) == (suite, side)]
         failed, planned = sum(row["state"] == "failed" for row in rows), self.suites[suite]["planned"][side]
-        out = side in self.content["left_out"] and len(rows) < planned
-        parts = [
-            f"{len(rows) - failed} of {planned}",
-            *[f"{failed} failed"] * (failed > 0),
-            *["left out"] * out,
-        ]
+        parts = [f"{len(rows) - failed} of {planned}"]
+        if failed:
+            parts.append(f"{failed} failed")
+        if side in self.content["left_out"] and len(rows) < planned:
+            parts.append("left out")
         return "; ".join(parts)
 
 

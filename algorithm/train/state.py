@@ -81,12 +81,19 @@ class TrainState:
             name: HealthMonitor(family(agent.config), agent.config) for name, agent in agents.items()
         }
         self._random = GlobalRandom()
-        self._cpu_before = -cpu_seconds()  # an earlier training of this process is another run's
+        self._cpu_offset = -cpu_seconds()  # an earlier training of this process is another run's
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor seconds of the run since it was set up, of its processes and those before a resume."""
-        return self._cpu_before + cpu_seconds()
+        """Processor seconds of the run since it was set up, of all its processes, without evaluations."""
+        return self._cpu_offset + cpu_seconds()
+
+    @contextmanager
+    def unpaid(self) -> Iterator[None]:
+        """Leave out of :attr:`cpu_seconds` what is spent in the context."""
+        before = self.cpu_seconds
+        yield
+        self._cpu_offset -= self.cpu_seconds - before
 
     @property
     def updates(self) -> int:
@@ -154,7 +161,7 @@ class TrainState:
             for name, own in self.health.items():
                 own.load_state(state.meta["health"][_part(name)])
             seconds = dict(saved.state["seconds"])
-            self._cpu_before += seconds.pop("cpu", 0.0)  # older checkpoints have none
+            self._cpu_offset += seconds.pop("cpu", 0.0)  # older checkpoints have none
             self.watch.load(seconds)
             notices += what_differs(dict(saved.state["made_with"]), self._made_with)
             if self.counters.step != saved.step:

@@ -174,8 +174,10 @@ def test_evaluation_is_not_training_time(task, monkeypatch):
 
     monkeypatch.setattr(evaluating, "evaluate", slow)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
+    monkeypatch.setattr(training, "cpu_seconds", lambda: now[0])
     assert run("-n", "a", "--quiet", "-o", "eval_config={per_step: 20, episodes: 1}", "--max_step=30") == 0
     assert now[0] == 2000.0 and result(task / "a")["seconds"] == 0.0
+    assert read_metrics(task / "a/metrics.jsonl")["time/cpu_seconds"] == [0.0, 0.0]
 
 
 def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):

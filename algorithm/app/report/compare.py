@@ -42,7 +42,7 @@ _OUTCOMES = (
 )
 _STANDING = (
     "IQM: the mean of the middle half of the runs, with the 95 % interval of a bootstrap over runs, which is "
-    "too narrow with fewer than five. Core-minutes are those of all processors, evaluations included. All of "
+    "too narrow with fewer than five. Core-minutes are those of all processors, without evaluations. All of "
     "it is taken where the first of the runs ends. The probability is that of a run drawn at random."
 )
 _ALIKE = "All runs have the same configuration, but for their seeds."
