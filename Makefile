@@ -16,7 +16,7 @@ PEERS := benchmarks/.peers
 PORTED := algorithm asac ds main.py main_ds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test nightly lint format check mutations docs bench bench-peers evidence constraints clean distclean
+.PHONY: help venv train test nightly lint format check mutations docs bench evidence bench-peers constraints clean distclean
 
 help: ## this list
 	@echo "make <target> [NAME=value …]"

@@ -14,7 +14,7 @@ from algorithm.app.report.aggregates import (
     interquartile_mean,
     profile,
 )
-from algorithm.app.report.standing import Panel, course_panels, rows, standings, write_panels
+from algorithm.app.report.standing import Plot, course_plots, rows, standings, write_plots
 
 OURS = np.array(
     [
@@ -113,18 +113,18 @@ def test_sides_by_hand():
 def test_a_picture_follows_the_page_and_is_always_the_same(tmp_path):
     sides = {"a": {"t": [curve([0, 4]), curve([2, 6])]}, "<b>": {"t": [curve([1, 2], core=[math.nan, 1])]}}
     tones = {"a": 0, "<b>": 1}
-    steps, cores = course_panels(sides, tones, "title")
+    steps, cores = course_plots(sides, tones, "title")
     assert [line.label for line in steps.lines] == ["", "", "", "a", "<b>"]
     assert [line.label for line in cores.lines] == ["", "", "a"], "one does not know its core-minutes"
     better = standings(sides, "a")[1].better
-    bars = Panel("better", "", "", bars={"<b>": better}, tones=tones)
-    published = Panel("", "", "", points={"others": (np.array([1.0]), np.array([2.0]))})
+    bars = Plot("better", "", "", bars={"<b>": better}, tones=tones)
+    published = Plot("", "", "", points={"others": (np.array([1.0]), np.array([2.0]))})
     texts = []
     for name in ("one.svg", "two.svg"):
-        write_panels(tmp_path / name, [[steps, cores], [bars], [published]])
+        write_plots(tmp_path / name, [[steps, cores], [bars], [published]])
         texts.append((tmp_path / name).read_text())
     assert texts[0] == texts[1]
     assert "prefers-color-scheme:dark" in texts[0] and "var(--c1)" in texts[0] and ": #1f6fb4" not in texts[0]
     assert ">&lt;b&gt;<" in texts[0] and ">others<" in texts[0] and ">core-minutes<" in texts[0]
-    write_panels(tmp_path / "one.png", [[steps]])
+    write_plots(tmp_path / "one.png", [[steps]])
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")

@@ -24,7 +24,7 @@ from algorithm.app.report.page import Section, code, link, page
 from algorithm.app.report.population import is_population, write_population
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import differences
-from algorithm.app.report.standing import course_panels, head, rows, standings, write_panels
+from algorithm.app.report.standing import course_plots, head, rows, standings, write_plots
 from algorithm.config.locate import EnvFolder
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed, plus_minus, short
@@ -104,11 +104,11 @@ def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
     path = runs[0].path.parent / f"{file_stem([experiment.name for experiment in experiments])}.html"
     write_text(path, comparison(experiments))
     groups = _series(experiments, behaviours_of(experiments)[0])
-    panels = course_panels(*_sides(groups), runs[0].env)
-    if not panels:
+    plots = course_plots(*_sides(groups), runs[0].env)
+    if not plots:
         return [path]
     picture = path.with_suffix(".png")
-    write_panels(picture, [panels])
+    write_plots(picture, [plots])
     return [path, picture]
 
 
@@ -175,8 +175,8 @@ def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Se
     sides, tones = _sides(groups)
     first = next(iter(sides))
     charts = [
-        Chart(f"Interquartile mean over {panel.along}", panel.lines, along=panel.along)
-        for panel in course_panels(sides, tones)
+        Chart(f"Interquartile mean over {plot.along}", plot.lines, along=plot.along)
+        for plot in course_plots(sides, tones)
     ]
     standing = rows(standings(sides, first))
     yield Section(

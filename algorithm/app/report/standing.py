@@ -100,7 +100,7 @@ def interval_text(found: Estimate) -> str:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Plot:
     """One drawing of a picture.
 
     along, scale: what x and y are
@@ -145,16 +145,16 @@ def side_lines(sides: Mapping[str, Runs], axis: str, tones: Mapping[str, int]) -
     return [*thin, *thick]
 
 
-def course_panels(
+def course_plots(
     sides: Mapping[str, Runs], tones: Mapping[str, int], title: str = "", scale: str = "return"
-) -> list[Panel]:
-    """Return a panel for each of :data:`AXES` that anything is known of."""
-    drawn = [Panel(title, along, scale, side_lines(sides, axis, tones)) for axis, along in AXES.items()]
-    return [panel for panel in drawn if panel.lines]
+) -> list[Plot]:
+    """Return a plot for each of :data:`AXES` that anything is known of."""
+    drawn = [Plot(title, along, scale, side_lines(sides, axis, tones)) for axis, along in AXES.items()]
+    return [plot for plot in drawn if plot.lines]
 
 
-def write_panels(path: Path, grid: Sequence[Sequence[Panel]]) -> None:
-    """Write a picture of rows of panels: an SVG for light and dark pages, or a PNG.
+def write_plots(path: Path, grid: Sequence[Sequence[Plot]]) -> None:
+    """Write a picture of rows of plots: an SVG for light and dark pages, or a PNG.
 
     The same data give the same bytes. Raises StorageError where it cannot be written.
     """
@@ -162,12 +162,12 @@ def write_panels(path: Path, grid: Sequence[Sequence[Panel]]) -> None:
     with figure_of(figsize=(4.6 * columns, 3.2 * len(grid) + 0.5), dpi=150, layout="constrained") as figure:
         axes = figure.subplots(len(grid), columns, squeeze=False)
         names: dict[str, Artist] = {}
-        for panels, places in zip(grid, axes, strict=True):
-            for panel, place in zip_longest(panels, places):
-                if panel is None:
+        for plots, places in zip(grid, axes, strict=True):
+            for plot, place in zip_longest(plots, places):
+                if plot is None:
                     place.set_axis_off()
                     continue
-                _draw_panel(place, panel)
+                _draw_plot(place, plot)
                 names |= {label: one for one, label in zip(*place.get_legend_handles_labels(), strict=True)}
         figure.legend(
             list(names.values()), list(names), loc="outside lower center", ncols=min(4, len(names) or 1)
@@ -180,26 +180,26 @@ def write_panels(path: Path, grid: Sequence[Sequence[Panel]]) -> None:
     write_text(path, _themed(text.getvalue()))
 
 
-def _draw_panel(place: Axes, panel: Panel) -> None:
+def _draw_plot(place: Axes, plot: Plot) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    draw(place, panel.lines, ticks=(6, 6))
-    for number, (label, (x, y)) in enumerate(panel.points.items()):
+    draw(place, plot.lines, ticks=(6, 6))
+    for number, (label, (x, y)) in enumerate(plot.points.items()):
         place.plot(x, y, "x+12"[number % 4], color=LIGHT["ink"], label=label, markersize=7, zorder=4)
-    for row, (label, one) in enumerate(reversed([*panel.bars.items()])):
-        colour = LIGHT[f"c{panel.tones[label]}"]
+    for row, (label, one) in enumerate(reversed([*plot.bars.items()])):
+        colour = LIGHT[f"c{plot.tones[label]}"]
         place.plot([one.low[0], one.high[0]], [row, row], color=colour, linewidth=3)
         place.plot(one.value, [row], "o", color=colour)
         right = one.value[0] > 0.5
         edge = float((one.high if right else one.low)[0])
         place.text(edge, row + 0.2, label, ha="right" if right else "left", color=LIGHT["ink"], fontsize=10)
-    if panel.bars:
-        place.set(xlim=(0, 1), ylim=(-0.5, len(panel.bars)), yticks=[])
+    if plot.bars:
+        place.set(xlim=(0, 1), ylim=(-0.5, len(plot.bars)), yticks=[])
         place.axvline(0.5, color=LIGHT["faint"], linewidth=0.8)
     place.xaxis.set_major_formatter(FuncFormatter(lambda x, _: steps_text(x)))
-    place.set_title(panel.title, loc="left", fontsize=12, fontweight="bold")
-    place.set_xlabel(panel.along)
-    place.set_ylabel(panel.scale)
+    place.set_title(plot.title, loc="left", fontsize=12, fontweight="bold")
+    place.set_xlabel(plot.along)
+    place.set_ylabel(plot.scale)
 
 
 def _themed(svg: str) -> str:
