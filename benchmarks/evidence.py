@@ -21,7 +21,7 @@ from algorithm.app.report.facts import holder_of
 from algorithm.config.errors import ConfigError
 from algorithm.config.locate import find_env
 from benchmarks import bare, pictures
-from benchmarks.harness import HERE, Bench, machine, smoke
+from benchmarks.harness import HERE, Bench, machine, our_version, smoke
 from benchmarks.plans import BARE, Cell, Plan, Task
 from benchmarks.runs import finished, overriding, read, train
 from benchmarks.standings import Evidence, read_points, write_points
@@ -115,10 +115,12 @@ class _Findings:
 
     def add(self, cell: Cell, made: Answer | WorkerError) -> None:
         """Take what came of a cell."""
-        row = {**cell._asdict(), "state": "finished", "date": date.today().isoformat(), "version": "unknown"}
+        row = {**cell._asdict(), "state": "finished", "date": date.today().isoformat()}
         if isinstance(made, WorkerError):
             print(f"failed: {cell}: {made}", file=sys.stderr)
-            row |= {"state": "failed", "reason": _reason(made), "library": "unknown"}
+            peer = self._plan.peers.get(cell.side, {"library": "advanced-soft-actor-critic"})
+            row |= {"state": "failed", "reason": _reason(made), "version": our_version()}
+            row |= {"library": peer["library"].replace("_", "-")}
         else:
             row |= {key: made[key] for key in ("library", "version", "date") if key in made}
             points = zip(made["curve"], made["core_seconds"], strict=True)
@@ -144,7 +146,7 @@ class _Findings:
         versions = sorted({row["version"] for row in rows if row["side"] not in self._plan.peers})
         return {
             "date": max((row["date"] for row in rows), default=date.today().isoformat()),
-            "version": ", ".join(versions),
+            "version": ", ".join(versions) or our_version(),
             "machine": self._machine,
             "load": None,
             "left_out": self._missing,

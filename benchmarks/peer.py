@@ -13,7 +13,9 @@ PEER_VERSION = "2.9.2"  # of Stable-Baselines3 and of sb3-contrib, which has Cro
 SBX_VERSION = "0.28.0"  # the same algorithms in JAX
 TIANSHOU_VERSION = "2.0.1"
 RLIABLE_VERSION = "1.2.0"  # what our statistics are held against; its arch needs an older pandas
-TASKS = "pybullet pybullet-envs-gymnasium box2d mujoco pygame-ce minigrid ale-py opencv-python-headless"
+TASKS = (
+    "pybullet pybullet-envs-gymnasium box2d mujoco imageio pygame-ce minigrid ale-py opencv-python-headless"
+)
 """Packages of the compared environments; the same versions on both sides."""
 
 

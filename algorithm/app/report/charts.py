@@ -45,7 +45,7 @@ class Line:
     """One curve: y over environment steps x, or what the chart says, both [P]; NaN is a gap.
 
     style: ``line``, ``run`` (thin), ``crowd`` (thinner), ``faint`` or ``aim`` (dashed)
-    tone:  colour of a ``line`` or ``run``, 0 to 7
+    tone:  colour of a ``line`` or ``run``, 0 to 8
     band:  lower and upper ends, [P] each, or None
     dots:  mark the points, where there are not too many
     """

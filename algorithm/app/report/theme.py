@@ -21,6 +21,7 @@ LIGHT = {
     "c5": "#b3325c",
     "c6": "#0f7f86",
     "c7": "#6b5346",
+    "c8": "#c23fa0",
 }
 """Name of a variable of the style sheet -> colour; no colour twice, so that a drawing can be recoloured."""
 
@@ -41,10 +42,11 @@ DARK = {
     "c5": "#f083a6",
     "c6": "#53c5cc",
     "c7": "#c0a596",
+    "c8": "#f08ad6",
 }
 
-TONES = 8
-"""Colours ``c0`` to ``c7`` of lines."""
+TONES = 9
+"""Colours ``c0`` to ``c8`` of lines."""
 
 MATPLOTLIB: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # which matplotlib brings: the same picture on every machine
