@@ -77,6 +77,8 @@ class _Findings:
         self._points = read_points(file) if file.exists() else {}
         self._tasks: dict[str, Any] = dict(earlier.get("tasks", {}))
         self._machine = earlier.get("machine") or machine()
+        if self._machine["cpu"] != machine()["cpu"]:
+            print(f"note: core-minutes were begun on {self._machine['cpu']}: others differ", file=sys.stderr)
         self._missing: dict[str, str] = {}
         self._chosen: list[Cell] = []
         for row in earlier.get("runs", ()):
