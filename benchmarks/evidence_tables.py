@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from algorithm.app.report.standing import head, rows, standings
-from algorithm.core.wording import short
+from algorithm.core.wording import counted, short
 from benchmarks.cells import Results, table
 from benchmarks.standings import Evidence, Reached, or_never, reached
 
@@ -12,7 +12,15 @@ def evidence(results: Results) -> str:
     """Every suite and side, trained or only planned; what was left out or failed is said below."""
     figures = results["evidence"]
     found, cells = Evidence.read(results.folder), []
+    begun = {row["suite"] for row in figures["runs"]}
+    waiting = [
+        f"{suite}, {counted(sum(about['planned'].values()), 'training')}"
+        for suite, about in found.suites.items()
+        if suite not in begun
+    ]
     for suite, about in found.suites.items():
+        if suite not in begun:
+            continue
         sides, first = found.sides(suite), about["first"] or ""
         known = {row[0]: row for row in rows(standings(sides, first))}
         for side in about["planned"]:
@@ -20,6 +28,7 @@ def evidence(results: Results) -> str:
             cells.append([suite, *figure, str(len(sides.get(side, ()))), found.cells(suite, side)])
     names = [name for name in head("the first peer") if name]
     text = [table(["suite", "side", *names, "tasks", "trainings finished"], cells)]
+    text += [f"Not begun: {'; '.join(waiting)}."] if waiting else []
     text += [f"Left out: {side}: {reason}" for side, reason in figures["left_out"].items()]
     failed = [row for row in figures["runs"] if row["state"] == "failed"]
     text += [f"Failed: {row['task']}, {row['side']}, seed {row['seed']}: {row['reason']}" for row in failed]
@@ -42,3 +51,10 @@ def _reached(one: Reached) -> list[str]:
     share = f"{or_never(value)} [{or_never(low)}, {or_never(high)}]"
     cells = [one.task, one.side, or_never(one.minutes), f"{once} of {count}"]
     return [*cells, or_never(one.for_good), f"{twice} of {count}", share, sooner]
+
+
+def evidence_pictures(results: Results) -> str:
+    """The picture of every suite with figures, as :mod:`benchmarks.pictures` draws them."""
+    results["evidence"]  # it is a source
+    found = Evidence.read(results.folder)
+    return "\n\n".join(f"![{name}](images/evidence_{name}.svg)" for name in found.suites if found.sides(name))

@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.cells import Results, commit, pick, short, table
-from benchmarks.evidence_tables import evidence, evidence_goal
+from benchmarks.evidence_tables import evidence, evidence_goal, evidence_pictures
 
 SIDES = {"ours": "this project", "peer": "Stable-Baselines3", "preset": "our preset"}
 MEMORIES = {
@@ -282,5 +282,6 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "bare": bare,
     "evidence": evidence,
     "evidence-goal": evidence_goal,
+    "evidence-pictures": evidence_pictures,
 }
 """Tables of the pages; a name begins with that of its question."""
