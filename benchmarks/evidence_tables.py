@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from algorithm.app.report.standing import head, rows, standings
-from algorithm.core.wording import counted, short
+from algorithm.core.wording import counted
 from benchmarks.cells import Results, table
-from benchmarks.standings import Evidence, Reached, or_never, reached
+from benchmarks.standings import GOALS, Evidence, Reached, or_never, reached
 
 
 def evidence(results: Results) -> str:
@@ -40,17 +40,16 @@ def evidence_goal(results: Results) -> str:
     results["evidence"]  # it is a source
     found = Evidence.read(results.folder)
     cells = [_reached(one) for suite in found.suites for one in reached(found, suite)]
-    names = ["task", "side", "core-minutes until then", "runs", "for good", "runs"]
-    return table([*names, "share of the peer's core-minutes", "times sooner"], cells)
+    minutes, shares = ([f"{what}: {goal}" for goal in GOALS] for what in ("core-minutes", "share"))
+    return table(["task", "side", *minutes, *shares], cells)
 
 
 def _reached(one: Reached) -> list[str]:
-    count, once, twice = one.runs
-    value, low, high = (float(part[0]) for part in (one.share.value, one.share.low, one.share.high))
-    sooner = short(1 / value) if or_never(value) != "never" else "–"
-    share = f"{or_never(value)} [{or_never(low)}, {or_never(high)}]"
-    cells = [one.task, one.side, or_never(one.minutes), f"{once} of {count}"]
-    return [*cells, or_never(one.for_good), f"{twice} of {count}", share, sooner]
+    minutes = [
+        f"{or_never(of)} ({count} of {one.runs})" for of, count in zip(one.minutes, one.counts, strict=True)
+    ]
+    ends = [[or_never(float(part[0])) for part in (of.value, of.low, of.high)] for of in one.shares]
+    return [one.task, one.side, *minutes, *(f"{value} [{low}, {high}]" for value, low, high in ends)]
 
 
 def evidence_pictures(results: Results) -> str:

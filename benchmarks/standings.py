@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from algorithm.app.report.aggregates import Curve, Estimate, Runs, estimate, first_reached
+from algorithm.core.data import Double
 from algorithm.core.wording import short
 from algorithm.runs.files import write_text
 
@@ -128,21 +129,27 @@ def _final(runs: Sequence[Curve]) -> float:
     return fmean(float(run.score[-1]) for run in runs)
 
 
+GOALS = {"95 % of it": (0.95, 1), "all of it": (1.0, 1), "for good": (1.0, 2)}
+"""Goal → part of the way from the random policy to the first peer's last mean; evaluations in a row.
+
+Each run is evaluated on starts of its own, so a task that is solved may never quite give the mean of others.
+"""
+
+
 @dataclass(frozen=True)
 class Reached:
-    """When a side first has what the first peer has at its end.
+    """When a side first has what the first peer has at its end, for each of :data:`GOALS`.
 
-    minutes: median over runs of the core-minutes; for_good: of the first of two such evaluations in a row
-    runs:    how many there are, and how many reach it once and for good
-    share:   of the peer's core-minutes for all of its training
+    minutes: median over runs of the core-minutes · counts: runs that reach it, of ``runs``
+    shares:  of the peer's core-minutes for all of its training
     """
 
     task: str
     side: str
-    minutes: float
-    for_good: float
-    runs: Sequence[int]
-    share: Estimate
+    runs: int
+    minutes: Sequence[float]
+    counts: Sequence[int]
+    shares: Sequence[Estimate]
 
 
 def reached(evidence: Evidence, suite: str) -> list[Reached]:
@@ -152,18 +159,27 @@ def reached(evidence: Evidence, suite: str) -> list[Reached]:
         peer = evidence.returns(task, first)
         if not peer:
             continue
-        level, budget = _final(peer), fmean(float(run.core[-1]) for run in peer)
+        zero = evidence.content["tasks"][task]["zero"]
+        way, budget = _final(peer) - zero, fmean(float(run.core[-1]) for run in peer)
         for side in evidence.suites[suite]["planned"]:
             runs = evidence.returns(task, side)
             if not runs:
                 continue
-            times = [np.array([first_reached(run, level, running=n) for run in runs]) for n in (1, 2)]
-            once, twice = (np.minimum(of, _NEVER) for of in times)
-            share = estimate([once[:, None] / budget], lambda values: np.median(values, axis=-1))
-            counts = [len(runs), *(int(np.isfinite(of).sum()) for of in times)]
-            minutes = [float(np.median(of)) / 60 for of in (once, twice)]
-            found.append(Reached(task, side, minutes[0], minutes[1], counts, share))
+            times = [
+                np.array([first_reached(run, zero + part * way, running=row) for run in runs])
+                for part, row in GOALS.values()
+            ]
+            known = [np.minimum(of, _NEVER) for of in times]
+            minutes = [float(np.median(of)) / 60 for of in known]
+            shares = [estimate([of[:, None] / budget], _median) for of in known]
+            counts = [int(np.isfinite(of).sum()) for of in times]
+            found.append(Reached(task, side, len(runs), minutes, counts, shares))
     return found
+
+
+def _median(values: Double) -> Double:
+    middle: Double = np.median(values, axis=-1)
+    return middle
 
 
 def or_never(value: float) -> str:

@@ -204,7 +204,7 @@ def figures(tmp_path: Path) -> Iterator[Path]:
     found = {
         (BARE, "Toy", 1): [(4, 10.0, 6.0), (8, 20.0, 12.0)],
         (BARE, "Toy", 2): [(4, 5.0, 6.0), (8, 15.0, 12.0)],
-        ("peer A", "Toy", 1): [(4, 5.0, 30.0), (8, 10.0, 60.0)],
+        ("peer A", "Toy", 1): [(4, 9.6, 30.0), (8, 10.0, 60.0)],
     }
     write_points(tmp_path / "evidence.csv", found)
     rows = [
@@ -220,7 +220,7 @@ def figures(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_tables_by_hand(figures: Path) -> None:
-    """Our scores are 2 and 1.5, theirs is 1; half-way 1, 0.5 and 0.5. The level 10 is met at 6, 12, 60 s."""
+    """Our scores are 2 and 1.5, theirs is 1; half-way 1, 0.5, 0.96. The level 10 is met at 6, 12, 60 s."""
     content = json.loads((figures / "evidence.json").read_text())
     content["suites"]["toys"]["planned"]["gone"], content["left_out"] = 2, {"gone": "no library"}
     (figures / "evidence.json").write_text(json.dumps(content))
@@ -228,13 +228,15 @@ def test_the_tables_by_hand(figures: Path) -> None:
     assert lines[4] == "| toys | gone | – | – | – | – | 0 | 0 of 2; left out |"
     assert lines[2:4] == [
         "| toys | bare | 1.75 [1.5, 2] | 0.2 | 0.75 | 1 [1, 1] | 1 | 2 of 3 |",
-        "| toys | peer A | 1 [1, 1] | 1 | 0.5 | | 1 | 1 of 2 |",
+        "| toys | peer A | 1 [1, 1] | 1 | 0.96 | | 1 | 1 of 2 |",
     ]
     assert lines[-1] == "Measured 2026-01-02 with `abc`."
     lines = tables.render("evidence-goal", figures).splitlines()
     assert lines[2:4] == [
-        "| Toy | bare | 0.15 | 2 of 2 | never | 1 of 2 | 0.15 [0.1, 0.2] | 6.67 |",
-        "| Toy | peer A | 1 | 1 of 1 | never | 0 of 1 | 1 [1, 1] | 1 |",
+        "| Toy | bare | 0.15 (2 of 2) | 0.15 (2 of 2) | never (1 of 2) "
+        "| 0.15 [0.1, 0.2] | 0.15 [0.1, 0.2] | never [0.1, never] |",
+        "| Toy | peer A | 0.5 (1 of 1) | 1 (1 of 1) | never (0 of 1) "
+        "| 0.5 [0.5, 0.5] | 1 [1, 1] | never [never, never] |",
     ]
 
 
