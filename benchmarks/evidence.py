@@ -210,7 +210,7 @@ def _ours(bench: Bench, cell: Cell, task: Task, keys: Mapping[str, int]) -> Answ
         raise WorkerError(str(error)) from error
     folder = bench.runs / "evidence" / cell.task.replace(" ", "_")
     run = folder / "models" / label / f"{cell.side}-{cell.seed}"
-    _wait_for(run)
+    wait_for(run)
     if not finished(run, keys):
         folder.mkdir(parents=True, exist_ok=True)
         words = [task.env, f"--name={run.name}", "--device=cpu", "--quiet"]
@@ -227,7 +227,7 @@ def _ours(bench: Bench, cell: Cell, task: Task, keys: Mapping[str, int]) -> Answ
     return read(run)
 
 
-def _wait_for(run: Path) -> None:
+def wait_for(run: Path) -> None:
     """Wait for a run whose process outlived what began it. Raises WorkerError for one on another machine."""
     while (holder := holder_of(run / "run.lock")) is not None and holder.lives:
         if holder.is_elsewhere:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import psutil
 import pytest
 import yaml
 
 from algorithm.config import load_config
 from benchmarks import pictures, tables
-from benchmarks.evidence import PLAN, evidence
+from benchmarks.evidence import PLAN, evidence, wait_for
 from benchmarks.harness import ROOT, Bench, measure
 from benchmarks.plans import BARE, Plan
 from benchmarks.runs import overriding
@@ -145,6 +147,18 @@ def test_a_measurement_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytes
     assert [row["state"] for row in found["runs"]] == ["finished"]
     (killed / "results/evidence.json").unlink()  # killed before it was written
     assert ask(killed, Bench(runs=killed / "runs", results=killed / "results"))["runs"] == found["runs"]
+
+
+def test_a_training_that_outlived_its_command_is_waited_for(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
+    holder = {"pid": process.pid, "started": psutil.Process(process.pid).create_time(), "command": "x"}
+    lock = tmp_path / "run.lock"
+    lock.write_text(json.dumps({**holder, "host": socket.gethostname()}))
+    wait_for(tmp_path)
+    assert process.poll() == 0
+    lock.write_text(json.dumps({**holder, "host": "another"}))
+    with pytest.raises(WorkerError, match="is trained by process"):
+        wait_for(tmp_path)
 
 
 def test_what_fails_is_shown_until_it_is_tried_again(tmp_path: Path, peer: None) -> None:
