@@ -89,8 +89,8 @@ def rows(found: Sequence[Standing]) -> list[list[str]]:
 
 def head(first: str) -> list[str]:
     """Return the names of the columns of :func:`rows`."""
-    better = f"probability of improvement over {first}"
-    return ["", "IQM at the end [95 % interval]", "core-minutes a run", "IQM at half of the steps", better]
+    better = f"P(improvement) over {first}"
+    return ["", "IQM at the end [95 %]", "core-minutes a run", "IQM at half", better]
 
 
 def interval_text(found: Estimate) -> str:
