@@ -4,7 +4,8 @@ ENV := gym/pendulum
 ARGS :=
 JOBS := 2
 PYTHON :=
-BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learners signals exports engines scaling learning gains bare
+RESULTS := models/evidence
+BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learners signals exports engines scaling bare evidence
 ONLY := $(BENCHES)
 
 PY := .venv/bin/python
@@ -15,7 +16,7 @@ PEERS := benchmarks/.peers
 PORTED := algorithm asac ds main.py main_ds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv train test nightly lint format check mutations docs bench bench-peers constraints clean distclean
+.PHONY: help venv train test nightly lint format check mutations docs bench evidence bench-peers constraints clean distclean
 
 help: ## this list
 	@echo "make <target> [NAME=value …]"
@@ -60,8 +61,11 @@ docs: venv ## build the documentation site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "build/site/index.html"
 
-bench: venv $(if $(filter updates steps pixels rollouts engines learning gains bare,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates bare"
+bench: venv $(if $(filter updates steps pixels rollouts engines bare evidence,$(ONLY)),bench-peers) ## measure and fill the tables of docs/: make bench ONLY="updates bare"
 	@$(THREADS) $(PY) -m benchmarks $(ONLY) $(ARGS)
+
+evidence: bench-peers ## learning beside other libraries, goes on where it was killed: make evidence ARGS="--suite classic" RESULTS=models/evidence
+	@$(THREADS) $(PY) -m benchmarks evidence --results $(RESULTS) $(ARGS)
 
 bench-peers: venv ## environments of their own for the libraries that the benchmarks compare with
 	@$(PY) -m benchmarks.peer

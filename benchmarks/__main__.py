@@ -8,6 +8,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, questions = parse(arguments)
     with tempfile.TemporaryDirectory() as trial:
         folder, runs = (Path(trial), Path(trial) / "runs") if options.smoke else (options.results, RUNS)
-        bench = Bench(options.sb3_python, smoke=options.smoke, runs=runs)
+        bench = Bench(options.sb3_python, smoke=options.smoke, runs=runs, results=folder)
         for name, (question, own) in questions.items():
             print(f"== {name}", flush=True)
             try:
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> tuple[Namespace, dict[str, tuple[Ask, dict[str, Any]]]]:
     """The command line: what holds for all, and each question with its own options."""
     words = sys.argv[1:] if arguments is None else arguments
-    found = {name: find(name) for name in QUESTIONS if name in words}
+    first = list(takewhile(lambda word: not word.startswith("-"), words))  # `--sides bare` asks nothing
+    found = {name: find(name) for name in QUESTIONS if name in first}
     about = "\n\n".join(inspect.getdoc(one) or "" for one in found.values()) or __doc__
     style: Any = {"formatter_class": RawDescriptionHelpFormatter, "conflict_handler": "resolve"}
     parser = ArgumentParser("python -m benchmarks", description=about, **style)

@@ -16,12 +16,12 @@ class Results:
     """A folder of result files, and which of them were read."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._read: list[Mapping[str, Any]] = []
 
     def __getitem__(self, name: str) -> Any:
         """The figures of a question. Raises Missing."""
-        file = self._folder / f"{name}.json"
+        file = self.folder / f"{name}.json"
         if not file.exists():
             raise Missing(name)
         figures = json.loads(file.read_text("utf-8"))
@@ -30,14 +30,14 @@ class Results:
 
     def series(self, name: str) -> list[Any]:
         """Every file whose name begins so, the oldest first. Raises Missing."""
-        files = sorted(self._folder.glob(f"{name}*.json"))
+        files = sorted(self.folder.glob(f"{name}*.json"))
         if not files:
             raise Missing(name)
         return sorted((self[file.stem] for file in files), key=lambda figures: str(figures["date"]))
 
     def stored(self, name: str) -> str | None:
         """A table of a finished study, which stands in its result as it was made; None if there is none."""
-        for file in sorted(self._folder.glob("*.json")):
+        for file in sorted(self.folder.glob("*.json")):
             found = json.loads(file.read_text("utf-8")).get("tables", {}).get(name)
             if found:
                 self[file.stem]  # it is a source

@@ -53,9 +53,8 @@ QUESTIONS = {
     "exports": "exports",
     "engines": "engines",
     "scaling": "scaling",
-    "learning": "learning",
-    "gains": "gains",
     "bare": "bare",
+    "evidence": "evidence",
 }
 """Question → its module. The Makefile has the same names and refuses others early."""
 
@@ -87,10 +86,13 @@ class Bench:
     """Asks processes of their own, one thread each.
 
     python: the peer's · smoke: ask within this process where possible, and no peer · runs: their folder
+    results: folder of the figures
     """
 
-    def __init__(self, python: Path = PEER_PYTHON, *, smoke: bool = False, runs: Path = RUNS) -> None:
-        self.python, self.smoke, self.runs = python, smoke, runs
+    def __init__(
+        self, python: Path = PEER_PYTHON, *, smoke: bool = False, runs: Path = RUNS, results: Path = RESULTS
+    ) -> None:
+        self.python, self.smoke, self.runs, self.results = python, smoke, runs, results
         self._running: set[subprocess.Popen[bytes]] = set()
         if smoke and str(ENVS) not in sys.path:
             sys.path.append(str(ENVS))

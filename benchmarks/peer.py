@@ -12,7 +12,10 @@ from benchmarks.harness import PEERS, SHARED
 PEER_VERSION = "2.9.2"  # of Stable-Baselines3 and of sb3-contrib, which has CrossQ and TQC
 SBX_VERSION = "0.28.0"  # the same algorithms in JAX
 TIANSHOU_VERSION = "2.0.1"
-TASKS = "pybullet pybullet-envs-gymnasium box2d pygame-ce minigrid ale-py opencv-python-headless"
+RLIABLE_VERSION = "1.2.0"  # what our statistics are held against; its arch needs an older pandas
+TASKS = (
+    "pybullet pybullet-envs-gymnasium box2d mujoco imageio pygame-ce minigrid ale-py opencv-python-headless"
+)
 """Packages of the compared environments; the same versions on both sides."""
 
 
@@ -22,8 +25,9 @@ def requirements() -> dict[str, list[str]]:
         [f"{name}=={version(name).partition('+')[0]}" for name in names] for names in (SHARED, TASKS.split())
     )
     contrib, sbx = f"sb3-contrib=={PEER_VERSION}", f"sbx-rl=={SBX_VERSION}"
+    statistics = [f"rliable=={RLIABLE_VERSION}", "pandas<3"]
     return {
-        "sb3": [f"stable-baselines3=={PEER_VERSION}", contrib, sbx, *shared, *tasks],
+        "sb3": [f"stable-baselines3=={PEER_VERSION}", contrib, sbx, *statistics, *shared, *tasks],
         "tianshou": [f"tianshou=={TIANSHOU_VERSION}", *shared],
     }
 

@@ -7,6 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.cells import Results, commit, pick, short, table
+from benchmarks.evidence_tables import evidence, evidence_goal, evidence_pictures
 
 SIDES = {"ours": "this project", "peer": "Stable-Baselines3", "preset": "our preset"}
 MEMORIES = {
@@ -233,51 +234,6 @@ def inbox_weights(results: Results) -> str:
     return table(head, rows)
 
 
-def learning(results: Results) -> str:
-    """What was learned on every task, and how far that is from the peer."""
-    rows = []
-    for found in results["learning"]["tasks"].values():
-        for side, means in found["means"].items():
-            cells = [short(found["env_id"]), SIDES[side], str(len(means["seeds"]))]
-            against = found["comparisons"].get(side, {})
-            for what in ("final", "area"):
-                cells += [f"{means[what]:.1f}", _difference(against[what]) if against else ""]
-            rows.append(cells)
-    away = "− Stable-Baselines3"
-    head = ["task", "", "seeds", "last evaluation", away, "mean height", away]
-    return table(head, rows)
-
-
-def gains(results: Results) -> str:
-    """Every task and side: the last evaluation of each seed, the mean of all evaluations, the CPU seconds."""
-    found, rows = results["gains"], []
-    for task, about in found["tasks"].items():
-        for side in dict.fromkeys(run["side"] for run in found["runs"]):
-            runs = [run for run in found["runs"] if (run["task"], run["side"]) == (task, side)]
-            if not runs:
-                continue
-            curves = [[mean for _, mean in run["curve"]] for run in runs]
-            cells = [short(about["env_id"]), side, f"{runs[0]['curve'][-1][0]:,}"]
-            cells += [_finals([curve[-1] for curve in curves]), f"{fmean(map(fmean, curves)):.4g}"]
-            rows.append([*cells, f"{fmean(run['cpu_seconds'] for run in runs):.0f}"])
-    head = ["task", "side", "steps", "last evaluation", "mean evaluation", "CPU seconds"]
-    return table(head, rows)
-
-
-def gains_score(results: Results) -> str:
-    """Height of the first side's scaled curves above each other side's."""
-    rows = []
-    for side, found in results["gains"]["against"].items():
-        gaps = [found[unit] for unit in ("steps", "cpu_seconds")]
-        cells = [f"{gap['difference']:+.2f} ± {gap['ci95']:.2f}" for gap in gaps]
-        rows.append([side, str(len(found["tasks"])), *cells])
-    return table(["beside", "tasks", "at equal steps", "at equal CPU seconds"], rows)
-
-
-def _difference(found: Mapping[str, Any]) -> str:
-    return f"{found['difference']:+.1f} ± {found['ci95']:.1f}, {found['verdict']}"
-
-
 def bare(results: Results) -> str:
     """Every task and side: the last evaluations, as mean and for each seed; the mean height; the seconds.
 
@@ -323,9 +279,9 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "scaling": scaling,
     "inbox-receive": inbox_receive,
     "inbox-weights": inbox_weights,
-    "learning": learning,
-    "gains": gains,
-    "gains-score": gains_score,
     "bare": bare,
+    "evidence": evidence,
+    "evidence-goal": evidence_goal,
+    "evidence-pictures": evidence_pictures,
 }
 """Tables of the pages; a name begins with that of its question."""

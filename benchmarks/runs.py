@@ -129,12 +129,13 @@ def read(run: Path) -> Answer:
     """What a finished run came to: date, version, steps, updates, seconds and their parts, and the curve.
 
     seconds: of training, without evaluation · curve: [environment step, mean return of its evaluation]
+    core_seconds: of processors, at each of them; NaN where the run did not say
     """
     result, manifest = (json.loads((run / f"{name}.json").read_text()) for name in ("result", "manifest"))
     git = manifest["git"] or {"commit": "unknown", "changed": False}
     sac = read_config(run)["sac_config"]
     with (run / "metrics.csv").open(newline="") as file:
-        points = [(row["step"], row.get("eval/return_mean")) for row in csv.DictReader(file)]
+        points = [row for row in csv.DictReader(file) if row.get("eval/return_mean")]
     return {
         "library": "advanced-soft-actor-critic",
         "version": f"{git['commit']}{'+' if git['changed'] else ''}",
@@ -143,7 +144,8 @@ def read(run: Path) -> Answer:
         "window": {name: sac[key] for name, key in WINDOW.items()},
         "parameters": count_trained(last_model(run)),
         **{key: result[key] for key in ("seed", "steps", "updates", "seconds", "time")},
-        "curve": [[int(step), float(mean)] for step, mean in points if mean],
+        "curve": [[int(row["step"]), float(row["eval/return_mean"])] for row in points],
+        "core_seconds": [float(row.get("time/cpu_seconds") or "nan") for row in points],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -95,21 +96,33 @@ def updates(library: str, a_call: int, updates: int, filled: int, seed: int, siz
     return {"ms": (perf_counter() - begin) / max(1, updates // a_call) / a_call * 1e3}
 
 
-def bare(env: Mapping[str, Any], seed: int, fit: Mapping[str, Any], algorithm: str) -> Answer:
-    """Train with nothing said but the policy's class and the seed; ``error`` where that cannot be."""
+def bare(
+    env: Mapping[str, Any],
+    seed: int,
+    fit: Mapping[str, Any],
+    algorithm: str,
+    library: str = "stable_baselines3",
+    policy: str = "",
+) -> Answer:
+    """Train with nothing said but the policy's class and the seed; ``error`` where that cannot be.
+
+    library: its module, as for :func:`train` · policy: another class than that of the observations
+    """
     try:
         made = Monitor(make_env(**env))
         space = made.observation_space
         picture = len(space.shape or ()) == 3 and min(space.shape[:2]) >= 36  # its CnnPolicy needs so many
-        policy = (
+        policy = policy or (
             "MultiInputPolicy"
             if isinstance(space, gym.spaces.Dict)
             else "CnnPolicy"
             if picture
             else "MlpPolicy"
         )
-        model = getattr(stable_baselines3, algorithm)(policy, made, seed=seed, device="cpu")
-        return {"algorithm": algorithm, "policy": policy, **_fit(model, env, seed, **fit)}
+        module = import_module(library)
+        model = getattr(module, algorithm)(policy, made, seed=seed, device="cpu")
+        named = {"library": library.replace("_", "-"), "version": module.__version__}
+        return {"algorithm": algorithm, "policy": policy, **_fit(model, env, seed, **fit), **named}
     except Exception as error:
         return {**LIBRARY, "algorithm": algorithm, "error": f"{type(error).__name__}: {error}"}
 
@@ -129,13 +142,18 @@ def rollouts(
 
 
 class _Evaluation(BaseCallback):  # type: ignore[misc]  # only the peer has its class
-    """Evaluates the deterministic policy on an environment of its own; ``seconds`` is the time it took."""
+    """Evaluates the deterministic policy on an environment of its own; ``seconds`` is the time it took.
+
+    core_seconds: of processors since it was made, at each point of the curve, without evaluations
+    """
 
     def __init__(self, env: gym.Env, every: int, episodes: int) -> None:
         super().__init__()
         self._env, self._every, self._episodes = env, every, episodes
         self.curve: list[tuple[int, float]] = []
+        self.core_seconds: list[float] = []
         self.seconds = 0.0
+        self._begun = sum(os.times()[:4])
 
     def _on_step(self) -> bool:
         if self.num_timesteps % self._every == 0:
@@ -144,10 +162,14 @@ class _Evaluation(BaseCallback):  # type: ignore[misc]  # only the peer has its 
 
     def evaluate(self) -> None:
         """Add a point to the curve, or do the one of this step again."""
-        begin = perf_counter()
+        begin, core = perf_counter(), sum(os.times()[:4])
         returns, _ = evaluate_policy(self.model, self._env, self._episodes, return_episode_rewards=True)
-        self.curve = [point for point in self.curve if point[0] != self.num_timesteps]
+        if self.curve and self.curve[-1][0] == self.num_timesteps:
+            self.curve.pop()
+            self.core_seconds.pop()
         self.curve.append((self.num_timesteps, fmean(map(float, returns))))
+        self.core_seconds.append(core - self._begun)
+        self._begun += sum(os.times()[:4]) - core
         self.seconds += perf_counter() - begin
 
 
@@ -180,6 +202,7 @@ def _fit(
         "seconds": seconds,
         "time": spent,
         "curve": evaluation.curve if evaluation else [],
+        "core_seconds": evaluation.core_seconds if evaluation else [],
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -60,16 +59,16 @@ def steps(
         yield {"tasks": found}
 
 
-def equal(task: str, folder: Path = EQUAL) -> dict[str, Any]:
-    """A section of ``equal/config.yaml``, or that of another folder: what both libraries train with."""
-    sections = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
+def equal(task: str) -> dict[str, Any]:
+    """A section of ``equal/config.yaml``: what both libraries train with."""
+    sections = yaml.safe_load((EQUAL / "config.yaml").read_text("utf-8"))
     default, own = sections["default"], sections[task]
     return {block: {**default.get(block, {}), **own.get(block, {})} for block in {**default, **own}}
 
 
-def their_settings(task: str, folder: Path = EQUAL, **changes: Any) -> dict[str, Any]:
+def their_settings(task: str, **changes: Any) -> dict[str, Any]:
     """The arguments of ``sb3.train`` that say the same as a section of ``equal/config.yaml``."""
-    config = equal(task, folder)
+    config = equal(task)
     same = {key: config["sac_config"][key] for key in ("learning_rate", "tau", "gamma", "batch_size")}
     started = {"learning_starts": config["sac_config"]["start_step"]}
     q = config["nn_config"]["q"]

@@ -17,10 +17,10 @@ from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
 NAMES = (
-    "performance ablation toys memory representation world_model distributed_speed learners demonstrations "
-    "export"
+    "evidence performance ablation toys memory representation world_model distributed_speed learners "
+    "demonstrations export"
 )
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES.split())
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES.split()))
 """Pages that hold tables; links in a table are relative to them."""
 
 _BLOCK = re.compile(

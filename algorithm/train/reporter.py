@@ -63,6 +63,7 @@ class Reporter:
             "eval/return_mean": interval.mean,
             "eval/return_ci95": interval.half_width,
             "eval/length": float(np.mean(performance.lengths)),
+            "time/cpu_seconds": self._training.cpu_seconds,
         }
         self._metrics.write(step, values, behaviour=behaviour)
         shown = _shown(step, performance, behaviour)

@@ -22,6 +22,7 @@ from algorithm.core.data import Array, State
 from algorithm.core.errors import StorageError
 from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.system.processes import cpu_seconds
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.env.parameters.config import EnvParameters
@@ -80,6 +81,19 @@ class TrainState:
             name: HealthMonitor(family(agent.config), agent.config) for name, agent in agents.items()
         }
         self._random = GlobalRandom()
+        self._cpu_offset = -cpu_seconds()  # an earlier training of this process is another run's
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor seconds of the run since it was set up, of all its processes, without evaluations."""
+        return self._cpu_offset + cpu_seconds()
+
+    @contextmanager
+    def unpaid(self) -> Iterator[None]:
+        """Leave out of :attr:`cpu_seconds` what is spent in the context."""
+        before = self.cpu_seconds
+        yield
+        self._cpu_offset -= self.cpu_seconds - before
 
     @property
     def updates(self) -> int:
@@ -107,13 +121,14 @@ class TrainState:
         for name, agent in self.agents.items():
             for file, named in agent.tensors().items():
                 tensors[behaviour_file(name, file)] = named
+        seconds = dict[str, float](self.watch.seconds.items(), cpu=self.cpu_seconds)
         return Snapshot(
             step=self.counters.step,
             tensors=tensors,
             state={
                 "run": state.meta,
                 "metrics": metrics,
-                "seconds": dict(self.watch.seconds),
+                "seconds": seconds,
                 "made_with": dict(self._made_with),
             },
             replays={
@@ -145,7 +160,9 @@ class TrainState:
             self.iteration.load_state(state.part("iteration"))
             for name, own in self.health.items():
                 own.load_state(state.meta["health"][_part(name)])
-            self.watch.load(saved.state["seconds"])
+            seconds = dict(saved.state["seconds"])
+            self._cpu_offset += seconds.pop("cpu", 0.0)  # older checkpoints have none
+            self.watch.load(seconds)
             notices += what_differs(dict(saved.state["made_with"]), self._made_with)
             if self.counters.step != saved.step:
                 raise ValueError(f"it is of step {saved.step}, and its {STATE} of step {self.counters.step}")

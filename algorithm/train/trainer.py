@@ -235,7 +235,8 @@ class Trainer:
         self._watch.lap("other")
         self._profile.interrupt()
         self._counters.owes_evaluation = True  # also for who saves while it goes on
-        found = self._evaluator.evaluate(self._agents, self._counters.step, lambda: bool(self._stop))
+        with self._training.unpaid():
+            found = self._evaluator.evaluate(self._agents, self._counters.step, lambda: bool(self._stop))
         self._watch.skip()
         if found is None:
             return

@@ -19,7 +19,7 @@ import yaml
 
 from algorithm.config import load_config
 from benchmarks import __main__ as command
-from benchmarks import bare, harness, learning, peer, speed, tables
+from benchmarks import bare, harness, peer, speed, tables
 from benchmarks.harness import QUESTIONS, RESULTS, Bench
 from benchmarks.inbox_actor import AGREED, DIGEST
 from benchmarks.worker import WorkerError, make_env, read_answer
@@ -33,7 +33,7 @@ def written() -> dict[str, float]:
 # ---- every question can be asked
 
 
-LONG = ("pixels", "workers", "gains", "inbox")
+LONG = ("pixels", "workers", "inbox")
 """Questions that take seconds even so; others go the same ways."""
 
 
@@ -184,13 +184,13 @@ def test_which_step_learns_first_may_differ() -> None:
 
 
 def test_the_peer_gets_our_versions() -> None:
-    wanted = dict(line.split("==") for line in peer.requirements()["sb3"])
+    wanted = dict(line.split("==") for line in peer.requirements()["sb3"] if "==" in line)
     assert {"stable-baselines3", "torch", "gymnasium", "pybullet", "ale-py"} <= wanted.keys()
     assert wanted["numpy"] == np.__version__
     assert "+" not in wanted["torch"]  # a build is not asked for: another index may have none
 
 
-@pytest.mark.parametrize("task", learning.SEEDS)
+@pytest.mark.parametrize("task", ["pendulum", "half_cheetah"])
 def test_theirs_is_told_what_ours_is_trained_with(task: str) -> None:
     """The file is read by itself for them; for us it is a configuration."""
     config, said = load_config(str(speed.EQUAL), task).config, speed.their_settings(task)
@@ -211,56 +211,6 @@ def test_theirs_is_told_what_ours_is_trained_with(task: str) -> None:
 def test_every_memory_is_a_section(case: str) -> None:
     sac = load_config(str(speed.MEMORY), case, require_runnable=True).config.sac_config
     assert sac.seq_encoder and sac.batch_size == 64
-
-
-# ---- learning
-
-
-def run_of(seed: int, *returns: float, **changes: Any) -> dict[str, Any]:
-    """A run that was evaluated every 1000 steps."""
-    curve = [[1000 * n, value] for n, value in enumerate(returns, 1)]
-    return {"seed": seed, "parameters": 9, "seconds": 5.0, "version": "abc", "curve": curve, **changes}
-
-
-def test_final_returns_and_heights_are_compared() -> None:
-    """Heights (0 + 10)/2 and (0 + 20)/2 against 0; one side varies: one degree of freedom."""
-    sides = {"ours": [run_of(1, 0, 10), run_of(2, 0, 20)], "peer": [run_of(1, 0, 0), run_of(2, 0, 0)]}
-    found = learning.compare(sides)
-    assert found["means"]["ours"] == {"seeds": [1, 2], "final": 15.0, "area": 7.5, "seconds": 5.0}
-    assert found["comparisons"] == {
-        "ours": {
-            "final": {"difference": 15.0, "ci95": pytest.approx(63.53, abs=0.1), "verdict": "not told apart"},
-            "area": {"difference": 7.5, "ci95": pytest.approx(31.77, abs=0.1), "verdict": "not told apart"},
-        }
-    }
-
-
-@pytest.mark.parametrize(
-    ("odd", "message"),
-    [(run_of(2, 0, 1, parameters=8), r"\[8, 9\] weights"), (run_of(2, 0, 1, 2), "the same steps")],
-)
-def test_runs_that_differ_are_not_compared(odd: dict[str, Any], message: str) -> None:
-    with pytest.raises(WorkerError, match=message):
-        learning.compare({"ours": [run_of(1, 0, 1), odd], "peer": [run_of(1, 0, 1)] * 2})
-
-
-def test_the_mean_height_is_that_of_the_curve() -> None:
-    """From 0 to 10 in 10 steps, then 20 steps at 10: (50 + 200) / 30."""
-    assert learning.mean_height(np.array([[10, 0.0], [20, 10.0], [40, 10.0]])) == pytest.approx(25 / 3)
-
-
-def test_an_interval_over_tasks_by_hand() -> None:
-    """Variances of the means 1, 1, 0 and 4: ν = 6² / (1 + 1 + 0 + 16) = 2, so t = 4.303, over two tasks."""
-    pairs = [([0.0, 2.0], [5.0, 7.0]), ([4.0, 4.0], [0.0, 4.0])]
-    assert learning.half_width(pairs) == pytest.approx(4.303 * np.sqrt(6.0) / 2, rel=1e-3)
-    assert learning.half_width([([1.0], [1.0, 2.0])]) is None
-
-
-@pytest.mark.parametrize(
-    ("ours", "verdict"), [([50.0, 51.0], "higher"), ([-51.0, -50.0], "lower"), ([5.0, 6.0], "not told apart")]
-)
-def test_the_verdict(ours: list[float], verdict: str) -> None:
-    assert learning.difference(ours, [0.0, 0.0])["verdict"] == verdict
 
 
 # ---- bare configurations

@@ -27,6 +27,7 @@ def curve(returns, steps=None, label="x"):
         eval_step=steps,
         eval_return=returns,
         eval_ci95=np.ones_like(steps),
+        eval_core=steps / 10,
         train_step=nothing,
         train_return=nothing,
     )
@@ -48,6 +49,21 @@ def test_runs_of_repeat_are_one_experiment():
         ("base_1", ["base_1"]),  # --repeat begins at 2
         ("lone_2", ["lone_2"]),  # there is no run "lone"
         ("base_02", ["base_02"]),
+    ]
+
+
+def test_numbered_runs_of_one_configuration_are_one_experiment():
+    """Of a-1 … b_2 with one configuration each, but for the seed; c-1 and c-2 differ, d-3 is alone."""
+    made = [make_run(f"a-{seed}", seed=seed) for seed in (1, 2)]
+    made += [make_run(f"b_{seed}", seed=seed, overrides=()) for seed in (1, 2)]
+    made += [make_run("c-1"), make_run("c-2", overrides=()), make_run("d-3")]
+    order = [made[0], made[2], *made[3:], made[1]]
+    assert [(one.name, len(one.runs)) for one in grouped([Facts.gather(run) for run in order])] == [
+        ("a", 2),
+        ("b", 2),
+        ("c-1", 1),
+        ("c-2", 1),
+        ("d-3", 1),
     ]
 
 

@@ -80,6 +80,8 @@ def test_a_longer_run_is_the_one_that_was_longer_from_the_start(task, capsys, fl
     assert run("--seed=1", "-n", "b", "--quiet", *flags, f"--max_step={ended}") == 0
     assert what_must_agree(a) == what_must_agree(task / "b")
     assert load_config_file(a / "config.yaml").config.base_config.max_step == ended
+    costs = read_metrics(a / "metrics.jsonl").get("time/cpu_seconds", ())
+    assert list(costs) == sorted(costs), "those before the end go on"
     (note,) = json.loads((a / "manifest.json").read_text())["resumed"]
     assert note["step"] == begun and note["arguments"] and note["versions"]
 

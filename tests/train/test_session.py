@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     shares = [metrics[f"time/share_{part}"] for part in ("act", "step", "store", "sample", "update")]
     assert all(0.0 < sum(row) < 1.0 for row in list(zip(*shares, strict=True))[:2])  # of the summaries
     assert metrics["fault/env_restarts"][:2] == [0.0, 0.0]
+    assert 0.0 < metrics["time/cpu_seconds"][-1] < sum(os.times()[:4])
     said = capsys.readouterr().out
     assert [part for part in SHOWN if part not in said] == []
 
@@ -172,8 +174,10 @@ def test_evaluation_is_not_training_time(task, monkeypatch):
 
     monkeypatch.setattr(evaluating, "evaluate", slow)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
+    monkeypatch.setattr(training, "cpu_seconds", lambda: now[0])
     assert run("-n", "a", "--quiet", "-o", "eval_config={per_step: 20, episodes: 1}", "--max_step=30") == 0
     assert now[0] == 2000.0 and result(task / "a")["seconds"] == 0.0
+    assert read_metrics(task / "a/metrics.jsonl")["time/cpu_seconds"] == [0.0, 0.0]
 
 
 def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):

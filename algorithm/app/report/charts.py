@@ -33,6 +33,7 @@ _LARGEST = 1e38  # of float32; matplotlib's limits overflow far above
 _LOOKS: dict[str, dict[str, Any]] = {
     "line": {"linewidth": 1.8, "zorder": 3},
     "run": {"linewidth": 0.9, "alpha": 0.4, "zorder": 2},
+    "crowd": {"linewidth": 0.6, "alpha": 0.3, "zorder": 1},
     "faint": {"linewidth": 0.9, "alpha": 0.6, "zorder": 1},
     "aim": {"linewidth": 1.3, "dashes": (4, 3), "zorder": 4},
 }
@@ -43,8 +44,8 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 class Line:
     """One curve: y over environment steps x, or what the chart says, both [P]; NaN is a gap.
 
-    style: ``line``, ``run`` (thin), ``faint`` or ``aim`` (dashed)
-    tone:  colour of a ``line`` or ``run``, 0 to 5
+    style: ``line``, ``run`` (thin), ``crowd`` (thinner), ``faint`` or ``aim`` (dashed)
+    tone:  colour of a ``line`` or ``run``, 0 to 8
     band:  lower and upper ends, [P] each, or None
     dots:  mark the points, where there are not too many
     """
@@ -149,13 +150,13 @@ class Chart:
         # A point of the SVG is a pixel.
         below = len(self.bands) * (_BAND + _BETWEEN)
         whole, inside = height + below, width - _LEFT - _RIGHT
-        with _figure(figsize=(width / 72, whole / 72), dpi=72) as figure:
+        with figure_of(figsize=(width / 72, whole / 72), dpi=72) as figure:
             bottom, across = (_BOTTOM + below) / whole, (height - _TOP - _BOTTOM) / whole
             axes = figure.add_axes((_LEFT / width, bottom, inside / width, across))
             figure.patch.set_visible(False)
             axes.patch.set_visible(False)
             ticks = max(4, width // 96), max(6, height // 55)
-            _draw(axes, self._known, log=self.log, ticks=ticks)
+            draw(axes, self._known, log=self.log, ticks=ticks)
             for mark in self.marks:
                 axes.axvline(mark, color=LIGHT["faint"], linewidth=0.8, dashes=(1, 3), zorder=0)
             for place, band in enumerate(self.bands):
@@ -169,7 +170,8 @@ class Chart:
 
 
 @contextlib.contextmanager
-def _figure(**options: Any) -> Iterator[Figure]:  # noqa: ANN401 - of matplotlib
+def figure_of(**options: Any) -> Iterator[Figure]:  # noqa: ANN401 - of matplotlib
+    """Yield a figure in the looks of the theme."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -188,11 +190,11 @@ def _clipped(values: Double) -> Double:
 
 def write_picture(path: Path, lines: Sequence[Line], *, title: str, bands: Sequence[Band] = ()) -> None:
     """Write a PNG; the same data give the same bytes. Raises StorageError where it cannot be written."""
-    with _figure(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
+    with figure_of(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
         axes, *strips = figure.subplots(
             1 + len(bands), sharex=True, squeeze=False, height_ratios=[16, *[1] * len(bands)]
         )[:, 0]
-        _draw(axes, lines, marker="o", ticks=(8, 6))
+        draw(axes, lines, marker="o", ticks=(8, 6))
         for place, band in enumerate(bands):
             draw_band(strips[place], band, width=8 * 72, tone=place)
         axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
@@ -201,11 +203,16 @@ def write_picture(path: Path, lines: Sequence[Line], *, title: str, bands: Seque
         axes.set_ylabel("return")
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="best")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, metadata={"Software": None})
-        except OSError as error:
-            raise StorageError.of(error, what="a picture cannot be written", where=path) from error
+        save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG. Raises StorageError where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Software": None})
+    except OSError as error:
+        raise StorageError.of(error, what="a picture cannot be written", where=path) from error
 
 
 _LEFT_OUT = re.compile(
@@ -245,7 +252,7 @@ def _points(axes: Axes, lines: Sequence[Line], height: int, along: str) -> list[
     return points
 
 
-def _draw(
+def draw(
     axes: Axes, lines: Sequence[Line], *, ticks: tuple[int, int], log: bool = False, marker: str = ""
 ) -> None:
     """Draw lines and bands; ``ticks``: about how many along x and y; ``marker``: of points with dots."""
@@ -275,7 +282,9 @@ def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool) -> 
         axes.minorticks_off()
     else:
         axes.yaxis.set_major_locator(MaxNLocator(ticks[1], steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+    first, last = axes.get_xlim()
+    whole = last - first >= 5  # of core-minutes there may be few
+    axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: steps_text(step)))
     axes.yaxis.set_major_formatter(
         FuncFormatter(lambda value, _: short(value) if 1e-4 <= abs(value) < 1e4 else _extreme(value))

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.report.charts import Chart, write_picture
+from algorithm.app.report.aggregates import Curve, Runs
+from algorithm.app.report.charts import Chart
 from algorithm.app.report.curves import Series, group_lines
 from algorithm.app.report.experiments import (
     Experiment,
@@ -23,6 +24,7 @@ from algorithm.app.report.page import Section, code, link, page
 from algorithm.app.report.population import is_population, write_population
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import differences
+from algorithm.app.report.standing import course_plots, head, rows, standings, write_plots
 from algorithm.config.locate import EnvFolder
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed, plus_minus, short
@@ -37,6 +39,11 @@ _CURVES = "Thick: the mean over seeds, with Student's 95 % interval. Thin: the r
 _OUTCOMES = (
     "Means over runs with the same interval. The best evaluation of a run is chosen after the fact and "
     "flatters it. The mean return is the area under the curve where all runs were evaluated."
+)
+_STANDING = (
+    "IQM: the mean of the middle half of the runs, with the 95 % interval of a bootstrap over runs, which is "
+    "too narrow with fewer than five. Core-minutes are those of all processors, without evaluations. All of "
+    "it is taken where the first of the runs ends. The probability is that of a run drawn at random."
 )
 _ALIKE = "All runs have the same configuration, but for their seeds."
 
@@ -97,10 +104,11 @@ def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
     path = runs[0].path.parent / f"{file_stem([experiment.name for experiment in experiments])}.html"
     write_text(path, comparison(experiments))
     groups = _series(experiments, behaviours_of(experiments)[0])
-    if not any(groups.values()):
+    plots = course_plots(*_sides(groups), runs[0].env)
+    if not plots:
         return [path]
     picture = path.with_suffix(".png")
-    write_picture(picture, group_lines(groups), title=runs[0].env)
+    write_plots(picture, [plots])
     return [path, picture]
 
 
@@ -143,6 +151,16 @@ def _series(experiments: Sequence[Experiment], behaviour: str) -> dict[str, list
     return {experiment.name: experiment.series(behaviour) for experiment in experiments}
 
 
+def _sides(groups: Mapping[str, Sequence[Series]]) -> tuple[dict[str, Runs], dict[str, int]]:
+    """Return the experiments as sides of one task, and their colours."""
+    sides: dict[str, Runs] = {
+        name: {"": [Curve(one.eval_step, one.eval_return, one.eval_core) for one in found]}
+        for name, found in groups.items()
+        if found
+    }
+    return sides, {name: tone for tone, name in enumerate(groups)}
+
+
 def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Section]:
     """Yield curves and outcomes of one behaviour."""
     groups = _series(experiments, behaviour)
@@ -152,8 +170,18 @@ def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Se
         return
     curves = Chart("Return over environment steps", group_lines(groups), large=True)
     yield Section(title=f"Learning curves{suffix}", chart=curves, notes=[_CURVES])
-    head, rows = _outcomes(experiments, groups, behaviour)
-    yield Section(title=f"Outcomes{suffix}", head=head, rows=rows, notes=[_OUTCOMES])
+    names, cells = _outcomes(experiments, groups, behaviour)
+    yield Section(title=f"Outcomes{suffix}", head=names, rows=cells, notes=[_OUTCOMES])
+    sides, tones = _sides(groups)
+    first = next(iter(sides))
+    charts = [
+        Chart(f"Interquartile mean over {plot.along}", plot.lines, along=plot.along)
+        for plot in course_plots(sides, tones)
+    ]
+    standing = rows(standings(sides, first))
+    yield Section(
+        title=f"Beside one another{suffix}", charts=charts, head=head(first), rows=standing, notes=[_STANDING]
+    )
 
 
 def _outcomes(

@@ -11,11 +11,13 @@ import numpy as np
 
 from algorithm.app.report.curves import Series, common_grid, series_of
 from algorithm.app.report.facts import Facts
+from algorithm.app.report.settings import differences
 from algorithm.core.data import Double
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.statistics import mean_interval
 
 _REPEATED = re.compile(r"(?P<stem>.+)_(?:[2-9]|[1-9]\d+)")
+_NUMBERED = re.compile(r"(?P<stem>.+)[-_]\d+")
 _LEVEL = 0.9
 
 
@@ -34,17 +36,39 @@ class Experiment:
 
 
 def grouped(runs: Sequence[Facts]) -> list[Experiment]:
-    """Group runs by the name of their experiment: NAME, NAME_2, NAME_3, … of ``--repeat`` are one.
+    """Group runs by experiment: NAME, NAME_2, … of ``--repeat``, or NAME-1, NAME-2, … of one configuration.
 
-    A number counts as one of ``--repeat`` only if there is a run without it.
+    A number counts as one of ``--repeat`` only if there is a run without it. Without one, runs whose names
+    differ in their last number are one experiment if their configurations differ in nothing but the seed.
     """
+    names = [_repeated(facts) or facts.run.name for facts in runs]
+    numbered: dict[str, list[Facts]] = {}
+    for name, facts in zip(names, runs, strict=True):
+        found = _NUMBERED.fullmatch(name)
+        if found and found["stem"] not in names and names.count(name) == 1:
+            numbered.setdefault(found["stem"], []).append(facts)
+    stems = {
+        facts.run.name: stem for stem, of in numbered.items() if _of_one_configuration(of) for facts in of
+    }
     groups: dict[str, list[Facts]] = {}
-    for facts in runs:
-        repeated = _REPEATED.fullmatch(facts.run.name)
-        stem = repeated["stem"] if repeated else ""
-        first = stem and (facts.run.path.parent / stem / "config.yaml").exists()
-        groups.setdefault(stem if first else facts.run.name, []).append(facts)
-    return [Experiment(name, tuple(found)) for name, found in groups.items()]
+    for name, facts in zip(names, runs, strict=True):
+        groups.setdefault(stems.get(name, name), []).append(facts)
+    return [Experiment(name, tuple(of)) for name, of in groups.items()]
+
+
+def _repeated(facts: Facts) -> str | None:
+    """Return the name of the first run of a ``--repeat``; None for any other run."""
+    repeated = _REPEATED.fullmatch(facts.run.name)
+    stem = repeated["stem"] if repeated else ""
+    return stem if stem and (facts.run.path.parent / stem / "config.yaml").exists() else None
+
+
+def _of_one_configuration(runs: Sequence[Facts]) -> bool:
+    """Return whether there are several, and they differ only in their seeds."""
+    if len(runs) == 1 or any(facts.config is None for facts in runs):
+        return False
+    changed = differences([facts.config for facts in runs])
+    return all(len(set(values[:-1])) == 1 for values in changed.values())
 
 
 def behaviours_of(experiments: Sequence[Experiment]) -> list[str]:

@@ -19,6 +19,9 @@ LIGHT = {
     "c3": "#8a4fa3",
     "c4": "#8a6d00",
     "c5": "#b3325c",
+    "c6": "#0f7f86",
+    "c7": "#6b5346",
+    "c8": "#c23fa0",
 }
 """Name of a variable of the style sheet -> colour; no colour twice, so that a drawing can be recoloured."""
 
@@ -37,10 +40,13 @@ DARK = {
     "c3": "#c79ade",
     "c4": "#d9bb4c",
     "c5": "#f083a6",
+    "c6": "#53c5cc",
+    "c7": "#c0a596",
+    "c8": "#f08ad6",
 }
 
-TONES = 6
-"""Colours ``c0`` to ``c5`` of lines."""
+TONES = 9
+"""Colours ``c0`` to ``c8`` of lines."""
 
 MATPLOTLIB: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # which matplotlib brings: the same picture on every machine
@@ -63,6 +69,7 @@ MATPLOTLIB: dict[Any, Any] = {
     "grid.color": LIGHT["rule"],
     "legend.frameon": False,
     "path.simplify_threshold": 1.0,  # pixels: a small file; peaks stay
+    "svg.hashsalt": "",  # the same names in every drawing
     "svg.fonttype": "none",  # text stays text
     "text.parse_math": False,  # a run may be named $x$
 }

@@ -54,6 +54,16 @@ def handle_signal(number: int, handler: Callable[[int, FrameType | None], None])
         signal.siginterrupt(number, False)
 
 
+def cpu_seconds() -> float:
+    """Return processor seconds, user and system, of this process and its children, ended or not."""
+    total = sum(os.times()[:4])
+    with contextlib.suppress(psutil.Error, OSError):  # no descriptor is left to ask with
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                total += sum(child.cpu_times()[:4])
+    return total
+
+
 def send_signal(pid: int, number: int) -> None:
     """Send a signal to a process that leads a group, and SIGKILL to all of the group.
 

@@ -49,6 +49,7 @@ _OF_ALL: Mapping[str, str] = {
     "optim/skipped": "optimiser steps skipped so far because something in the update was not finite",
     "time/env_steps_per_s": "environment steps per second of wall time",
     "time/updates_per_s": "gradient updates per second of wall time",
+    "time/cpu_seconds": "processor seconds of the run so far, without evaluations",
     "time/replay_ratio": "achieved gradient updates per environment step",
     "time/share_act": "share of the training time that went into choosing actions",
     "time/share_step": "share that went into stepping and resetting environments",

@@ -1,0 +1,212 @@
+"""Sides beside one another, over environment steps and over core-minutes: their lines, picture and table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from algorithm.app.report.aggregates import Estimate, Runs, at_share, course, estimate, improvement
+from algorithm.app.report.charts import Line, draw, figure_of, save
+from algorithm.app.report.theme import DARK, LIGHT
+from algorithm.core.data import Double
+from algorithm.core.wording import short, steps_text
+from algorithm.runs.files import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+AXES = {"step": "environment steps", "core": "core-minutes"}
+"""What curves go over."""
+
+_MINUTE = 60.0
+_FONT = "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans-serif"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a side came to.
+
+    final:  interquartile mean at the end of each task, its interval
+    half:   the same at half of the steps
+    core_minutes: mean over runs at the end; NaN where a run does not know
+    better: probability of improvement over the first side, on the tasks of both; None for itself
+    """
+
+    name: str
+    final: Estimate
+    half: float
+    core_minutes: float
+    better: Estimate | None
+
+
+def standings(sides: Mapping[str, Runs], first: str) -> list[Standing]:
+    """Return what each side with runs came to. A task ends where the first of its runs does, of any side.
+
+    first: side that the others are compared with; there need be none of that name
+    """
+    ends: dict[str, float] = {}
+    for task, one in ((task, one) for runs in sides.values() for task, of in runs.items() for one in of):
+        ends[task] = min(ends.get(task, np.inf), float(one.step[-1]))
+    found = []
+    for name, tasks in sides.items():
+        runs = {task: of for task, of in tasks.items() if of}
+        if not runs:
+            continue
+        final, half = (
+            [at_share(of, ends[task], share)[:, None] for task, of in runs.items()] for share in (1, 0.5)
+        )
+        cores = [np.interp(ends[task], one.step, one.core) for task, of in runs.items() for one in of]
+        shared = [task for task in runs if name != first and sides.get(first, {}).get(task)]
+        pairs = [
+            (at_share(runs[task], ends[task]), at_share(sides[first][task], ends[task])) for task in shared
+        ]
+        better = improvement(*zip(*pairs, strict=True)) if pairs else None
+        minutes = float(np.mean(cores)) / _MINUTE
+        found.append(Standing(name, estimate(final), float(estimate(half).value[0]), minutes, better))
+    return found
+
+
+def rows(found: Sequence[Standing]) -> list[list[str]]:
+    """Return the cells of each side: its name, final, core-minutes, half, better."""
+    return [
+        [
+            one.name,
+            interval_text(one.final),
+            short(one.core_minutes) if np.isfinite(one.core_minutes) else "unknown",
+            short(one.half),
+            "" if one.better is None else interval_text(one.better),
+        ]
+        for one in found
+    ]
+
+
+def head(first: str) -> list[str]:
+    """Return the names of the columns of :func:`rows`."""
+    better = f"P(improvement) over {first}"
+    return ["", "IQM at the end [95 %]", "core-minutes a run", "IQM at half", better]
+
+
+def interval_text(found: Estimate) -> str:
+    """Return an estimate of one number: ``0.61 [0.42, 0.83]``."""
+    value, low, high = (short(float(part[0])) for part in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One drawing of a picture.
+
+    along, scale: what x and y are
+    lines:  a side's is thick, with its interval; its runs are thin
+    points: label → x and y, drawn as crosses: figures of others
+    bars:   label → an estimate of one number, across
+    """
+
+    title: str
+    along: str
+    scale: str
+    lines: Sequence[Line] = ()
+    points: Mapping[str, tuple[Double, Double]] = field(default_factory=dict)
+    bars: Mapping[str, Estimate] = field(default_factory=dict)
+    tones: Mapping[str, int] = field(default_factory=dict)
+
+
+def side_lines(sides: Mapping[str, Runs], axis: str, tones: Mapping[str, int]) -> list[Line]:
+    """Return the lines of the sides over ``step`` or ``core``: runs thin, the interquartile mean thick.
+
+    tones: side → number of its colour
+    """
+    thick, thin = [], []
+    for name, runs in sides.items():
+        if (found := course(runs, axis)) is None:
+            continue
+        x, mean = found
+        tone, scale = tones[name], _MINUTE if axis == "core" else 1.0
+        thick.append(Line(label=name, x=x / scale, y=mean.value, tone=tone, band=(mean.low, mean.high)))
+        thin += [
+            Line(label="", x=getattr(one, axis) / scale, y=one.score, style="crowd", tone=tone)
+            for of in runs.values()
+            for one in of
+        ]
+    if thick:
+        ends = np.concatenate([end for line in thick if line.band for end in line.band])
+        room = 0.1 * float(np.ptp(ends))
+        low, high = ends.min() - room, ends.max() + room
+        thin = [
+            Line(label="", x=one.x, y=np.clip(one.y, low, high), style="crowd", tone=one.tone) for one in thin
+        ]
+    return [*thin, *thick]
+
+
+def course_plots(
+    sides: Mapping[str, Runs], tones: Mapping[str, int], title: str = "", scale: str = "return"
+) -> list[Plot]:
+    """Return a plot for each of :data:`AXES` that anything is known of."""
+    drawn = [Plot(title, along, scale, side_lines(sides, axis, tones)) for axis, along in AXES.items()]
+    return [plot for plot in drawn if plot.lines]
+
+
+def write_plots(path: Path, grid: Sequence[Sequence[Plot]]) -> None:
+    """Write a picture of rows of plots: an SVG for light and dark pages, or a PNG.
+
+    The same data give the same bytes. Raises StorageError where it cannot be written.
+    """
+    columns = max(map(len, grid))
+    with figure_of(figsize=(4.6 * columns, 3.2 * len(grid) + 0.5), dpi=150, layout="constrained") as figure:
+        axes = figure.subplots(len(grid), columns, squeeze=False)
+        names: dict[str, Artist] = {}
+        for plots, places in zip(grid, axes, strict=True):
+            for plot, place in zip_longest(plots, places):
+                if plot is None:
+                    place.set_axis_off()
+                    continue
+                _draw_plot(place, plot)
+                names |= {label: one for one, label in zip(*place.get_legend_handles_labels(), strict=True)}
+        figure.legend(
+            list(names.values()), list(names), loc="outside lower center", ncols=min(4, len(names) or 1)
+        )
+        if path.suffix != ".svg":
+            save(figure, path)
+            return
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    write_text(path, _themed(text.getvalue()))
+
+
+def _draw_plot(place: Axes, plot: Plot) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    draw(place, plot.lines, ticks=(6, 6))
+    for number, (label, (x, y)) in enumerate(plot.points.items()):
+        place.plot(x, y, "x+12"[number % 4], color=LIGHT["ink"], label=label, markersize=7, zorder=4)
+    for row, (label, one) in enumerate(reversed([*plot.bars.items()])):
+        colour = LIGHT[f"c{plot.tones[label]}"]
+        place.plot([one.low[0], one.high[0]], [row, row], color=colour, linewidth=3)
+        place.plot(one.value, [row], "o", color=colour)
+        right = one.value[0] > 0.5
+        edge = float((one.high if right else one.low)[0])
+        place.text(edge, row + 0.2, label, ha="right" if right else "left", color=LIGHT["ink"], fontsize=10)
+    if plot.bars:
+        place.set(xlim=(0, 1), ylim=(-0.5, len(plot.bars)), yticks=[])
+        place.axvline(0.5, color=LIGHT["faint"], linewidth=0.8)
+    place.xaxis.set_major_formatter(FuncFormatter(lambda x, _: steps_text(x)))
+    place.set_title(plot.title, loc="left", fontsize=12, fontweight="bold")
+    place.set_xlabel(plot.along)
+    place.set_ylabel(plot.scale)
+
+
+def _themed(svg: str) -> str:
+    """Return a drawing whose colours follow the reader's light or dark page."""
+    for name, colour in LIGHT.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    light, dark = ("".join(f"--{name}:{colour};" for name, colour in of.items()) for of in (LIGHT, DARK))
+    style = f"<style>:root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
+    start = svg.index(">", svg.index("<svg ")) + 1
+    return f"{svg[:start]}{style}{svg[start:].replace(*_FONT)}"

@@ -1,0 +1,59 @@
+"""The tables of ``evidence``: what every side came to, and how soon it has the first peer's last returns."""
+
+from __future__ import annotations
+
+from algorithm.app.report.standing import head, rows, standings
+from algorithm.core.wording import counted
+from benchmarks.cells import Results, table
+from benchmarks.standings import GOALS, Evidence, Reached, or_never, reached
+
+
+def evidence(results: Results) -> str:
+    """Every suite and side, trained or only planned; what was left out or failed is said below."""
+    figures = results["evidence"]
+    found, cells = Evidence.read(results.folder), []
+    begun = {row["suite"] for row in figures["runs"]}
+    waiting = [
+        f"{suite}, {counted(sum(about['planned'].values()), 'training')}"
+        for suite, about in found.suites.items()
+        if suite not in begun
+    ]
+    for suite, about in found.suites.items():
+        if suite not in begun:
+            continue
+        sides, first = found.sides(suite), about["first"] or ""
+        known = {row[0]: row for row in rows(standings(sides, first))}
+        for side in about["planned"]:
+            figure = known.get(side, [side, *["–"] * 4])
+            cells.append([suite, *figure, str(len(sides.get(side, ()))), found.cells(suite, side)])
+    names = [name for name in head("the first peer") if name]
+    text = [table(["suite", "side", *names, "tasks", "trainings finished"], cells)]
+    text += [f"Not begun: {'; '.join(waiting)}."] if waiting else []
+    text += [f"Left out: {side}: {reason}" for side, reason in figures["left_out"].items()]
+    failed = [row for row in figures["runs"] if row["state"] == "failed"]
+    text += [f"Failed: {row['task']}, {row['side']}, seed {row['seed']}: {row['reason']}" for row in failed]
+    return "\n\n".join(text)
+
+
+def evidence_goal(results: Results) -> str:
+    """Every task with a first peer: when each side has the mean of the peer's last evaluations."""
+    results["evidence"]  # it is a source
+    found = Evidence.read(results.folder)
+    cells = [_reached(one) for suite in found.suites for one in reached(found, suite)]
+    minutes, shares = ([f"{what}: {goal}" for goal in GOALS] for what in ("core-minutes", "share"))
+    return table(["task", "side", *minutes, *shares], cells)
+
+
+def _reached(one: Reached) -> list[str]:
+    minutes = [
+        f"{or_never(of)} ({count} of {one.runs})" for of, count in zip(one.minutes, one.counts, strict=True)
+    ]
+    ends = [[or_never(float(part[0])) for part in (of.value, of.low, of.high)] for of in one.shares]
+    return [one.task, one.side, *minutes, *(f"{value} [{low}, {high}]" for value, low, high in ends)]
+
+
+def evidence_pictures(results: Results) -> str:
+    """The picture of every suite with figures, as :mod:`benchmarks.pictures` draws them."""
+    results["evidence"]  # it is a source
+    found = Evidence.read(results.folder)
+    return "\n\n".join(f"![{name}](images/evidence_{name}.svg)" for name in found.suites if found.sides(name))
