@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import io
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from algorithm.agents.registry import misplaced
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
+from algorithm.config.at_start.by_spaces import classes_in, for_spaces
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
 from algorithm.config.yaml_io import inline
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.fields import facts_of
+from algorithm.core.spec import AgentSpec
 
 _OF_ONE_RUN = frozenset({"base_config.name", f"{RUN_BLOCK}.seed"})
 _REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(field).required)
@@ -67,13 +69,19 @@ def options_of(arguments: object) -> TrainOptions | None:
         return None
 
 
-def preset_of(options: TrainOptions | None, seed: int | None) -> LoadedConfig | None:
-    """Return the present configuration of the task, without the command line; None if it cannot be read."""
+def preset_of(
+    options: TrainOptions | None, seed: int | None, specs: Mapping[str, AgentSpec]
+) -> LoadedConfig | None:
+    """Return the present configuration of the task, without the command line; None if it cannot be read.
+
+    specs: of the run's behaviours
+    """
     if options is None:
         return None
     try:
-        return load_config(options.env, options.config, seed=seed)
-    except ConfigError:
+        loaded = load_config(options.env, options.config, seed=seed)
+        return for_spaces(loaded, specs, lambda one: classes_in(loaded.env_dir / f"{one.run.nn}.py"))
+    except (ConfigError, UsageError):
         return None
 
 
