@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -68,6 +68,10 @@ class Assembly:
     seed: int | None = None
     since: int = 0
     lessons: Mapping[str, str] | None = None
+
+    def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
+        """Return it with the configuration as :func:`fitted` to what the behaviours see and do."""
+        return replace(self, loaded=fitted(self.loaded, specs))
 
     def env(
         self,

@@ -58,7 +58,7 @@ def _check_memory(plan: PopulationPlan, device: str) -> None:
     from algorithm.core.system.memory import free_memory
     from algorithm.experience.faults import Faults
     from algorithm.replay.budget import MemoryBudget
-    from algorithm.train.assembly import Assembly, fitted
+    from algorithm.train.assembly import Assembly
 
     if plan.loaded.config.base_config.kind.player:  # a player would be started for it
         return
@@ -69,8 +69,7 @@ def _check_memory(plan: PopulationPlan, device: str) -> None:
         )
         env = assembly.env("evaluate")
         budget = MemoryBudget(free_memory() // len(plan.generation.starts))
-        assembly = replace(assembly, loaded=fitted(plan.loaded, env.specs))
-        assembly.agents(env.specs, plan.loaded.env_dir, memory=budget)
+        assembly.fitted(env.specs).agents(env.specs, plan.loaded.env_dir, memory=budget)
 
 
 def _make(plan: PopulationPlan, actors: int) -> PopulationDir:

@@ -116,7 +116,7 @@ class TrainOptions:
         help=f"{', '.join(FAMILIES)}; default: the section's, else SAC",
     )
     preset: str | None = _what(
-        "--preset", roles=EVERY_ROLE, help="a better learner: lean, cross, tqc, xqc, simba, droq"
+        "--preset", roles=EVERY_ROLE, help="the learner: plain, cross, lean, tqc, xqc, simba, droq"
     )
     seed: int | None = _what(
         "--seed", roles=_TRAINING, type=natural, help="seed of the run; default: the file's, else a fresh one"
