@@ -160,22 +160,23 @@ def _changed(
     section: str | None,
     given: Sequence[str],
 ) -> list[str]:
-    """Return overrides for agreed values that an actor of the task would otherwise have differently."""
-    ours = settings(loaded.config)
+    """Return overrides for agreed values that an actor of the task would otherwise have differently.
+
+    The fewest that do it. A run of another version's sections needs all of its values, and none below them.
+    """
+    ours, laid = settings(loaded.config), {path for one in loaded.laid for path in one.taken}
+    own = {key: value for key, value in ours.items() if not any(path.startswith(key) for path in laid)}
+    words: list[str] = []
     try:
-        theirs = fitted(_load(argument, section, given), specs)
-        if theirs.laid and settings(theirs.config) != ours:
-            # A section of another version, or none of it: what is set one by one needs none below it.
-            plain = f"base_config.preset={PLAIN}"
-            theirs = _load(argument, section, [*given, plain])
-            return [plain, *_overrides(ours, settings(theirs.config))]
+        for wanted, more in (({}, []), (own, []), (ours, [f"base_config.preset={PLAIN}"])):
+            others = settings(_load(argument, section, [*given, *more]).config)
+            changed = (key for key, value in wanted.items() if value != others[key])
+            words = [*more, *(f"{key}={json.dumps(ours[key])}" for key in changed)]
+            if settings(fitted(_load(argument, section, [*given, *words]), specs).config) == ours:
+                break
     except (ConfigError, UserError):  # the task has been changed since, and an actor's own start says it
         return []
-    return _overrides(ours, settings(theirs.config))
-
-
-def _overrides(ours: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={json.dumps(ours[key])}" for key in ours if ours[key] != others[key]]
+    return words
 
 
 def _load(argument: str, section: str | None, given: Sequence[str]) -> LoadedConfig:
