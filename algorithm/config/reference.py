@@ -15,6 +15,7 @@ from typing import Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from algorithm.config.at_start.by_spaces import MEANING
 from algorithm.config.json_schema import json_schema
 from algorithm.config.schema import (
     BEHAVIOUR_KEYS,
@@ -24,11 +25,14 @@ from algorithm.config.schema import (
     Config,
     fields,
 )
-from algorithm.config.sections import MEMORY, RAW, SEED, text_of
+from algorithm.config.sections import MEMORY, RAW, SEED, shipped, text_of
 from algorithm.config.tree import KeyPath
 from algorithm.config.validation import default_text, expected
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import block_of, facts_of
+
+_BY_SPACES = [name for name in MEANING if name in shipped().children]
+"""Sections by the spaces that ship."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 100
@@ -101,11 +105,13 @@ once with file and line. A file without sections, whose top level holds such key
 ## How settings are merged
 
 1. the defaults below (`asac-ds`: those of `ds/default_config.yaml`),
-2. where `seq_encoder` is set, by whatever comes below: [what suits a memory](#with-a-memory),
-3. the section `default` of the file,
-4. what the chosen section names under `inherited`, left to right,
-5. the chosen section (`-c NAME`),
-6. overrides (`-o sac_config.n_step=5`), then flags such as `--agents`.
+2. [what suits the task's spaces](#by-what-the-spaces-are),
+3. where `seq_encoder` is set, by whatever comes below: [what suits a memory](#with-a-memory),
+4. a [preset](learners.md#presets), where one is named, instead of the second,
+5. the section `default` of the file,
+6. what the chosen section names under `inherited`, left to right,
+7. the chosen section (`-c NAME`),
+8. overrides (`-o sac_config.n_step=5`), then flags such as `--agents`.
 
 Mappings merge key by key; everything else, lists too, replaces. YAML anchors and `<<` work. Numbers may be
 written as `3e-4`; whole ones as `1e6`.
@@ -163,6 +169,35 @@ that suit them. The shipped tasks inherit it, since they were measured with thes
 
 ```yaml
 {text_of(RAW)}```
+
+### By what the spaces are
+
+A task that names nothing but its environment gets the values that suit what its agents see and do: `continuous` where
+some action is a number, `discrete` where all are choices, `images` above it where some observation is an image. Of these
+the following ship; where there is none the defaults hold. Each behaviour has those of its own spaces. A key that is set
+anywhere keeps its value.
+
+```yaml
+{"".join(map(text_of, _BY_SPACES))}```
+
+They are for `algorithm: SAC`. `preset: plain` takes none of them, and a preset replaces them:
+
+```yaml
+default:
+  base_config:
+    env_type: GYM
+    env_name: Pendulum-v1
+    preset: plain # or --preset plain
+```
+
+A section lies there whole or not at all. It is left out where the task sets what contradicts it, such as
+`clip_epsilon: 0.2` or a batch too small for batch norm; where it sets what would say nothing any more, such as `tau`
+without target networks; where it shapes the default networks in another way than by their size; and where its `nn.py` has
+a class of its own for what the section sets of the networks. The start screen says which section lies below, what it sets,
+or why it is left out.
+
+The spaces are known once an environment is made. The run's `config.yaml` then holds every value, so that a run that is
+resumed, evaluated, shared or exported needs no section, and one of a later version changes nothing about it.
 
 ### With a memory
 

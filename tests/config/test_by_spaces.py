@@ -196,6 +196,8 @@ def test_the_others_stay(task, ours):
             "",
         ),  # continuous sets nothing of them
         ("from algorithm.nn.models.defaults import ModelQ", ""),
+        ("class ModelQ(m.ModelQ):\n    def forward(self, *args): pass", ""),
+        ("class ModelQ(m.ModelQ):\n    def __init__(self, *args): pass", "ModelQ"),
         ("raise RuntimeError('it was executed')", ""),
         ("this is no Python", ""),
     ],

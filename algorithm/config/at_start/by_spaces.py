@@ -81,7 +81,8 @@ def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes
 def classes_in(file: Path) -> set[str]:
     """Return the names at the top level of a file of networks, which is not executed; none of a missing file.
 
-    What is imported from this package is left out: it is a default.
+    Left out is what is built as a default is: imported from this package, or a class that is derived from the
+    one of its name and has no ``__init__``.
     """
     try:
         body = ast.parse(file.read_text("utf-8")).body
@@ -91,11 +92,17 @@ def classes_in(file: Path) -> set[str]:
     for node in body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != "algorithm":
             names |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.ClassDef):
+        elif isinstance(node, ast.ClassDef) and not _is_built_as_default(node):
             names.add(node.name)
         elif isinstance(node, ast.Assign):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return names
+
+
+def _is_built_as_default(node: ast.ClassDef) -> bool:
+    derived = any(ast.unparse(base).rpartition(".")[2] == node.name for base in node.bases)
+    own = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+    return derived and "__init__" not in own
 
 
 def _sections(spec: AgentSpec) -> tuple[str, ...]:
