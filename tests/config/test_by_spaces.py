@@ -133,13 +133,16 @@ def test_what_is_set_anywhere_stays(task, ours):
     task(
         PENDULUM + "  sac_config: {n_step: 3, random_params: {batch_size: {in: [99]}}}\n"
         "  nn_config: {rep: {dense_n: 5}}\n"
-        "  ma_config: {Walker: {sac_config: {n_step: 4}}, Jumper: {sac_config: }}\n"
+        "  ma_config:\n    Walker: {sac_config: {n_step: 4}}\n    Jumper: {sac_config: }\n"
+        "    Runner: {sac_config: {use_target_network: true}}\n"
     )
-    found = laid({"default": AgentSpec(SEEN, NUMBERS), "Walker": WALKER, "Jumper": RUNNER})
+    specs = {"default": AgentSpec(SEEN, NUMBERS), "Walker": WALKER, "Jumper": RUNNER, "Runner": RUNNER}
+    found = laid(specs)
     assert values(found.config) == ({"norm": "batch"}, {"dense_n": 5, "random_shift": 3}, False, 3)
     assert found.config.sac_config.batch_size == 99
     assert found.behaviours["Walker"].sac_config.n_step == 4
     assert values(found.behaviours["Jumper"])[2:] == (False, 3)
+    assert values(found.behaviours["Runner"]) == ({"norm": "batch"}, {"dense_n": 5}, True, 3)
     by_name = {(one.behaviours[0], one.name): one for one in found.laid}
     assert by_name["default", "images"].taken == {"nn_config.rep.random_shift": 3}
     assert by_name["default", "images"].overridden == ("sac_config.n_step", "sac_config.batch_size")
