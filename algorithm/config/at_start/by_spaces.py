@@ -66,7 +66,7 @@ def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes
     parts = [part for part, _ in groups]
     config, behaviours, laid = loaded.config, dict(loaded.behaviours), list[Laid]()
     for (part, sections), names in groups.items():
-        work = _Part(loaded, part, tuple(names), own_classes)
+        work = _Layering(loaded, part, tuple(names), own_classes)
         changed, told = work.above(sections)
         laid += told
         if parts.count(part) > 1:
@@ -134,7 +134,7 @@ def _refuse_unfit(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Layering:
     """One configuration of a loaded one, and the behaviours that have it. part: of ``ma_config``, or ""."""
 
     loaded: LoadedConfig
