@@ -43,7 +43,7 @@ def make_agent(
     seed: int,
     shown: Demonstrations | None = None,
 ) -> OffPolicyAgent:
-    """The agent that ``main.py`` would train with the default networks."""
+    """The agent that ``main.py`` would train with ``preset: plain`` and the default networks."""
     config = load_config(folder, section, changes).config
     device, budget = torch.device("cpu"), MemoryBudget()
     return OffPolicyAgent(

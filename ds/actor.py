@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -29,7 +29,7 @@ from algorithm.env.unity.player import EditorStoppedError
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process
-from algorithm.train.assembly import Assembly, check_behaviours
+from algorithm.train.assembly import Assembly, check_behaviours, fitted
 from algorithm.train.signals import StoppedError, StopRequest
 from algorithm.train.user_code import nn_file
 from ds.acting import Lessons, StatusLine, actor_seed, longest_segment, make_policies
@@ -163,6 +163,11 @@ class _Work:
         )
         env = assembly.env("train", base.n_envs, workers=base.workers)
         check_behaviours(self.loaded, env.specs)
+        replace(self, loaded=fitted(self.loaded, env.specs))._act_in(env, assembly, console, seed)
+
+    def _act_in(self, env: VecEnv, assembly: Assembly, console: Console, seed: int) -> None:
+        """Act with the configuration as it is for the spaces of the environments."""
+        base, faults, device = self.loaded.config.base_config, assembly.faults, assembly.device
         acting = make_policies(self.loaded, env.specs, self.welcome, seed, device)
         channels = 1 if self.welcome.synchronous else base.episode_sender_process_num
         writer = TrajectoryWriter(max_length=longest_segment(self.loaded, env.specs), channels=channels)

@@ -20,6 +20,7 @@ from algorithm.config.locate import CONFIG_FILE
 from algorithm.config.schema import (
     BEHAVIOUR_KEYS,
     DISTRIBUTED_DEFAULTS,
+    PLAIN,
     Config,
     NetConfig,
     fields,
@@ -27,11 +28,13 @@ from algorithm.config.schema import (
 )
 from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.config.tree import KeyPath
+from algorithm.core.errors import UserError
 from algorithm.core.fields import facts_of
 from algorithm.core.program import program
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.loader import NnFile, nn_place
 from algorithm.runs.names import MODELS, directory_flags
+from algorithm.train.assembly import fitted
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -113,16 +116,18 @@ def _number(text: str) -> float:
 _EVERYWHERE = ("0.0.0.0", "::")
 
 
-def actor_command(loaded: LoadedConfig, argument: str, port: int, models: Path = MODELS) -> str:
+def actor_command(
+    loaded: LoadedConfig, specs: Mapping[str, AgentSpec], argument: str, port: int, models: Path = MODELS
+) -> str:
     """Return the command, with all that ``-c``, ``-o``, flags and a resumed run have changed.
 
-    argument: the task, as it was named on the command line; port: where the learner listens;
-    models: folder of all runs
+    specs: of the environment's behaviours; argument: the task, as it was named on the command line;
+    port: where the learner listens; models: folder of all runs
     """
     section = _section(loaded)
     flags = [*section, *_where(loaded.config.net_config, port)]
     given = list(loaded.overrides)
-    given += _changed(loaded, argument, section[1] if section else None, given)
+    given += _changed(loaded, specs, argument, section[1] if section else None, given)
     flags += [word for text in given for word in ("-o", text)]
     words = [*program("main_ds.py"), argument, "actor", *directory_flags(models)]
     return shlex.join([*words, *flags])
@@ -148,15 +153,31 @@ def _where(net: NetConfig, port: int) -> Iterator[str]:
         yield "--insecure"
 
 
-def _changed(loaded: LoadedConfig, argument: str, section: str | None, given: Sequence[str]) -> list[str]:
-    """Return overrides for agreed values that an actor of the task would otherwise have differently."""
+def _changed(
+    loaded: LoadedConfig,
+    specs: Mapping[str, AgentSpec],
+    argument: str,
+    section: str | None,
+    given: Sequence[str],
+) -> list[str]:
+    """Return overrides for agreed values that an actor of the task would otherwise have differently.
+
+    The fewest that do it. A run of another version's sections needs all of its values, and none below them.
+    """
+    ours, laid = settings(loaded.config), {path for one in loaded.laid for path in one.taken}
+    own = {key: value for key, value in ours.items() if not any(path.startswith(key) for path in laid)}
+    words: list[str] = []
     try:
-        theirs = _load(argument, section, given)
-    except ConfigError:  # the task has been changed since, and an actor's own start says what is wrong
+        for wanted, more in (({}, []), (own, []), (ours, [f"base_config.preset={PLAIN}"])):
+            others = settings(_load(argument, section, [*given, *more]).config)
+            changed = (key for key, value in wanted.items() if value != others[key])
+            words = [*more, *(f"{key}={json.dumps(ours[key])}" for key in changed)]
+            if settings(fitted(_load(argument, section, [*given, *words]), specs).config) == ours:
+                break
+    except (ConfigError, UserError):  # the task has been changed since, and an actor's own start says it
         return []
-    ours, others = settings(loaded.config), settings(theirs)
-    return [f"{key}={json.dumps(ours[key])}" for key in ours if ours[key] != others[key]]
+    return words
 
 
-def _load(argument: str, section: str | None, given: Sequence[str]) -> Config:
-    return load_config(argument, section, given, seed=0, defaults=DISTRIBUTED_DEFAULTS).config
+def _load(argument: str, section: str | None, given: Sequence[str]) -> LoadedConfig:
+    return load_config(argument, section, given, seed=0, defaults=DISTRIBUTED_DEFAULTS)

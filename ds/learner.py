@@ -158,7 +158,7 @@ class RemoteRuntime(Runtime):
         if self._security.banner:
             console.warn(self._security.banner)
         console.message(f"listening on {address(self._host, port)}")
-        command = actor_command(self._loaded, run.argument, port, run.models)
+        command = actor_command(self._loaded, self.env.specs, run.argument, port, run.models)
         console.command("an actor", command)
 
     @override

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from algorithm.app.cli.given import config_flags
@@ -15,11 +16,15 @@ from algorithm.config.resume_rules import changes, refuse
 from algorithm.core.console import Console
 from algorithm.core.data import State
 from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
+from algorithm.core.reading import read_json
+from algorithm.core.spec import AgentSpec
+from algorithm.env.pool.resume_check import specs_of
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.names import Ckpt
 from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import fitted
 from algorithm.train.counters import Counters
 from algorithm.train.run import RunInputs
 from algorithm.train.runtime import LocalRuntime, Runtime
@@ -118,7 +123,7 @@ def _wanted(
             run.config, options.overrides, flags, options.seed, env=folder, require_runnable=True
         )
     seed = own.seed if options.seed is None else options.seed
-    return load_config(
+    loaded = load_config(
         options.env,
         options.config,
         options.overrides,
@@ -127,6 +132,15 @@ def _wanted(
         defaults=defaults,
         require_runnable=True,
     )
+    return fitted(loaded, noted_specs(read_json(run.manifest).get("spaces"), run.manifest))
+
+
+def noted_specs(spaces: object, manifest: Path) -> dict[str, AgentSpec]:
+    """Return what a run has noted of its agents as `specs_of` does. Raises StorageError for damage."""
+    try:
+        return specs_of(spaces)
+    except ValueError as error:
+        raise StorageError("the run's spaces are damaged", where=manifest, why=str(error)) from error
 
 
 def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:

@@ -16,6 +16,7 @@ from algorithm.app.parameters import parameter_rows
 from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import plot_curve, series_of
 from algorithm.app.report.report import write_report
+from algorithm.app.report.settings import config_rows
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
@@ -69,7 +70,7 @@ def start_screen(
     for name, agent in agents.items():
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
         sections.append((title, agent.rows()))
-    sections.append(("config", _config(loaded)))
+    sections.append(("config", config_rows(loaded)))
     return sections
 
 
@@ -214,28 +215,6 @@ def _observation(
     if categories:
         return f"{name} {size} choices"
     return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
-
-
-def _config(loaded: LoadedConfig) -> list[tuple[str, str]]:
-    rows = [("file", loaded.source)]
-    rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
-    if loaded.left_out:
-        rows.append(("left out", f"{', '.join(loaded.left_out)} (not for {loaded.config.algorithm})"))
-    if loaded.preset:
-        rows.append(("preset", _preset(loaded)))
-    why = " (default with a memory)"
-    rows += [
-        (path, f"{value}{why * (path in loaded.for_memory)}") for path, value in loaded.differences().items()
-    ]
-    rows += [("override", text) for text in loaded.overrides]
-    return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
-
-
-def _preset(loaded: LoadedConfig) -> str:
-    assert loaded.preset
-    name, taken, overridden = loaded.preset
-    sets = ", ".join(f"{path} = {value}" for path, value in taken.items()) or "nothing"
-    return f"{name} sets {sets}" + f"; the task itself sets {', '.join(overridden)}" * bool(overridden)
 
 
 def _performance(step: int, performance: Performance) -> str:

@@ -156,7 +156,7 @@ def run_training(
         except Exception as error:
             _record_failure(run, console, error)
             raise
-        plot_returns(loaded, run, outcome, console)
+        plot_returns(parts.loaded, run, outcome, console)
         parts.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
         show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
@@ -184,7 +184,7 @@ def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
     agents, resumed = parts.training.agents, parts.resumed
     console.start(
         start_screen(
-            inputs.loaded,
+            parts.loaded,
             inputs.run,
             parts.runtime.env,
             agents,

@@ -12,10 +12,11 @@ from algorithm.agents.registry import FAMILIES, barred, misplaced
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.resolve import SEED_PATH, Overrides, Resolved, overridden, resolve, with_values
-from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields, value_at
+from algorithm.config.schema import AUTO, BEHAVIOUR_KEYS, PLAIN, Config, fields, value_at
 from algorithm.config.sections import (
     DEFAULT_SECTION,
     Choice,
+    Laid,
     Preset,
     as_section,
     choose,
@@ -40,6 +41,8 @@ class LoadedConfig(Resolved):
     overrides: as given with ``-o``.
     shipped:   sections of the framework that lie below.
     preset:    the one that ``base_config.preset`` has laid below all, and what it sets.
+    by_spaces: sections by the spaces are still to be laid below, once these are known.
+    laid:      what became of them.
     left_out:  what the section sets of another algorithm than the command line has chosen.
     decided:   keys that the run has decided itself; such as ``compile: auto``.
     """
@@ -51,6 +54,8 @@ class LoadedConfig(Resolved):
     overrides: tuple[str, ...]
     shipped: tuple[str, ...] = ()
     preset: Preset | None = None
+    by_spaces: bool = False
+    laid: tuple[Laid, ...] = ()
     left_out: tuple[str, ...] = ()
     decided: frozenset[str] = frozenset()
 
@@ -68,7 +73,11 @@ class LoadedConfig(Resolved):
 
         ``Name`` in ``ma_config`` stands for ``Name?team=0``, ``Name?team=1``, … as far as they are not named.
         """
-        return self.behaviours.get(name) or self.behaviours.get(without_team(name), self.config)
+        return self.behaviours.get(self.part_of(name), self.config)
+
+    def part_of(self, name: str) -> str:
+        """Return the part of ``ma_config`` that a behaviour has; "" where it has the common configuration."""
+        return next((part for part in (name, without_team(name)) if part in self.behaviours), "")
 
     @property
     def seed(self) -> int:
@@ -142,6 +151,7 @@ def load_config(
         overrides=_as_texts(overrides),
         shipped=shipped,
         preset=preset,
+        by_spaces=resolved.config.base_config.preset == AUTO,
         left_out=() if off is None else (*written, *off),
     )
 
@@ -193,7 +203,11 @@ def _switched_off(section: Node, given: Node) -> dict[str, object] | None:
     if algorithm not in list(FAMILIES) or algorithm == (section.value_at("algorithm") or Config().algorithm):
         return None
     paths = {dotted: tuple(dotted.split(".")) for dotted in barred(algorithm)}
-    return {dotted: value_at(Config(), path) for dotted, path in paths.items() if section.value_at(*path)}
+    return {
+        dotted: value_at(Config(), path)
+        for dotted, path in paths.items()
+        if section.value_at(*path) not in (None, False, 0, AUTO, PLAIN)
+    }
 
 
 def _two_algorithms(config: str | None, choice: Choice, given: Node) -> Iterator[Problem]:

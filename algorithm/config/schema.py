@@ -57,6 +57,9 @@ InitPart = Literal["rep", "policy", "q", "v", "temperature", "normaliser", "exte
 
 MAX_ENVS = 2**16
 """Largest number of sub-environments; each takes memory before its spaces are read."""
+AUTO, PLAIN = "auto", "plain"
+"""Values of ``base_config.preset`` that name no section."""
+
 _NO_WRAPPERS = "a Unity player is no Gymnasium environment, which the wrappers are for"
 _LEAVE_WRAPPERS = "leave the wrappers out, and change the scene or the networks"
 
@@ -81,10 +84,23 @@ class BaseConfig(EnvConfig):
         min_length=1,
         resume="ignored",
     )
-    preset: Literal["lean", "cross", "tqc", "xqc", "simba", "droq", "flash", "flash64"] | None = option(
-        None,
-        "A better learner than plain SAC: a section that ships with the framework, below all that the task "
-        "sets; see docs/learners.md.",
+    preset: Literal[
+        "auto",
+        "plain",
+        "continuous",
+        "images",
+        "lean",
+        "cross",
+        "tqc",
+        "xqc",
+        "simba",
+        "droq",
+        "flash",
+        "flash64",
+    ] = option(
+        AUTO,
+        "A section that ships with the framework, below all that the task sets. auto: by what the spaces "
+        "are. plain: none, which is plain SAC. See docs/learners.md.",
         resume="fixed: what it has set stands in the run's config.yaml, key by key",
     )
     update_sac_bak_per_step: Whole = option(
@@ -200,6 +216,11 @@ class BaseConfig(EnvConfig):
     batch_generator_process_num: Whole = option(
         5, "Threads of a learner that draw batches ahead, at most: never more than cores but one.", ge=1
     )
+
+    @property
+    def chosen_preset(self) -> str | None:
+        """The preset that somebody has named; None for ``auto`` and ``plain``."""
+        return None if self.preset in (AUTO, PLAIN) else self.preset
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:

@@ -1,6 +1,7 @@
 """Sections of a task's file and of ``algorithm/sections.yaml``: the choice of ``--config``, and its layers.
 
-The shipped ones can be inherited by every task; one of them lies below a memory, others are presets.
+The shipped ones can be inherited by every task; one of them lies below a memory, others are presets, or lie
+below a task by what its spaces are (`algorithm.config.at_start.by_spaces`).
 """
 
 from __future__ import annotations
@@ -55,6 +56,21 @@ class Preset(NamedTuple):
     name: str
     taken: dict[str, object]
     overridden: dict[str, object]
+
+
+class Laid(NamedTuple):
+    """A section by the spaces, below one configuration.
+
+    behaviours: that have this configuration
+    taken:      its values by dotted path; overridden: paths that the task has set itself
+    why_not:    why it is left out as a whole; empty where it lies there
+    """
+
+    behaviours: tuple[str, ...]
+    name: str
+    taken: dict[str, object]
+    overridden: tuple[str, ...]
+    why_not: str
 
 
 @cache

@@ -60,7 +60,7 @@ def build(tree: Node, problems: list[Problem], *, runnable: str | None = None) -
         refused += _meant_keys(path) if item["type"] == _UNKNOWN else [path]
     problems += [
         _contradiction(paths, found, tree)
-        for paths, found in _contradictions(config)
+        for paths, found in contradictions_in(config)
         if not any(_is_in(path, refused) for path in paths)  # a refused key has a default that nobody wrote
     ]
     if runnable is not None:
@@ -203,11 +203,11 @@ def _meant_choice(value: object, field: FieldInfo) -> str:
     return f"did you mean `{choices[close[0]]}`? " if close and isinstance(value, str) else ""
 
 
-def _contradictions(block: Block, path: KeyPath = ()) -> Iterator[tuple[list[KeyPath], Contradiction]]:
+def contradictions_in(block: Block, path: KeyPath = ()) -> Iterator[tuple[list[KeyPath], Contradiction]]:
     """Yield those of a block and of the blocks within, each with the paths of its keys."""
     for name, field in type(block).model_fields.items():
         if block_of(field) is not None:
-            yield from _contradictions(getattr(block, name), (*path, name))
+            yield from contradictions_in(getattr(block, name), (*path, name))
     for found in block.contradictions():
         yield [(*path, *key.split(".")) for key in found.keys], found
 

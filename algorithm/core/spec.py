@@ -6,6 +6,7 @@ built from them, never from a simulator's own space objects.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
@@ -19,8 +20,39 @@ Z_LIMIT = 7.0
 IMAGE_AXES = ("HWC", "CHW")
 """Orders of an image's height, width and channels."""
 
+MIN_SIDE = 8
+"""Smallest side of an image; an array with a shorter one is a vector."""
+
 DEFAULT_BEHAVIOUR = "default"
 """Behaviour name of environments with only one kind of agent."""
+
+
+def image_order(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "") -> tuple[int, ...] | None:
+    """Return the axes of an image: height, width, then those of its channels; None for what is no image.
+
+    An image is uint8 of rank 2 (one channel), or uint8 or floating of rank 3 or 4. In rank 3 the smaller of
+    first and last axis is the channels; the last if they are equal. Rank 4 has frames first, then as rank 3.
+    Both of its sides have at least 8 pixels. All frames become channels of one image.
+
+    stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame.
+           Such a frame may have rank 2 whatever its dtype.
+    axes:  order of the axes of a single image where it is known, see :class:`ObsSpec`
+    """
+    if axes:
+        order = tuple(axes.index(axis) for axis in "HWC")
+    else:
+        frames = (stack > 1) + (len(shape) - (stack > 1) == 4)
+        picture = shape[frames:]
+        if not (dtype == "uint8" or dtype.startswith("float")):
+            return None
+        if len(picture) not in (2, 3) or (len(picture) == 2 and dtype != "uint8" and not frames):
+            return None
+        of_picture = tuple(range(frames, len(shape)))  # height and width, with channels on either side
+        if len(picture) == 3 and picture[0] < picture[2]:
+            of_picture = (*of_picture[1:], of_picture[0])
+        # Frames vary slowest among the channels, as if they were stacked along them.
+        order = (*of_picture[:2], *range(frames), *of_picture[2:])
+    return order if min(shape[axis] for axis in order[:2]) >= MIN_SIDE else None
 
 
 @dataclass(frozen=True)
@@ -73,6 +105,16 @@ class ObsSpec:
     def items(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
         """Return (name, shape, dtype) of each observation, in order."""
         return tuple(zip(self.names, self.shapes, self.dtypes, strict=True))
+
+    @property
+    def images(self) -> dict[str, tuple[int, ...]]:
+        """Name -> :func:`image_order` of each that is an image; choices are none, whatever their shape."""
+        columns = zip(self.items(), self.categories, self.stacks, self.axes, strict=True)
+        orders = {
+            name: None if categories else image_order(shape, dtype, stack, axes)
+            for (name, shape, dtype), categories, stack, axes in columns
+        }
+        return {name: order for name, order in orders.items() if order is not None}
 
     def zeros(self, *lead: int) -> dict[str, NDArray[np.generic]]:
         """Return an all-zero observation with leading dimensions ``lead``."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,8 @@ import torch
 from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs, MakeReplay
+from algorithm.config.at_start.by_spaces import for_spaces
+from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
@@ -39,7 +42,7 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.names import behaviour_file
-from algorithm.train.user_code import nn_file
+from algorithm.train.user_code import nn_file, own_classes
 
 Purpose = Literal["train", "evaluate"]
 
@@ -65,6 +68,10 @@ class Assembly:
     seed: int | None = None
     since: int = 0
     lessons: Mapping[str, str] | None = None
+
+    def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
+        """Return it with the configuration as :func:`fitted` to what the behaviours see and do."""
+        return replace(self, loaded=fitted(self.loaded, specs))
 
     def env(
         self,
@@ -242,21 +249,13 @@ def check_eval_spaces(
 def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
 
-    ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``compile: auto`` is
-    off where that is not worth it: a run that is prolonged goes on as it began. ``start_step`` is 0 where no
-    random actions come first.
+    ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``start_step`` 0
+    where no random actions come first. The rest is :func:`fitted`.
     """
     said = []
     if loaded.config.base_config.stop_at_return == "auto":
         solved = _solved_at(loaded)
         loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
-    loaded = decided(
-        loaded,
-        RUN_BLOCK,
-        lambda config: (
-            {"compile": "off"} if config.run.compile == "auto" and not config.worth_compiling else {}
-        ),
-    )
     loaded = decided(loaded, RUN_BLOCK, lambda config: {"start_step": 0} if _unlike_random(config) else {})
     if loaded.config.run.threads == "auto":
         seconds = measure_threads()
@@ -266,6 +265,22 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
         said = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)
     return loaded, said
+
+
+def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig:
+    """Return the configuration as a run of these behaviours keeps it, above the sections by their spaces.
+
+    ``compile: auto`` is off where that is not worth it: a run that is prolonged goes on as it began.
+    Raises UsageError for a section that the spaces contradict, and as :func:`~.user_code.nn_file`.
+    """
+    loaded = for_spaces(loaded, specs, partial(own_classes, folder=loaded.env_dir))
+    return decided(
+        loaded,
+        RUN_BLOCK,
+        lambda config: (
+            {"compile": "off"} if config.run.compile == "auto" and not config.worth_compiling else {}
+        ),
+    )
 
 
 def _unlike_random(config: Config) -> bool:
@@ -281,17 +296,3 @@ def _solved_at(loaded: LoadedConfig) -> float | None:
         return None
     wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
     return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)
-
-
-def decided(
-    loaded: LoadedConfig, block: str, decide: Callable[[Config], Mapping[str, object]]
-) -> LoadedConfig:
-    """Return the configuration with keys of a block as decided for all and for each behaviour."""
-
-    def changed(config: Config) -> Config:
-        own = getattr(config, block).model_copy(update=dict(decide(config)))
-        return config.model_copy(update={block: own})
-
-    behaviours = {name: changed(config) for name, config in loaded.behaviours.items()}
-    names = loaded.decided | {f"{block}.{key}" for key in decide(loaded.config)}
-    return replace(loaded, config=changed(loaded.config), behaviours=behaviours, decided=names)

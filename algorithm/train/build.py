@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithm.agents.base import Agent
+from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import dump_config, overlaid
 from algorithm.core.console import Console
 from algorithm.core.errors import UsageError
@@ -25,7 +26,7 @@ from algorithm.runs.checkpoints.manifest import DamagedError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with
-from algorithm.train.assembly import Assembly, check_eval_spaces, decided
+from algorithm.train.assembly import Assembly, check_eval_spaces
 from algorithm.train.asynchronous.runtime import AsyncRuntime, num_processes
 from algorithm.train.callbacks import Callbacks, Training, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
@@ -67,7 +68,8 @@ def build(
     seed_globally(inputs.loaded.seed)
     assembly = _assembly(inputs, start, console, stack)
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
-    source, evaluator = _environments(inputs, assembly, _local(inputs, runtime), networks)
+    assembly, source, evaluator = _environments(inputs, assembly, _local(inputs, runtime), networks)
+    inputs = replace(inputs, loaded=assembly.loaded)
     check_together(inputs.loaded, source.env.specs)
     own_env, plugins = env_file(inputs.loaded), plugins_of(inputs.loaded, source.env.specs, networks)
     foreign = networks_of(inputs, console.warn, resumed=start is not None)
@@ -93,6 +95,7 @@ def build(
         Training(inputs.run.path, inputs.loaded.config, training.agents, training.counters, inputs.stop)
     )
     return RunParts(
+        loaded=inputs.loaded,
         trainer=trainer,
         training=training,
         runtime=source,
@@ -139,29 +142,35 @@ def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: E
 
 def _environments(
     inputs: RunInputs, assembly: Assembly, runtime: type[Runtime], networks: Path
-) -> tuple[Runtime, Evaluator | None]:
-    """Return the source of transitions, and evaluations where there can be a second environment."""
-    loaded, run, console = inputs.loaded, inputs.run, assembly.faults.console
-    base, film = loaded.config.base_config, loaded.config.eval_config.video
+) -> tuple[Assembly, Runtime, Evaluator | None]:
+    """Return the source of transitions, and evaluations where there can be a second environment.
+
+    The first environment says what the spaces are; with that the configuration of the assembly is whole.
+    """
+    run, console = inputs.run, assembly.faults.console
+    base, film = inputs.loaded.config.base_config, inputs.loaded.config.eval_config.video
     eval_env = None
     if not base.in_editor:
         # A learner shows its evaluations, since nothing else happens there.
         eval_env = assembly.env("evaluate", render=inputs.render and runtime.remote, film=film)
+        assembly = assembly.fitted(eval_env.specs)
     source = runtime(assembly, run, eval_env, networks=networks, render=inputs.render)
     if eval_env is None:
-        return source, None
+        return assembly.fitted(source.env.specs), source, None
+    loaded = assembly.loaded
     check_eval_spaces(loaded, source.env.specs, eval_env.specs)
     on_non_finite = assembly.on_non_finite(run.argument, "evaluate", most=_DROPPED_IN_EVALUATIONS)
     films = video_recorders(eval_env, run.videos, warn=console.warn) if film else lambda _: NULL_CALLBACK
     folders = {name: loaded.for_behaviour(name).demonstrations.record for name in eval_env.specs}
     recordings = kept_recordings(folders, run.path, warn=console.warn)
-    return source, Evaluator(
+    evaluator = Evaluator(
         eval_env,
         loaded.config,
         console,
         watch=lambda step: CallbackList(films(step), *recordings(step)),
         on_non_finite=on_non_finite,
     )
+    return assembly, source, evaluator
 
 
 def _agents(

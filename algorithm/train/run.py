@@ -55,10 +55,12 @@ class RunInputs:
 class RunParts:
     """A training that is about to begin, and its lines for a person.
 
+    loaded:  the configuration as the run keeps it
     resumed: the checkpoint that it goes on from; None for a new run
     notices: what does not go on exactly; of a new run, what it begins with
     """
 
+    loaded: LoadedConfig
     trainer: Trainer
     training: TrainState
     runtime: Runtime

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from algorithm.agents.registry import family
+from algorithm.config.at_start.by_spaces import classes_in
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, ModelError
@@ -50,6 +51,17 @@ def nn_file(config: Config, folder: Path) -> NnFile | None:
             fix="put a file there and name it; it may import what it needs from an installed package",
         )
     return file if file.exists() else _nn_of_plugin(name, folder)
+
+
+def own_classes(config: Config, folder: Path) -> set[str]:
+    """Return the names that the task's networks define, a file's without executing it.
+
+    Raises as :func:`nn_file`.
+    """
+    file = nn_file(config, folder)
+    if isinstance(file, ModuleType):
+        return set(vars(file))
+    return classes_in(file) if file else set()
 
 
 def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:

@@ -69,7 +69,7 @@ def _check_memory(plan: PopulationPlan, device: str) -> None:
         )
         env = assembly.env("evaluate")
         budget = MemoryBudget(free_memory() // len(plan.generation.starts))
-        assembly.agents(env.specs, plan.loaded.env_dir, memory=budget)
+        assembly.fitted(env.specs).agents(env.specs, plan.loaded.env_dir, memory=budget)
 
 
 def _make(plan: PopulationPlan, actors: int) -> PopulationDir:

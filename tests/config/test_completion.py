@@ -22,7 +22,10 @@ from algorithm.config.schema import fields
 from algorithm.runs.names import report_names, run_names
 
 EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}
-SHIPPED = {"seed", "raw", "memory", "lean", "cross", "tqc", "xqc", "simba", "droq", "flash", "flash64"}
+SHIPPED = {
+    *("seed", "raw", "memory", "continuous", "images"),
+    *("lean", "cross", "tqc", "xqc", "simba", "droq", "flash", "flash64"),
+}
 OWN = """\
 default:
   base_config: {env_type: GYM, env_name: CartPole-v1}
@@ -57,7 +60,7 @@ EXACTLY = {
     "asac mine --algorithm P": {"PPO"},
     "asac mine -o no.key=": set(),
     "asac mine -o eval_config.per_step=": {"-1"},
-    "asac mine --preset ": SHIPPED - {"seed", "raw", "memory"},
+    "asac mine --preset ": SHIPPED - {"seed", "raw", "memory"} | {"auto", "plain"},
     "asac mine --agents no_number --preset dr": set(),
     "asac mine --schema --preset dr": {"droq"},
     "asac mine --nn ": {"nn", "wide"},

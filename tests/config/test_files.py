@@ -166,7 +166,7 @@ def test_the_generated_files_have_every_key_and_no_default_of_a_required_one():
 
 def test_every_example_of_the_page_loads(task):
     examples = re.findall(r"```yaml\n(.*?)```", reference.markdown(), re.S)
-    assert len(examples) == 6
+    assert len(examples) == 8
     for example in examples:
         sections = read(example)
         task(example if "env_name" in example else PENDULUM + example)

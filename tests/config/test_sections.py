@@ -127,7 +127,8 @@ def test_each_behaviour_has_it_for_itself(task):
 
 def test_the_key_names_every_preset():
     literal = str(field_at(("base_config", "preset")).annotation)
-    assert all(f"'{name}'" in literal for name in PRESETS) and literal.count("'") == 2 * len(PRESETS)
+    names = [*PRESETS, "auto", "plain"]
+    assert all(f"'{name}'" in literal for name in names) and literal.count("'") == 2 * len(names)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -15,7 +15,7 @@ from tests.ds.learners import HELLO, FakeLearner
 
 TASK = """\
 default:
-  base_config: {env_type: GYM, env_name: Pendulum-v1}
+  base_config: {preset: plain, env_type: GYM, env_name: Pendulum-v1}
   nn_config: {policy: {dense_n: 4}, q: {dense_n: 4}}
 """
 

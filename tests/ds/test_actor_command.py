@@ -7,10 +7,15 @@ import shlex
 import pytest
 
 from algorithm.app.cli.ds import parse_distributed
+from algorithm.config.at_start import by_spaces
 from algorithm.config.loader import dump_config, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
+from algorithm.config.tree import from_value
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.train.assembly import fitted
 from ds.compatibility import actor_command, settings
 
+SPECS = {"default": AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))}
 TASK = """\
 default:
   base_config: {env_type: GYM, env_name: Pendulum-v1}
@@ -39,9 +44,9 @@ def load(*arguments):
 
 def shown(loaded, port=61001):
     """The words after the role, and what an actor of that command has."""
-    words = shlex.split(actor_command(loaded, "./task", port))
+    words = shlex.split(actor_command(loaded, SPECS, "./task", port))
     assert words[:4] == ["python", "main_ds.py", "./task", "actor"]
-    return words[4:], load(*words[3:])
+    return words[4:], fitted(load(*words[3:]), SPECS)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +66,7 @@ def shown(loaded, port=61001):
     ],
 )
 def test_an_actor_of_that_command_fits(task, flags, words):
-    learner = load("learner", *flags)
+    learner = fitted(load("learner", *flags), SPECS)
     said, actor = shown(learner)
     assert said == words
     assert settings(actor.config) == settings(learner.config)
@@ -78,5 +83,24 @@ def test_a_learner_that_was_resumed_has_only_its_own_file(task, tmp_path):
 def test_a_task_that_cannot_be_read_any_more_and_another_folder_of_all_runs(task, tmp_path):
     learner = load("learner")
     (tmp_path / "task" / "config.yaml").write_text("default: {nonsense: 1}")
-    words = shlex.split(actor_command(learner, "./task", 5, tmp_path / "all runs"))
+    words = shlex.split(actor_command(learner, SPECS, "./task", 5, tmp_path / "all runs"))
     assert words[4:] == ["--directory", "all runs", "--learner_port", "5"]
+
+
+@pytest.mark.parametrize(
+    ("norm", "plain"),
+    [("layer", False), ("batch", True)],  # what is set has the section left out, or not
+)
+def test_an_actor_of_another_version_has_the_values_of_a_resumed_run(
+    task, tmp_path, monkeypatch, norm, plain
+):
+    first = fitted(load("learner"), SPECS)
+    (tmp_path / "own.yaml").write_text(dump_config(first))
+    resumed = fitted(load_config_file(tmp_path / "own.yaml"), SPECS)
+    said, actor = shown(resumed)
+    assert said == [] and settings(actor.config) == settings(first.config)
+    tree = {"nn_config": {"q": {"norm": norm}}, "sac_config": {"start_repeat_c": 3}}
+    monkeypatch.setattr(by_spaces, "shipped", lambda: from_value({"continuous": tree}, "later"))
+    said, actor = shown(resumed)
+    assert settings(actor.config) == settings(first.config)
+    assert ("base_config.preset=plain" in said) == plain

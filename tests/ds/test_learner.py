@@ -12,7 +12,7 @@ import main_ds
 
 TASK = """\
 default:
-  base_config: {env_type: GYM, env_name: Pendulum-v1, max_step: 100, max_episode_length: 50}
+  base_config: {preset: plain, env_type: GYM, env_name: Pendulum-v1, max_step: 100, max_episode_length: 50}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
   replay_config: {capacity: 200}
   sac_config: {batch_size: 8, start_step: 50}

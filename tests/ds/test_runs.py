@@ -46,6 +46,7 @@ EVERY = 200
 TASK = f"""\
 default:
   base_config:
+    preset: plain
     env_type: GYM
     env_name: "tests.ds.marked:Marked-v0"
     env_args: {{length: {LENGTH}, pause: 0.02}}
@@ -335,7 +336,7 @@ def one_of(*, length: int, number: int) -> TrajectoryMessage:
 
 # ---- in step with one actor
 
-QUICK = {"hybrid": 300, "lessons": 560}
+QUICK = {"hybrid": 300, "lessons": 560, "by_spaces": 260}
 """Section -> environment steps."""
 
 RESETS = """environment_parameters.mass.curriculum=[

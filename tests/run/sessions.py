@@ -13,7 +13,7 @@ from main import main
 
 TASK = """\
 default:
-  base_config: {env_type: GYM, env_name: Pendulum-v1, max_step: 260, reset_on_iteration: false}
+  base_config: {preset: plain, env_type: GYM, env_name: Pendulum-v1, max_step: 260, reset_on_iteration: false}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
   replay_config: {capacity: 1000, beta_increment_per_sampling: 0.001} # not annealed to max_step, which grows
   sac_config:

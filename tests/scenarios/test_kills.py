@@ -17,7 +17,8 @@ from tests.scenarios.processes import Program
 
 TASK = """\
 default: # prioritised, three steps, two environments; the ring is overwritten twice
-  base_config: {env_type: GYM, env_name: Pendulum-v1, n_envs: 2, max_step: 700, reset_on_iteration: false}
+  base_config:
+    {preset: plain, env_type: GYM, env_name: Pendulum-v1, n_envs: 2, max_step: 700, reset_on_iteration: false}
   nn_config: {q: {dense_n: 16}, policy: {dense_n: 16}}
   replay_config: {capacity: 300}
   sac_config:
@@ -30,6 +31,8 @@ default: # prioritised, three steps, two environments; the ring is overwritten t
     use_n_step_is: true
   eval_config: {per_step: 110, episodes: 1}
   checkpoint_config: {keep: 2}
+by_spaces: # the section continuous
+  base_config: {preset: auto, max_step: 560}
 workers:
   base_config: {workers: 2}
 own_td_error: # the queue of fresh data, normalised observations, noisy exploration

@@ -14,7 +14,8 @@ from safetensors import safe_open
 from algorithm.app import resume
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.training import train
-from algorithm.config.loader import load_config
+from algorithm.config.at_start.decided import decided
+from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import find_env
 from algorithm.core.data import State
 from algorithm.core.errors import UsageError
@@ -23,8 +24,9 @@ from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.train.assembly import Assembly, decided, set_up
+from algorithm.train.assembly import Assembly, set_up
 from algorithm.train.runtime import check_together, is_offline
+from main import main
 from tests.run.agreement import what_must_agree
 
 CPU = torch.device("cpu")
@@ -61,7 +63,8 @@ class TwoKinds:
 
     def step(self, actions):
         self._step += 1
-        assert actions["walker"].shape == (2, 1) and actions["runner"].shape == (1, 2)
+        shapes = {name: (len(ids), self.specs[name].action.size) for name, ids in self._ids.items()}
+        assert {name: action.shape for name, action in actions.items()} == shapes
         ended = self._step == 7
         final = {name: Observation(**self._seen(name)) for name in self.specs} if ended else {}
         if ended:
@@ -96,7 +99,15 @@ class TwoKinds:
     def _seen(self, name):
         ids, shape = self._ids[name], self.specs[name].obs.shapes[0]
         obs = np.full((len(ids), *shape), self._step, np.float32)
-        return {"ids": ids, "obs": {"obs": obs}, "action_mask": np.zeros((len(ids), 0), bool)}
+        return {"ids": ids, "obs": {"obs": obs}, "action_mask": self.specs[name].action.all_allowed(len(ids))}
+
+
+class TwoSpaces(TwoKinds):
+    """The same with a runner that has three choices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.specs["runner"] = AgentSpec(self.specs["runner"].obs, ActionSpec((3,)))
 
 
 @pytest.fixture
@@ -108,6 +119,24 @@ def trained(tmp_path, monkeypatch):
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
     train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded)
     return tmp_path / "models" / "task" / "a", loaded
+
+
+def test_each_behaviour_learns_with_the_section_of_its_own_spaces(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Assembly, "env", lambda *args, **options: TwoSpaces())
+    (tmp_path / "task").mkdir()
+    text = CONFIG.replace("batch_size: 8", "batch_size: 16").replace(
+        ", beta_increment_per_sampling: 0.001", ""
+    )
+    (tmp_path / "task" / "config.yaml").write_text(text)
+    assert main(["./task", "--device=cpu", "-n=a"]) == 0
+    said = capsys.readouterr().out
+    assert "walker: continuous (" in said and "runner: discrete (" in said
+    own = load_config_file(tmp_path / "models" / "task" / "a" / "config.yaml")
+    targets = {name: own.for_behaviour(name).run.use_target_network for name in ("walker", "runner")}
+    assert targets == {"walker": False, "runner": True} and own.for_behaviour("walker").run.n_step == 1
+    assert main(["./task", "--device=cpu", "-n=a", "--resume", "--max_step=80"]) == 0
+    assert "resumed exactly" in capsys.readouterr().out
 
 
 def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):

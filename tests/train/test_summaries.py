@@ -8,6 +8,7 @@ from algorithm.agents.off_policy import description
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.heads import ActionHeads
 from algorithm.app import summaries
+from algorithm.app.report import settings
 from algorithm.config import load_config
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.evaluation.evaluate import Performance
@@ -105,9 +106,9 @@ def test_where_settings_come_from(tmp_path):
         "sac_config: {tau: 0.1, n_step: 2}}"
     )
     loaded = load_config(str(tmp_path), overrides=["sac_config.seq_encoder=RNN", "sac_config.batch_size=9"])
-    rows = summaries._config(loaded)
+    rows = settings.config_rows(loaded)
     assert ("inherited", "seed, which ships with the framework") in rows
     assert ("sac_config.learn_step", f"{loaded.config.sac_config.learn_step} (default with a memory)") in rows
     assert ("sac_config.batch_size", "9") in rows
     tried = load_config(str(tmp_path), flags={"algorithm": "PPO"})
-    assert ("left out", "sac_config.tau, sac_config.n_step (not for PPO)") in summaries._config(tried)
+    assert ("left out", "sac_config.tau, sac_config.n_step (not for PPO)") in settings.config_rows(tried)

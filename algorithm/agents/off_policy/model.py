@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.rules import SMALLEST_BATCH
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
 from algorithm.nn.acting.model import ActingModel, TrainingMode
@@ -29,10 +30,6 @@ NETWORKS = {
     "ModelPolicy": Network("policy", check_policy, defaults.ModelPolicy),
 }
 """Classes of an ``nn.py``."""
-
-
-SMALLEST_BATCH = 16
-"""Rows from which a batch norm is allowed."""
 
 
 class Model(ActingModel):

@@ -10,6 +10,9 @@ from algorithm.core.fields import AnyConfig, Contradiction, contradicting
 WORTH = 20_000
 """Planned updates from which ``compile: auto`` compiles: that takes as long as some thousand of them."""
 
+SMALLEST_BATCH = 16
+"""Rows from which a batch norm is allowed."""
+
 EAGER_FIRST = 5_000
 """Updates of such a training before the compiled ones: one that ends early, at success, is not compiled."""
 

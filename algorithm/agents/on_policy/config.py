@@ -116,7 +116,7 @@ def meaningless(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradi
     """Yield the keys of a run that are set and must not be. keys: name -> why."""
     base = config.base_config
     found = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in keys.items()}
-    found["base_config.preset"] = base.preset, "presets are of SAC's critics"
+    found["base_config.preset"] = base.chosen_preset, "presets are of SAC's critics"
     found["base_config.noise_increasing_rate"] = base.noise_increasing_rate, keys["action_noise"]
     for path, (value, why) in found.items():
         if value:

@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.summaries import start_screen
+from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, UsageError
@@ -30,7 +32,7 @@ from algorithm.experience.non_finite import Stop
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly, check_eval_spaces, decided, set_up
+from algorithm.train.assembly import Assembly, check_eval_spaces, fitted, set_up
 from algorithm.train.checkpointer import kept_replays
 from algorithm.train.runtime import EnvInfo, check_together, local_collector
 from algorithm.train.state import TrainState, seed_globally
@@ -40,8 +42,7 @@ _TENSOR, _FILES = 100, 4000  # bytes of a checkpoint besides its numbers: a tens
 
 def dry_run(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show the cost of a training; return 0. Raises what a training would raise before its first step."""
-    config = loaded.config
-    base = config.base_config
+    base = loaded.config.base_config
     if base.in_editor:
         raise UsageError(
             "--dry_run and --editor cannot go together",
@@ -57,11 +58,13 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig) -> int:
         for line in measured:
             console.message(line)
         seed_globally(loaded.seed)
-        # Compiling may take longer than all else.
-        as_written = decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"})
         faults = Faults(console)
-        assembly = Assembly(loaded=as_written, device=device, faults=faults, stack=stack)
+        assembly = Assembly(loaded=loaded, device=device, faults=faults, stack=stack)
         env = assembly.env("train", base.n_envs, workers=base.workers)
+        loaded = fitted(loaded, env.specs)
+        config = loaded.config
+        # Compiling may take longer than all else.
+        assembly = replace(assembly, loaded=decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"}))
         eval_env = assembly.env("evaluate")
         check_eval_spaces(loaded, env.specs, eval_env.specs)
         check_together(loaded, env.specs)

@@ -153,7 +153,7 @@ _COMPLETERS: dict[str, Callable[..., Iterable[str]]] = {
     "config": _sections,
     "overrides": _overrides,
     "algorithm": lambda **_: _choices("algorithm"),
-    "preset": lambda **_: [name for name in _choices("base_config.preset") if name != "null"],
+    "preset": lambda **_: _choices("base_config.preset"),
     "nn": lambda parsed_args, **_: [file.stem for file in find_env(parsed_args.env).path.glob("*.py")],
     "lesson": _lessons,
     "ckpt": lambda **_: ("latest", "best"),

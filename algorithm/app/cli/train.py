@@ -118,7 +118,7 @@ class TrainOptions:
     preset: str | None = _what(
         "--preset",
         roles=EVERY_ROLE,
-        help="a better learner: lean, cross, tqc, xqc, simba, droq, flash, flash64",
+        help="the learner: plain, cross, flash64, lean, tqc, xqc, simba, droq, flash",
     )
     seed: int | None = _what(
         "--seed", roles=_TRAINING, type=natural, help="seed of the run; default: the file's, else a fresh one"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,8 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_bytes, read_json, read_lines
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.env.pool.resume_check import specs_of
 from algorithm.runs.lock import Holder
 from algorithm.runs.logs.metrics import LESSONS, METRICS, RECORDED, read_metrics
 from algorithm.runs.rundir import RunDir
@@ -74,6 +76,13 @@ class Facts:
         """Render modes of the environment; none if the manifest has none."""
         modes = self.manifest.get("render_modes")
         return [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
+
+    @property
+    def specs(self) -> dict[str, AgentSpec]:
+        """What the behaviours see and do; empty where the manifest does not say it."""
+        with suppress(ValueError):
+            return specs_of(self.manifest.get("spaces"))
+        return {}
 
     @cached_property
     def behaviours(self) -> list[str]:

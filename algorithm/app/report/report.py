@@ -138,7 +138,7 @@ def _settings(facts: Facts) -> Iterator[Section]:
     """Yield the keys that are not at their defaults; nothing without a configuration."""
     if facts.config is None:
         return
-    preset = preset_of(options_of(facts.manifest.get("arguments")), facts.config.seed)
+    preset = preset_of(options_of(facts.manifest.get("arguments")), facts.config.seed, facts.specs)
     rows = []
     for key, (value, *others) in differences([facts.config, preset]).items():
         is_changed = preset is not None and value != others[0]

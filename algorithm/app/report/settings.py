@@ -1,22 +1,26 @@
-"""Differences between configurations: of a run, its task's preset and the defaults, or of several runs."""
+"""Differences between configurations: of a run, its task's files and the defaults, or of several runs."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from algorithm.agents.registry import misplaced
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
+from algorithm.config.at_start.by_spaces import MEANING, classes_in, for_spaces
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
+from algorithm.config.sections import Laid
 from algorithm.config.yaml_io import inline
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.fields import facts_of
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.core.wording import Rows
 
 _OF_ONE_RUN = frozenset({"base_config.name", f"{RUN_BLOCK}.seed"})
 _REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(field).required)
@@ -67,14 +71,54 @@ def options_of(arguments: object) -> TrainOptions | None:
         return None
 
 
-def preset_of(options: TrainOptions | None, seed: int | None) -> LoadedConfig | None:
-    """Return the present configuration of the task, without the command line; None if it cannot be read."""
+def preset_of(
+    options: TrainOptions | None, seed: int | None, specs: Mapping[str, AgentSpec]
+) -> LoadedConfig | None:
+    """Return the present configuration of the task, without the command line; None if it cannot be read.
+
+    specs: of the run's behaviours
+    """
     if options is None:
         return None
     try:
-        return load_config(options.env, options.config, seed=seed)
-    except ConfigError:
+        loaded = load_config(options.env, options.config, seed=seed)
+        return for_spaces(loaded, specs, lambda one: classes_in(loaded.env_dir / f"{one.run.nn}.py"))
+    except (ConfigError, UsageError):
         return None
+
+
+def config_rows(loaded: LoadedConfig) -> Rows:
+    """Return the rows of a start screen: where the settings come from, and all that are not defaults."""
+    rows = [("file", loaded.source)]
+    rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
+    if loaded.left_out:
+        rows.append(("left out", f"{', '.join(loaded.left_out)} (not for {loaded.config.algorithm})"))
+    if loaded.preset:
+        rows.append(("preset", _preset(loaded)))
+    rows += [("section", _laid(one)) for one in loaded.laid]
+    why = " (default with a memory)"
+    rows += [
+        (path, f"{value}{why * (path in loaded.for_memory)}") for path, value in loaded.differences().items()
+    ]
+    rows += [("override", text) for text in loaded.overrides]
+    return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
+
+
+def _preset(loaded: LoadedConfig) -> str:
+    assert loaded.preset
+    name, taken, overridden = loaded.preset
+    sets = ", ".join(f"{path} = {value}" for path, value in taken.items()) or "nothing"
+    return f"{name} sets {sets}" + f"; the task itself sets {', '.join(overridden)}" * bool(overridden)
+
+
+def _laid(one: Laid) -> str:
+    """Return what became of a section by the spaces, for a person."""
+    whose = "" if one.behaviours == (DEFAULT_BEHAVIOUR,) else f"{', '.join(one.behaviours)}: "
+    if one.why_not:
+        return f"{whose}{one.name} is left out: {one.why_not}"
+    sets = ", ".join(f"{path} = {inline(value)}" for path, value in one.taken.items()) or "nothing"
+    kept = f"; the task itself sets {', '.join(one.overridden)}" * bool(one.overridden)
+    return f"{whose}{one.name} ({MEANING[one.name]}) sets {sets}{kept}"
 
 
 def _flat(loaded: LoadedConfig) -> dict[str, object]:

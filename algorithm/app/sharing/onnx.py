@@ -12,6 +12,7 @@ import torch
 from algorithm.app.cli.flag_types import GRAPH
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
+from algorithm.app.resume import noted_specs
 from algorithm.app.sharing.opening import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
@@ -19,7 +20,6 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import format_bytes
-from algorithm.env.pool.resume_check import spec_of
 from algorithm.experience.faults import Faults
 from algorithm.export.card import PolicySource
 from algorithm.export.exporting import Exported, export_policy
@@ -103,13 +103,7 @@ def write_graphs(
 
 def _specs(played: PlayableRun) -> dict[str, AgentSpec]:
     """Return what agents see and do, as the run has noted. Raises StorageError if it has not."""
-    spaces = played.spaces
-    try:
-        specs = {name: spec_of(one) for name, one in spaces.items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(
-            "the run's spaces are damaged", where=played.run.manifest, why=str(error)
-        ) from error
+    specs = noted_specs(played.spaces, played.run.manifest)
     if not specs:
         raise StorageError(
             "the run does not say what its agents see and do",

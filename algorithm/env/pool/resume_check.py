@@ -45,6 +45,17 @@ def spec_of(spaces: Mapping[str, Any]) -> AgentSpec:
     return AgentSpec(obs, ActionSpec(tuple(spaces["branches"]), spaces["continuous"]))
 
 
+def specs_of(spaces: object) -> dict[str, AgentSpec]:
+    """Return the specs that a run has noted by behaviour; none where an older version noted none.
+
+    Raises ValueError if they are damaged.
+    """
+    try:
+        return {name: spec_of(one) for name, one in spaces.items()} if isinstance(spaces, dict) else {}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
 def why_not_repeatable(state: State, n: int, spec: AgentSpec, parameters: Sequence[str]) -> str:
     """Return why ``n`` environments of these spaces and parameters cannot repeat saved episodes, or ""."""
     if "actions" not in state.arrays:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.errors import ModelError
-from algorithm.nn.layers.images import MIN_SIDE, ImageLayout
+from algorithm.core.spec import MIN_SIDE
+from algorithm.nn.layers.images import ImageLayout
 
 NATURE_MIN_SIDE = 36
 """Smallest side from which the three unpadded layers of the Nature network leave a pixel."""

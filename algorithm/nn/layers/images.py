@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from algorithm.core.spec import ObsSpec
-
-MIN_SIDE = 8
-"""Smallest side of an image; an array with a shorter one is a vector."""
+from algorithm.core.spec import ObsSpec, image_order
 
 
 @dataclass(frozen=True)
@@ -78,42 +75,15 @@ def to_planes(images: Tensor) -> Tensor:
 
 
 def image_layout(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "") -> ImageLayout | None:
-    """Return the layout of an observation that is an image by shape and dtype, None for any other.
+    """Return the layout of an observation that is an image, None for any other.
 
-    An image is uint8 of rank 2 (one channel), or uint8 or floating of rank 3 or 4. In rank 3 the smaller of
-    first and last axis is the channels; the last if they are equal. Rank 4 has frames first, then as rank 3.
-    Both of its sides have at least 8 pixels. All frames become channels of one image.
-
-    stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame.
-           Such a frame may have rank 2 whatever its dtype.
-    axes:  order of the axes of a single image where it is known, see :class:`~algorithm.core.spec.ObsSpec`
+    stack, axes: as in :func:`~algorithm.core.spec.image_order`
     """
-    shape = tuple(shape)
-    if axes:
-        return _large_enough(ImageLayout(shape, tuple(axes.index(axis) for axis in "HWC")))
-    frames = (stack > 1) + (len(shape) - (stack > 1) == 4)
-    picture = shape[frames:]
-    if not (dtype == "uint8" or dtype.startswith("float")):
-        return None
-    if len(picture) not in (2, 3) or (len(picture) == 2 and dtype != "uint8" and not frames):
-        return None
-    order = tuple(range(frames, len(shape)))  # of the picture: height and width, with channels on either side
-    if len(picture) == 3 and picture[0] < picture[2]:
-        order = (*order[1:], order[0])
-    # Frames vary slowest among the channels, as if they were stacked along them.
-    return _large_enough(ImageLayout(shape, (*order[:2], *range(frames), *order[2:])))
-
-
-def _large_enough(layout: ImageLayout) -> ImageLayout | None:
-    return layout if min(layout.height, layout.width) >= MIN_SIDE else None
+    order = image_order(tuple(shape), dtype, stack, axes)
+    return None if order is None else ImageLayout(tuple(shape), order)
 
 
 def image_layouts(obs: ObsSpec) -> dict[str, ImageLayout]:
     """Return name -> layout of every observation that is an image; choices are none, whatever their shape."""
-    found: dict[str, ImageLayout] = {}
-    more = zip(obs.categories, obs.stacks, obs.axes, strict=True)
-    for (name, shape, dtype), (categories, stack, axes) in zip(obs.items(), more, strict=True):
-        layout = None if categories else image_layout(shape, dtype, stack, axes)
-        if layout is not None:
-            found[name] = layout
-    return found
+    shapes = dict(zip(obs.names, obs.shapes, strict=True))
+    return {name: ImageLayout(shapes[name], order) for name, order in obs.images.items()}

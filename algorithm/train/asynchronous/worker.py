@@ -16,6 +16,7 @@ from typing_extensions import override
 from algorithm.agents.base import Agent
 from algorithm.agents.divergence import diverged
 from algorithm.agents.roles import Contribution, Contributor, Episode
+from algorithm.config.at_start.decided import decided
 from algorithm.core.console import Console, Evaluation, Progress, Sections
 from algorithm.core.errors import RUN_BLOCK, UserError
 from algorithm.core.timing import Stopwatch
@@ -24,7 +25,7 @@ from algorithm.env.pool.process_exit import exit_process
 from algorithm.env.pool.worker import WorkerRefusal
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import set_up_process
-from algorithm.train.assembly import Assembly, decided
+from algorithm.train.assembly import Assembly
 from algorithm.train.asynchronous.messages import GRANT, Job, Report, Shares
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.runtime import EnvInfo, local_collector

@@ -1,0 +1,246 @@
+"""Sections by what a task's spaces are: they lie below all that the task sets, each whole or not at all."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from algorithm.agents.off_policy.rules import SMALLEST_BATCH
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config, value_at
+from algorithm.config.sections import Laid, shipped
+from algorithm.config.tree import KeyPath
+from algorithm.config.validation import contradictions_in
+from algorithm.config.yaml_io import inline
+from algorithm.core.errors import RUN_BLOCK, UsageError
+
+if TYPE_CHECKING:  # a configuration is read before numpy is loaded
+    from algorithm.core.spec import AgentSpec
+
+OwnClasses = Callable[[Config], Collection[str]]
+"""Configuration of a behaviour → the names that its networks define, those of classes among them."""
+
+MEANING: Mapping[str, str] = {
+    "continuous": "some actions are numbers",
+    "discrete": "some actions are choices",
+    "images": "an observation is an image",
+}
+"""Section → what it is for. One that does not ship sets nothing."""
+
+_CLASSES = {"rep": "ModelRep", "q": "ModelQ", "policy": "ModelPolicy"}
+"""Block of ``nn_config`` → the class that its values go to."""
+
+_SIZES = {"dense_n", "dense_depth", "hidden", "activation"}
+"""Keys of such a block that go with every other one; ``hidden`` stands for the two before it."""
+
+_SILENCED = {
+    f"{RUN_BLOCK}.use_target_network": (f"{RUN_BLOCK}.tau", f"{RUN_BLOCK}.update_target_per_step"),
+    f"{RUN_BLOCK}.use_priority": (
+        "replay_config.alpha",
+        "replay_config.beta",
+        "replay_config.beta_increment_per_sampling",
+        "replay_config.td_error_min",
+        "replay_config.td_error_max",
+    ),
+}
+"""Key → keys that say nothing once a section has set it to false."""
+
+
+def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes: OwnClasses) -> LoadedConfig:
+    """Return the configuration above the section that fits what each behaviour sees and does.
+
+    specs: of the environment's behaviours. Behaviours that share a configuration get one of their own where
+    their spaces are of several kinds. A configuration with ``base_config.preset`` other than ``auto``, of a
+    run, or of another algorithm than the default one, stays as it is.
+    Raises UsageError for a section by the spaces that the task names, and no behaviour has such spaces.
+    """
+    _refuse_unfit(loaded, specs)
+    if not loaded.by_spaces:
+        return loaded
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, spec in specs.items():
+        groups.setdefault((loaded.part_of(name), _section(spec)), []).append(name)
+    parts = [part for part, _ in groups]
+    config, behaviours, laid = loaded.config, dict(loaded.behaviours), list[Laid]()
+    for (part, section), names in groups.items():
+        work = _Layering(loaded, part, tuple(names), own_classes)
+        changed, told = work.above(section)
+        laid += told
+        if parts.count(part) > 1:
+            behaviours |= dict.fromkeys(names, changed)
+        elif part:
+            behaviours[part] = changed
+        else:
+            config = changed
+    return replace(loaded, config=config, behaviours=behaviours, laid=tuple(laid), by_spaces=False)
+
+
+def classes_in(file: Path) -> set[str]:
+    """Return the names at the top level of a file of networks, which is not executed; none of a missing file.
+
+    Left out is what is built as a default is: imported from this package, or a class that is derived from the
+    one of its name and has no ``__init__``.
+    """
+    try:
+        body = ast.parse(file.read_text("utf-8")).body
+    except (OSError, SyntaxError, ValueError):  # whoever loads the file says more of it
+        return set()
+    names = set[str]()
+    for node in body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != "algorithm":
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef) and not _is_built_as_default(node):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _is_built_as_default(node: ast.ClassDef) -> bool:
+    derived = any(ast.unparse(base).rpartition(".")[2] == node.name for base in node.bases)
+    own = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+    return derived and "__init__" not in own
+
+
+def _section(spec: AgentSpec) -> str:
+    """Return the section for a behaviour; hybrid actions count as continuous ones, images before either."""
+    if spec.obs.images:
+        return "images"
+    return "continuous" if spec.action.continuous else "discrete"
+
+
+def _fits(section: str, spec: AgentSpec) -> bool:
+    found = {
+        "continuous": bool(spec.action.continuous),
+        "discrete": bool(spec.action.branches),
+        "images": bool(spec.obs.images),
+    }
+    return found[section]
+
+
+def _refuse_unfit(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
+    preset = loaded.preset.name if loaded.preset else ""
+    for section in MEANING:
+        if section not in (*loaded.shipped, preset) or any(_fits(section, one) for one in specs.values()):
+            continue
+        raise UsageError(
+            f"the section {section} is not for this task",
+            where="base_config.preset" if section == preset else loaded.source,
+            why=f"it is for tasks where {MEANING[section]}, and here that is not so",
+            fix="leave it out: base_config.preset: auto, the default, takes the sections that fit",
+        )
+
+
+@dataclass(frozen=True)
+class _Layering:
+    """One configuration of a loaded one, and the behaviours that have it. part: of ``ma_config``, or ""."""
+
+    loaded: LoadedConfig
+    part: str
+    names: tuple[str, ...]
+    own_classes: OwnClasses
+
+    def above(self, name: str) -> tuple[Config, list[Laid]]:
+        """Return the configuration above a section, and what became of that, if it does not lie there already."""
+        config = self.loaded.behaviours.get(self.part, self.loaded.config)
+        if config.algorithm != Config().algorithm or name in self.loaded.shipped:
+            return config, []
+        leaves = dict(shipped().children[name].leaves()) if name in shipped().children else {}
+        values = {path: leaf.value for path, leaf in leaves.items()}
+        taken = {path: value for path, value in values.items() if not self._is_set(path)}
+        wanted = _with(config, taken)
+        why = next(self._against(config, wanted, values, taken), "")
+        kept = tuple(".".join(path) for path in values if path not in taken)
+        laid = Laid(self.names, name, {".".join(path): taken[path] for path in taken}, kept, why)
+        return config if why else wanted, [laid]
+
+    def _is_set(self, path: KeyPath) -> bool:
+        """Return whether file, override, flag, draw, memory or the run itself sets the key."""
+        if path[-1] in ("dense_n", "dense_depth") and self._is_set((*path[:-1], "hidden")):
+            return True
+        dotted, raw = ".".join(path), self.loaded.raw
+        prefix = f"ma_config.{self.part}." if self.part else ""
+        by_name = (self.loaded.drawn, self.loaded.for_memory)
+        own = ((raw.get("ma_config") or {}).get(self.part) or {}) if self.part else {}
+        return (
+            dotted in self.loaded.decided
+            or any(prefix + dotted in found for found in by_name)
+            or any(_holds(tree, path) for tree in (raw, own))
+        )
+
+    def _against(
+        self,
+        before: Config,
+        wanted: Config,
+        values: Mapping[KeyPath, object],
+        taken: Mapping[KeyPath, object],
+    ) -> Iterator[str]:
+        """Yield why the section cannot lie there. values: all of it; taken: what would be set."""
+        classes = self.own_classes(before)
+        for block in dict.fromkeys(path[1] for path in values if path[0] == "nn_config"):
+            if _CLASSES[block] in classes:
+                yield f"the task has a {_CLASSES[block]} of its own"
+            yield from self._of_block(before, block, values)
+        for paths, found in contradictions_in(wanted):
+            ours = [path for path in paths if path in taken]
+            theirs = [path for path in paths if path not in ours and self._is_set(path)]
+            yield _contradicts(ours, theirs, taken) if ours and theirs else found.why
+        norms = [path for path, value in values.items() if path[-1] == "norm" and "batch" in str(value)]
+        run = wanted.sac_config
+        if norms and run.batch_size * run.learn_step < SMALLEST_BATCH:
+            yield _contradicts(norms, [(RUN_BLOCK, "batch_size")], values)
+        for key, silenced in _SILENCED.items():
+            path = tuple(key.split("."))
+            theirs = [other for other in (tuple(one.split(".")) for one in silenced) if self._is_set(other)]
+            if taken.get(path) is False and theirs:
+                yield _contradicts([path], theirs, taken)
+
+    def _of_block(self, before: Config, block: str, values: Mapping[KeyPath, object]) -> Iterator[str]:
+        """Yield where the task shapes the default networks otherwise, not only their sizes."""
+        own = getattr(before.nn_config, block)
+        if own is None and self._is_set(("nn_config", block)):
+            yield f"nn_config.{block} is null"
+        ours = [path for path in values if path[:2] == ("nn_config", block)]
+        for key, value in (own or {}).items():
+            if key not in _SIZES and values.get(("nn_config", block, key)) != value:
+                yield _contradicts(ours, [("nn_config", block, f"{key} {inline(value)}")], values)
+
+
+def _holds(tree: Mapping[str, Any], path: KeyPath) -> bool:
+    """Return whether a bare tree has a value at the path or, instead of a mapping, above it."""
+    at: Any = tree.get(path[0])
+    if at is None:  # a block that is empty
+        return False
+    for name in path[1:]:
+        if not isinstance(at, Mapping):
+            return True
+        if name not in at:
+            return False
+        at = at[name]
+    return True
+
+
+def _contradicts(ours: list[KeyPath], theirs: list[KeyPath], values: Mapping[KeyPath, object]) -> str:
+    """Return ``use_target_network false contradicts clip_epsilon``."""
+    shown = " and ".join(f"{'.'.join(path[1:])} {inline(values[path])}" for path in ours)
+    verb = "contradicts" if len(ours) == 1 else "contradict"
+    return f"{shown} {verb} {' and '.join('.'.join(path[1:]) for path in theirs)}"
+
+
+def _with(config: Config, values: Mapping[KeyPath, object]) -> Config:
+    """Return the configuration with these keys; one below a key that holds arguments joins the others."""
+    blocks: dict[str, dict[str, object]] = {}
+    for (block, key, *argument), value in values.items():
+        new = blocks.setdefault(block, {})
+        if argument:
+            others: Any = new.get(key) or value_at(config, (block, key)) or {}
+            value = {**others, argument[0]: value}
+        new[key] = value
+    made = {}
+    for name, new in blocks.items():
+        old = getattr(config, name)
+        made[name] = type(old).model_validate({**old.model_dump(), **new})
+    return config.model_copy(update=made)

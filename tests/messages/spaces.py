@@ -1,0 +1,42 @@
+"""Sections by what the spaces are: rows of a start screen, and the refusal of one that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import yaml
+
+from algorithm.app.report.settings import config_rows
+from algorithm.config import load_config
+from algorithm.config.at_start import by_spaces
+from algorithm.config.tree import from_value
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import AgentSpec
+from tests.config.test_by_spaces import CONTRADICTING, HYBRID, NUMBERS, RUNNER, SECTIONS, SEEN, WALKER
+
+ROWS = [
+    ({"default": AgentSpec(SEEN, NUMBERS)}, ["sac_config.n_step=5"], ()),
+    ({"Runner": AgentSpec(SEEN, HYBRID), "Walker": WALKER}, [], ()),
+    ({"default": RUNNER}, [], ("ModelQ",)),
+    *(({"default": RUNNER}, overrides, ()) for overrides in CONTRADICTING),
+]
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    tree = from_value(yaml.safe_load(SECTIONS), "shipped")
+    with patch.object(by_spaces, "shipped", lambda: tree):
+        for specs, overrides, own in ROWS:
+            loaded = load_config("Pendulum-v1", overrides=overrides, seed=1)
+            loaded = by_spaces.for_spaces(loaded, specs, lambda _, own=own: own)  # type: ignore[misc]
+            rows = [value for name, value in config_rows(loaded) if name == "section"]
+            yield f"{', '.join(specs)} {' '.join((*overrides, *own))}".rstrip(), "\n".join(rows)
+    bare = load_config("CartPole-v1", seed=1)
+    without = by_spaces.for_spaces(bare, {"default": WALKER}, lambda _: ())
+    yield "no such section ships", dict(config_rows(without))["section"]
+    for given in ({"flags": {"base_config.preset": "continuous"}}, {"config": "continuous"}):
+        named = load_config("CartPole-v1", seed=1, **given)
+        try:
+            by_spaces.for_spaces(named, {"default": WALKER}, lambda _: ())
+        except UsageError as error:
+            yield str(given), str(error)
