@@ -31,7 +31,7 @@ PLAN = HERE / "evidence.yaml"
 EPISODES = 10
 
 
-@smoke(suite=["classic"], tasks=["pendulum"], sides=[BARE, "cross", "SB3 SAC"], seeds=[1, 2], steps=60)
+@smoke(suite=["classic"], tasks=["pendulum"], sides=[BARE, "flash64", "SB3 SAC"], seeds=[1, 2], steps=60)
 def evidence(
     bench: Bench,
     earlier: Mapping[str, Any],
