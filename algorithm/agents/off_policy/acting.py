@@ -20,6 +20,7 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.values import make_values, with_values
 from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import Acting, ActingInputs
+from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension, Horizon, by_horizon
@@ -58,9 +59,19 @@ def new_actor(
 def behaviour_policy(
     spec: AgentSpec, keys: OffPolicyConfig, actor: Actor, rng: np.random.Generator, *, greedy: bool = False
 ) -> BehaviourPolicy:
-    """Return the exploring policy, which begins with random actions."""
+    """Return the exploring policy, which begins with random actions.
+
+    Raises UsageError if extensions shall choose among actions whose noise is held.
+    """
     kind: Callable[..., BehaviourPolicy] = partial(BehaviourPolicy, greedy=greedy)
     if keys.noise_repeat > 1 and spec.action.continuous and not greedy:
+        if names := ", ".join(type(one).__name__ for one in actor.choice.scorers):
+            raise UsageError(
+                f"{RUN_BLOCK}.noise_repeat is {keys.noise_repeat}, and {names} chooses among actions",
+                where=f"{RUN_BLOCK}.extensions",
+                why="actions with the same noise are all the same",
+                fix="set noise_repeat: 1, or leave the extension out",
+            )
         kind = partial(HoldingPolicy, longest=keys.noise_repeat)
     return kind(
         spec,
