@@ -11,6 +11,7 @@ from typing_extensions import override
 from algorithm.agents.off_policy import rules
 from algorithm.agents.run_config import OTHER_NETWORKS, RunConfig
 from algorithm.core.fields import (
+    AnyConfig,
     Contradiction,
     Finite,
     Positive,
@@ -20,6 +21,13 @@ from algorithm.core.fields import (
 )
 
 _OTHER_REPLAY = "fixed: the replay keeps other numbers with its rows"
+
+
+def _held_otherwise(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of another ``noise_repeat``: agents carry noise only where it is held."""
+    if (old.run.noise_repeat > 1) == (new.run.noise_repeat > 1):
+        return "free: for noise that is drawn from now on"
+    return "free: the open episodes end as truncated"
 
 
 class OffPolicyConfig(RunConfig):
@@ -64,7 +72,7 @@ class OffPolicyConfig(RunConfig):
         ge=1,
         le=1000,
         shared=True,
-        resume="free: turned on or off, open episodes end as truncated",
+        resume=_held_otherwise,
     )
 
     ensemble_q_num: Whole = option(
@@ -127,7 +135,8 @@ class OffPolicyConfig(RunConfig):
         False,
         "After each step every row of a layer in front of a batch norm is brought to length 1; so the step "
         "size stays what it is as weights would grow. With block: inverted all rows, and norms.",
-        resume="free: running statistics are scaled along, so that outputs stay the same",
+        resume="free: running statistics are scaled along, so that outputs stay the same, but with block: "
+        "inverted they change at once",
     )
     max_grad_norm: Positive | None = option(
         None,
