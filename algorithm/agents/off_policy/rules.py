@@ -42,7 +42,7 @@ def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
         (
             sac.learning_rate_end > 0 and sac.learning_rate_schedule == "constant",
             ("learning_rate_end", "learning_rate_schedule"),
-            "it is of a step size that falls, and this one is constant",
+            "it says where a falling step size ends, and this one is constant",
             "set learning_rate_schedule: linear or cosine, or leave learning_rate_end out",
         ),
         (
