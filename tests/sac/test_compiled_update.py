@@ -35,6 +35,7 @@ FLASH = {
     "value_head": "categorical",
     "categorical_num": 11,
     "categorical_target": "projected",
+    "unit_weights": True,
     "reward_scaling": True,
     "policy_update_per_step": 2,
 }
@@ -114,8 +115,8 @@ def compare(options, steps=7):
     other.scale_learning_rate(0.0)  # each step reads the rate of now
     before = weights(other)
     other.update(random_batch(16, window, seed=step, exists=exists, spec=spec))
-    for name in other.trained():
-        assert torch.equal(weights(other)[name], before[name]), name
+    for name in other.trained():  # rows that are brought to length one are rounded
+        assert torch.allclose(weights(other)[name], before[name], rtol=0, atol=1e-6), name
 
 
 @pytest.mark.parametrize("name", OPTIONS)
