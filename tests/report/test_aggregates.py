@@ -128,7 +128,7 @@ def test_a_picture_follows_the_page_and_is_always_the_same(tmp_path):
     assert texts[0] == texts[1]
     assert "prefers-color-scheme:dark" in texts[0] and "var(--c1)" in texts[0] and ": #1f6fb4" not in texts[0]
     write_plots(tmp_path / "dots.svg", [course_plots({"a": {"t": [curve([5])]}}, {"a": 0})])
-    assert (tmp_path / "dots.svg").read_text().count("<use ") == 5, "run and side on each axis, and the legend"
+    assert (tmp_path / "dots.svg").read_text().count("<use ") == 5, "a run and a side on each axis"
     assert ">&lt;b&gt;<" in texts[0] and ">others<" in texts[0] and ">core-minutes<" in texts[0]
     write_plots(tmp_path / "one.png", [[steps]])
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
