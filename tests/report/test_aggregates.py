@@ -88,6 +88,8 @@ def test_curves_meet_on_a_grid():
     assert (at[100.0], at[200.0], at[300.0]) == (1.0, 11 / 3, 17 / 3)
     assert course({"a": [curve([1, 2], core=[math.nan, 3])]}, "core") is None
     assert course({"a": []}, "step") is None
+    once = {"a": {"t": [curve([5]), curve([7])]}}
+    assert [line.has_dots for line in course_plots(once, {"a": 0})[0].lines] == [True] * 3, "it is seen"
 
 
 def test_when_a_level_is_reached():
@@ -125,6 +127,8 @@ def test_a_picture_follows_the_page_and_is_always_the_same(tmp_path):
         texts.append((tmp_path / name).read_text())
     assert texts[0] == texts[1]
     assert "prefers-color-scheme:dark" in texts[0] and "var(--c1)" in texts[0] and ": #1f6fb4" not in texts[0]
+    write_plots(tmp_path / "dots.svg", [course_plots({"a": {"t": [curve([5])]}}, {"a": 0})])
+    assert (tmp_path / "dots.svg").read_text().count("<use ") == 5, "a run and a side on each axis"
     assert ">&lt;b&gt;<" in texts[0] and ">others<" in texts[0] and ">core-minutes<" in texts[0]
     write_plots(tmp_path / "one.png", [[steps]])
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")

@@ -108,7 +108,8 @@ def course(runs: Runs, axis: str) -> tuple[Double, Estimate] | None:
     if not every or not all(len(x) and np.isfinite(x).all() for x in every):
         return None
     ends = [min(float(x[-1]) for x, _ in of) for of in pairs]
-    grid = np.linspace(min(max(ends), max(float(x[0]) for x in every)), max(ends), _POINTS)
+    # one point where each run was evaluated once
+    grid = np.unique(np.linspace(min(max(ends), max(float(x[0]) for x in every)), max(ends), _POINTS))
     strata = [
         np.stack([np.interp(np.minimum(grid, end), x, y) for x, y in of])
         for of, end in zip(pairs, ends, strict=True)

@@ -183,7 +183,7 @@ def write_plots(path: Path, grid: Sequence[Sequence[Plot]]) -> None:
 def _draw_plot(place: Axes, plot: Plot) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    draw(place, plot.lines, ticks=(6, 6))
+    draw(place, plot.lines, ticks=(6, 6), marker="o")
     for number, (label, (x, y)) in enumerate(plot.points.items()):
         place.plot(x, y, "x+12"[number % 4], color=LIGHT["ink"], label=label, markersize=7, zorder=4)
     for row, (label, one) in enumerate(reversed([*plot.bars.items()])):
