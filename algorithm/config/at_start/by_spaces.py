@@ -144,7 +144,7 @@ class _Layering:
     own_classes: OwnClasses
 
     def above(self, name: str) -> tuple[Config, list[Laid]]:
-        """Return the configuration above a section, and what became of that, if it does not lie there already."""
+        """Return the configuration above a section, and what became of that unless it lies there already."""
         config = self.loaded.behaviours.get(self.part, self.loaded.config)
         if config.algorithm != Config().algorithm or name in self.loaded.shipped:
             return config, []
