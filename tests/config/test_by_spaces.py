@@ -25,7 +25,7 @@ RUNNER, WALKER = AgentSpec(VECTOR, NUMBERS), AgentSpec(VECTOR, CHOICES)
 SECTIONS = """
 continuous:
   nn_config: {q: {norm: batch}}
-  sac_config: {use_target_network: false, n_step: 1, batch_size: 300}
+  sac_config: {use_target_network: false, use_priority: false, n_step: 1, batch_size: 300}
 discrete:
   sac_config: {n_step: 7}
 images:
@@ -47,6 +47,7 @@ CONTRADICTING = [
 FITTING = [
     ["nn_config.q={dense_n: 8, norm: batch}"],
     ["nn_config.policy={noisy: true}"],
+    ["replay_config.alpha=0.7"],
     ["sac_config.batch_size=8", "sac_config.seq_encoder=RNN", "sac_config.learn_step=2"],
 ]
 KEYS = ("nn_config.q", "nn_config.rep", "sac_config.use_target_network", "sac_config.n_step")
@@ -188,7 +189,8 @@ def test_one_that_goes_with_what_is_set_lies_there(task, ours, overrides):
     task(PENDULUM)
     loaded = laid(RUNNER, *overrides)
     assert told(loaded) == [("continuous", False)]
-    assert loaded.config.sac_config.use_target_network is False
+    sac = loaded.config.sac_config
+    assert (sac.use_target_network, sac.use_priority) == (False, "alpha" in overrides[0])
 
 
 def test_the_widths_of_each_layer_stand_for_their_size(task):
@@ -204,6 +206,9 @@ def test_the_widths_of_each_layer_stand_for_their_size(task):
     [
         ("class ModelQ(nn.Module): pass", True),
         ("from elsewhere import Critic as ModelQ", True),
+        ("from elsewhere import *", True),
+        ("try: from elsewhere import ModelQ\nexcept ImportError: pass", True),
+        ("from algorithm.nn.models import *", False),
         ("ModelQ = make()", True),
         ("class ModelRep(m.Rep): pass\nclass ModelPolicy(nn.Module): pass", False),  # it sets nothing of them
         ("from algorithm.nn.models.defaults import ModelQ", False),

@@ -115,7 +115,7 @@ def _laid(one: Laid) -> str:
     """Return what became of a section by the spaces, for a person."""
     whose = "" if one.behaviours == (DEFAULT_BEHAVIOUR,) else f"{', '.join(one.behaviours)}: "
     if one.why_not:
-        return f"{whose}{one.name} is left out: {one.why_not}"
+        return f"{whose}{one.name} is left out and the defaults hold: {one.why_not}"
     sets = ", ".join(f"{path} = {inline(value)}" for path, value in one.taken.items()) or "nothing"
     kept = f"; the task itself sets {', '.join(one.overridden)}" * bool(one.overridden)
     return f"{whose}{one.name} ({MEANING[one.name]}) sets {sets}{kept}"

@@ -36,17 +36,11 @@ _CLASSES = {"rep": "ModelRep", "q": "ModelQ", "policy": "ModelPolicy"}
 _SIZES = {"dense_n", "dense_depth", "hidden", "activation"}
 """Keys of such a block that go with every other one; ``hidden`` stands for the two before it."""
 
-_SILENCED = {
-    f"{RUN_BLOCK}.use_target_network": (f"{RUN_BLOCK}.tau", f"{RUN_BLOCK}.update_target_per_step"),
-    f"{RUN_BLOCK}.use_priority": (
-        "replay_config.alpha",
-        "replay_config.beta",
-        "replay_config.beta_increment_per_sampling",
-        "replay_config.td_error_min",
-        "replay_config.td_error_max",
-    ),
-}
-"""Key → keys that say nothing once a section has set it to false."""
+_OF_TARGETS = ((RUN_BLOCK, "tau"), (RUN_BLOCK, "update_target_per_step"))
+"""Keys that say nothing once a section has turned the target networks off."""
+
+_OF_PRIORITIES = ("alpha", "beta", "beta_increment_per_sampling", "td_error_min", "td_error_max")
+"""Keys of ``replay_config`` that are set for priorities: these stay as they are by default."""
 
 
 def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes: OwnClasses) -> LoadedConfig:
@@ -79,19 +73,20 @@ def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes
 
 
 def classes_in(file: Path) -> set[str]:
-    """Return the names at the top level of a file of networks, which is not executed; none of a missing file.
+    """Return the names that a file of networks defines; none of a missing one. It is not executed.
 
     Left out is what is built as a default is: imported from this package, or a class that is derived from the
     one of its name and has no ``__init__``.
     """
     try:
-        body = ast.parse(file.read_text("utf-8")).body
+        tree = ast.parse(file.read_text("utf-8"))
     except (OSError, SyntaxError, ValueError):  # whoever loads the file says more of it
         return set()
     names = set[str]()
-    for node in body:
+    for node in ast.walk(tree):  # also what stands below try or if
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != "algorithm":
             names |= {alias.asname or alias.name for alias in node.names}
+            names |= set(_CLASSES.values()) if "*" in names else set()
         elif isinstance(node, ast.ClassDef) and not _is_built_as_default(node):
             names.add(node.name)
         elif isinstance(node, ast.Assign):
@@ -161,6 +156,10 @@ class _Layering:
         """Return whether file, override, flag, draw, memory or the run itself sets the key."""
         if path[-1] in ("dense_n", "dense_depth") and self._is_set((*path[:-1], "hidden")):
             return True
+        if path == (RUN_BLOCK, "use_priority") and any(
+            self._is_set(("replay_config", key)) for key in _OF_PRIORITIES
+        ):
+            return True
         dotted, raw = ".".join(path), self.loaded.raw
         prefix = f"ma_config.{self.part}." if self.part else ""
         by_name = (self.loaded.drawn, self.loaded.for_memory)
@@ -192,11 +191,10 @@ class _Layering:
         run = wanted.sac_config
         if norms and run.batch_size * run.learn_step < SMALLEST_BATCH:
             yield _contradicts(norms, [(RUN_BLOCK, "batch_size")], values)
-        for key, silenced in _SILENCED.items():
-            path = tuple(key.split("."))
-            theirs = [other for other in (tuple(one.split(".")) for one in silenced) if self._is_set(other)]
-            if taken.get(path) is False and theirs:
-                yield _contradicts([path], theirs, taken)
+        targets = (RUN_BLOCK, "use_target_network")
+        theirs = [path for path in _OF_TARGETS if self._is_set(path)]
+        if taken.get(targets) is False and theirs:
+            yield _contradicts([targets], theirs, taken)
 
     def _of_block(self, before: Config, block: str, values: Mapping[KeyPath, object]) -> Iterator[str]:
         """Yield where the task shapes the default networks otherwise, not only their sizes."""
@@ -205,8 +203,10 @@ class _Layering:
             yield f"nn_config.{block} is null"
         ours = [path for path in values if path[:2] == ("nn_config", block)]
         for key, value in (own or {}).items():
-            if key not in _SIZES and values.get(("nn_config", block, key)) != value:
-                yield _contradicts(ours, [("nn_config", block, f"{key} {inline(value)}")], values)
+            same = ("nn_config", block, key)
+            if key not in _SIZES and values.get(same) != value:
+                shown = ("nn_config", block, f"{key} {inline(value)}")
+                yield _contradicts([same] if same in values else ours, [shown], values)
 
 
 def _holds(tree: Mapping[str, Any], path: KeyPath) -> bool:

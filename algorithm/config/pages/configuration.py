@@ -110,8 +110,9 @@ default:
 A section lies there whole or not at all. It is left out where the task sets what contradicts it, such as
 `clip_epsilon: 0.2` or a batch too small for batch norm; where it sets what would say nothing any more,
 such as `tau` without target networks; where it shapes the default networks in another way than by their
-size; and where its `nn.py` has a class of its own for what the section sets of the networks. The start
-screen says which section lies below and what it sets, or why it is left out.
+size; and where its `nn.py` has a class of its own for what the section sets of the networks. A key of
+priorities, such as `replay_config.alpha`, counts as `use_priority: true`. The start screen says which
+section lies below and what it sets, or why it is left out.
 
 The spaces are known once an environment is made. The run's `config.yaml` then holds every value: a run
 that is resumed, evaluated, shared or exported needs no section, and one of a later version changes
