@@ -45,7 +45,7 @@ def evidence(
     steps: int = 0,
     retry_failed: bool = False,
 ) -> Iterator[Mapping[str, Any]]:
-    """What is learned by everybody's defaults. What was killed goes on; what is finished is left as it is.
+    """Measure what every side's defaults learn: finished trainings are kept, killed ones go on.
 
     suite, tasks, sides, seeds: a part of the plan, or sides beyond it · retry_failed: failed cells once more
     """
@@ -229,7 +229,11 @@ def _ours(bench: Bench, cell: Cell, task: Task, keys: Mapping[str, int]) -> Answ
 
 def wait_for(run: Path) -> None:
     """Wait for a run whose process outlived what began it. Raises WorkerError for one on another machine."""
+    told = False
     while (holder := holder_of(run / "run.lock")) is not None and holder.lives:
         if holder.is_elsewhere:
             raise WorkerError(f"{run} is trained by {holder}")
+        if not told:
+            print(f"waiting: {run} is trained by {holder}", flush=True)
+        told = True
         time.sleep(1)

@@ -27,7 +27,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What the plan says of a task. zero, one: the returns that are scores 0 and 1; None: measured."""
+    """One task of the plan. zero, one: the returns that are scores 0 and 1; None: measured."""
 
     env: str
     steps: int
@@ -71,7 +71,7 @@ class Plan:
         return cls(said.get("sides", {}), suites)
 
     def task(self, cell: Cell) -> Task:
-        """What the plan says of a cell's task."""
+        """Return the task of a cell."""
         return self.suites[cell.suite].tasks[cell.task]
 
     def first_peer(self, suite: str) -> str | None:
@@ -117,4 +117,4 @@ def _suite(tasks: Mapping[str, Any], **said: Any) -> Suite:
 def presets() -> list[str]:
     """The names of our presets."""
     annotation = type(Config().base_config).model_fields["preset"].annotation
-    return list(get_args(annotation))
+    return [name for name in get_args(annotation) if name != "auto"]  # that is ``bare``

@@ -1,12 +1,13 @@
-"""What rliable 1.2 makes of some scores: ``benchmarks/.peers/sb3/bin/python -m benchmarks.rliable_numbers``.
+"""Figures of rliable 1.2 for some scores: ``benchmarks/.peers/sb3/bin/python -m benchmarks.rliable_numbers``.
 
 ``tests/report/test_aggregates.py`` holds ours against what this prints.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
-from rliable import library, metrics
 
 OURS = np.array(
     [
@@ -37,6 +38,7 @@ LEVELS = np.array([0.5, 1.0, 1.5])
 
 def main() -> None:
     """Print point values and 95 % intervals."""
+    library, metrics = import_module("rliable.library"), import_module("rliable.metrics")
     iqm, pairs = {"iqm": OURS}, {"improvement": (OURS, THEIRS)}
     print(*library.get_interval_estimates(iqm, lambda s: np.array([metrics.aggregate_iqm(s)]), reps=20_000))
     print(*library.get_interval_estimates(pairs, metrics.probability_of_improvement, reps=20_000))

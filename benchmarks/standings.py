@@ -1,4 +1,4 @@
-"""What the figures of ``evidence`` say: scores of every side on every suite, and when a level is reached."""
+"""Summaries of ``evidence``: scores of every side on every suite, and when a level is reached."""
 
 from __future__ import annotations
 

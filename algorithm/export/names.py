@@ -36,7 +36,7 @@ class Port:
 
     @property
     def batched(self) -> bool:
-        """Whether it is no constant."""
+        """Return whether it is no constant."""
         return not self.values
 
 

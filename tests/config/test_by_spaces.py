@@ -42,7 +42,7 @@ CONTRADICTING = [
     ["nn_config.q.block=residual"],
     ["nn_config.q=null"],
 ]
-"""What a task may set that `continuous` cannot lie below."""
+"""Settings of a task that `continuous` cannot lie below."""
 
 FITTING = [
     ["nn_config.q={dense_n: 8, norm: batch}"],

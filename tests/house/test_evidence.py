@@ -45,7 +45,7 @@ def plan_file(folder: Path, *sides: str, seeds: tuple[int, ...] = (1,), **tasks:
 
 
 def ask(folder: Path, bench: Bench, **options: Any) -> dict[str, Any]:
-    """What is written of the plan in a folder."""
+    """Measure the plan of a folder; return its results."""
     measure(evidence, bench, folder / "results" / "evidence.json", plan=folder / "plan.yaml", **options)
     found: dict[str, Any] = json.loads((folder / "results" / "evidence.json").read_text())
     return found

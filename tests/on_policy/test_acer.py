@@ -250,7 +250,7 @@ NEVER = AcerConfig(rollout_step=4, capacity=200, start_step=199)
 
 
 def test_the_learning_rate_falls_until_the_end_of_the_run():
-    """Of 1,000 steps 600 are left: ½ + ½ · (1 − cos .6π) / 2 = ½ + ½ · .65451."""
+    """With 600 of 1,000 steps left: ½ + ½ · (1 − cos .6π) / 2 = ½ + ½ · .65451."""
     inputs = make_agent(PLAIN, 1)._inputs
     run = inputs.config.run.model_copy(update={"learning_rate_schedule": "cosine", "learning_rate_end": 0.5})
     agent = AcerAgent(replace(inputs, config=inputs.config.model_copy(update={"sac_config": run})))

@@ -15,30 +15,7 @@ from algorithm.app.report.aggregates import (
     profile,
 )
 from algorithm.app.report.standing import Plot, course_plots, rows, standings, write_plots
-
-OURS = np.array(
-    [
-        [1.001, 1.149, 0.863, 0.555],
-        [0.773, 0.504, 1.03, 1.67],
-        [0.754, 0.69, 1.245, 1.178],
-        [1.053, 0.535, 0.985, 1.348],
-        [0.328, 0.771, 0.049, 0.355],
-        [0.079, 0.882, 0.366, 1.136],
-        [1.078, 0.907, -0.258, 0.731],
-    ]
-)
-"""Seven runs of four tasks; those of benchmarks/rliable_numbers.py, which printed what is expected below."""
-THEIRS = np.array(
-    [
-        [1.001, 0.757, -0.065, 0.461],
-        [0.211, 0.296, 1.23, 0.296],
-        [0.684, 1.142, 0.408, 0.644],
-        [0.755, 0.732, 0.087, 0.738],
-        [1.379, -0.074, 1.13, 0.76],
-        [0.379, 1.7, 1.081, 0.1],
-        [0.737, 0.988, 0.606, 1.041],
-    ]
-)
+from benchmarks.rliable_numbers import OURS, THEIRS
 
 
 def strata(scores):
@@ -132,3 +109,10 @@ def test_a_picture_follows_the_page_and_is_always_the_same(tmp_path):
     assert ">&lt;b&gt;<" in texts[0] and ">others<" in texts[0] and ">core-minutes<" in texts[0]
     write_plots(tmp_path / "one.png", [[steps]])
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_score_before_the_first_evaluation_is_unknown():
+    """The second run begins to be evaluated where the first one has ended, at 300 steps."""
+    early, late = curve([0.0, 4.0], [100, 200]), curve([6.0, 8.0], [300, 400])
+    [one] = rows(standings({"ours": {"a": [early, late]}}, "ours"))
+    assert one[1].startswith("5") and one[3] == "unknown"

@@ -53,7 +53,7 @@ def test_runs_of_repeat_are_one_experiment():
 
 
 def test_numbered_runs_of_one_configuration_are_one_experiment():
-    """Of a-1 … b_2 with one configuration each, but for the seed; c-1 and c-2 differ, d-3 is alone."""
+    """Runs a-1 … b_2 differ by the seed alone; c-1 and c-2 differ, d-3 is alone."""
     made = [make_run(f"a-{seed}", seed=seed) for seed in (1, 2)]
     made += [make_run(f"b_{seed}", seed=seed, overrides=()) for seed in (1, 2)]
     made += [make_run("c-1"), make_run("c-2", overrides=()), make_run("d-3")]

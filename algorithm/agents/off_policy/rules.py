@@ -87,6 +87,10 @@ def _of_values(sac: AnyConfig) -> Iterator[Contradiction]:
             "set clip_epsilon: 0, or value_head: scalar",
         ),
     )
+    yield from _of_heads(sac)
+
+
+def _of_heads(sac: AnyConfig) -> Iterator[Contradiction]:
     fields = type(sac).model_fields
     for key in (name for name in fields if name.startswith(("quantile_", "categorical_"))):
         head = key.partition("_")[0]

@@ -118,8 +118,8 @@ def course(runs: Runs, axis: str) -> tuple[Double, Estimate] | None:
 
 
 def at_share(runs: Sequence[Curve], end: float, share: float = 1.0) -> Double:
-    """Return the scores of runs [R] at a share of ``end`` steps, linear between evaluations."""
-    return np.array([np.interp(share * end, one.step, one.score) for one in runs])
+    """Return the scores of runs [R] at a share of ``end`` steps, linear between evaluations, NaN before."""
+    return np.array([np.interp(share * end, one.step, one.score, left=np.nan) for one in runs])
 
 
 def first_reached(curve: Curve, level: float, *, running: int = 1) -> float:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AXES = {"step": "environment steps", "core": "core-minutes"}
-"""What curves go over."""
+"""The two horizontal axes."""
 
 _MINUTE = 60.0
 _FONT = "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans-serif"
@@ -31,7 +31,7 @@ _FONT = "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans
 
 @dataclass(frozen=True)
 class Standing:
-    """What a side came to.
+    """Results of one side.
 
     final:  interquartile mean at the end of each task, its interval
     half:   the same at half of the steps
@@ -47,13 +47,18 @@ class Standing:
 
 
 def standings(sides: Mapping[str, Runs], first: str) -> list[Standing]:
-    """Return what each side with runs came to. A task ends where the first of its runs does, of any side.
+    """Return what each side with runs came to. A task ends where the first of its runs does, of any side, but
+    not before each has been evaluated.
 
     first: side that the others are compared with; there need be none of that name
     """
-    ends: dict[str, float] = {}
+    steps: dict[str, list[Double]] = {}
     for task, one in ((task, one) for runs in sides.values() for task, of in runs.items() for one in of):
-        ends[task] = min(ends.get(task, np.inf), float(one.step[-1]))
+        steps.setdefault(task, []).append(one.step)
+    ends = {
+        task: float(max(min(step[-1] for step in of), max(step[0] for step in of)))
+        for task, of in steps.items()
+    }
     found = []
     for name, tasks in sides.items():
         runs = {task: of for task, of in tasks.items() if of}
@@ -80,7 +85,7 @@ def rows(found: Sequence[Standing]) -> list[list[str]]:
             one.name,
             interval_text(one.final),
             short(one.core_minutes) if np.isfinite(one.core_minutes) else "unknown",
-            short(one.half),
+            short(one.half) if np.isfinite(one.half) else "unknown",
             "" if one.better is None else interval_text(one.better),
         ]
         for one in found

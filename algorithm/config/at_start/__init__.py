@@ -1,1 +1,1 @@
-"""What is decided of a configuration when a run starts: by its environments' spaces, or by measuring."""
+"""Decisions on a configuration when a run starts: by its environments' spaces, or by measuring."""
