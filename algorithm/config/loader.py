@@ -17,7 +17,6 @@ from algorithm.config.sections import (
     DEFAULT_SECTION,
     Choice,
     Laid,
-    Preset,
     as_section,
     choose,
     layered,
@@ -53,7 +52,7 @@ class LoadedConfig(Resolved):
     section: str
     overrides: tuple[str, ...]
     shipped: tuple[str, ...] = ()
-    preset: Preset | None = None
+    preset: Laid | None = None
     by_spaces: bool = False
     laid: tuple[Laid, ...] = ()
     left_out: tuple[str, ...] = ()

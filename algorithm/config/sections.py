@@ -50,18 +50,10 @@ class Choice:
         return f"{shown(self.file) if self.file else 'command line'}, section {self.section}"
 
 
-class Preset(NamedTuple):
-    """A preset and its values by dotted path: those that are taken, and those that a task has set itself."""
-
-    name: str
-    taken: dict[str, object]
-    overridden: dict[str, object]
-
-
 class Laid(NamedTuple):
-    """A section by the spaces, below one configuration.
+    """A shipped section below one configuration: a preset, or one by the spaces.
 
-    behaviours: that have this configuration
+    behaviours: that have this configuration; none of a preset, which is for all
     taken:      its values by dotted path; overridden: paths that the task has set itself
     why_not:    why it is left out as a whole; empty where it lies there
     """
@@ -70,7 +62,7 @@ class Laid(NamedTuple):
     name: str
     taken: dict[str, object]
     overridden: tuple[str, ...]
-    why_not: str
+    why_not: str = ""
 
 
 @cache
@@ -170,7 +162,7 @@ def under_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str,
     return tree, {prefix + path: value for path, value in memory.taken.items() if path not in own}
 
 
-def under_preset(tree: Node) -> tuple[Node, Preset | None]:
+def under_preset(tree: Node) -> tuple[Node, Laid | None]:
     """Lay the section that ``base_config.preset`` names below the tree; a wrong name is refused later."""
     name = tree.value_at("base_config", "preset")
     if not isinstance(name, str) or name in (SEED, RAW, MEMORY) or name not in shipped().children:
@@ -178,13 +170,13 @@ def under_preset(tree: Node) -> tuple[Node, Preset | None]:
     return _above(name, tree)
 
 
-def _above(name: str, tree: Node) -> tuple[Node, Preset]:
+def _above(name: str, tree: Node) -> tuple[Node, Laid]:
     """Return the tree above a shipped section, and what that sets."""
-    below, preset = shipped().children[name], Preset(name, {}, {})
-    for path, leaf in below.leaves():
-        values = preset.taken if tree.find(path) is None else preset.overridden
-        values[".".join(path)] = leaf.value
-    return merge(below, tree), preset
+    below = shipped().children[name]
+    values = {".".join(path): leaf.value for path, leaf in below.leaves()}
+    kept = tuple(".".join(path) for path, _ in below.leaves() if tree.find(path) is not None)
+    taken = {path: value for path, value in values.items() if path not in kept}
+    return merge(below, tree), Laid((), name, taken, kept)
 
 
 def _ancestry(

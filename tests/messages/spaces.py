@@ -29,7 +29,11 @@ def messages() -> Iterator[tuple[str, str]]:
         for specs, overrides, own in ROWS:
             loaded = load_config("Pendulum-v1", overrides=overrides, seed=1)
             loaded = by_spaces.for_spaces(loaded, specs, lambda _, own=own: own)  # type: ignore[misc]
-            rows = [value for name, value in config_rows(loaded) if name == "section"]
+            rows = [
+                f"{name} {value}"
+                for name, value in config_rows(loaded)
+                if name == "section" or value.endswith(")")
+            ]
             yield f"{', '.join(specs)} {' '.join((*overrides, *own))}".rstrip(), "\n".join(rows)
     bare = load_config("CartPole-v1", seed=1)
     without = by_spaces.for_spaces(bare, {"default": WALKER}, lambda _: ())

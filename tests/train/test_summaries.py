@@ -108,7 +108,7 @@ def test_where_settings_come_from(tmp_path):
     loaded = load_config(str(tmp_path), overrides=["sac_config.seq_encoder=RNN", "sac_config.batch_size=9"])
     rows = settings.config_rows(loaded)
     assert ("inherited", "seed, which ships with the framework") in rows
-    assert ("sac_config.learn_step", f"{loaded.config.sac_config.learn_step} (default with a memory)") in rows
+    assert ("sac_config.learn_step", f"{loaded.config.sac_config.learn_step} (memory)") in rows
     assert ("sac_config.batch_size", "9") in rows
     tried = load_config(str(tmp_path), flags={"algorithm": "PPO"})
     assert ("left out", "sac_config.tau, sac_config.n_step (not for PPO)") in settings.config_rows(tried)

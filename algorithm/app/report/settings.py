@@ -93,32 +93,40 @@ def config_rows(loaded: LoadedConfig) -> Rows:
     rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
     if loaded.left_out:
         rows.append(("left out", f"{', '.join(loaded.left_out)} (not for {loaded.config.algorithm})"))
-    if loaded.preset:
-        rows.append(("preset", _preset(loaded)))
-    rows += [("section", _laid(one)) for one in loaded.laid]
-    why = " (default with a memory)"
+    rows += [("section" if one.behaviours else "preset", _laid(one)) for one in _layers(loaded)]
     rows += [
-        (path, f"{value}{why * (path in loaded.for_memory)}") for path, value in loaded.differences().items()
+        (path, f"{inline(value)}{_origin(loaded, path)}") for path, value in loaded.differences().items()
     ]
     rows += [("override", text) for text in loaded.overrides]
     return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
 
 
-def _preset(loaded: LoadedConfig) -> str:
-    assert loaded.preset
-    name, taken, overridden = loaded.preset
-    sets = ", ".join(f"{path} = {value}" for path, value in taken.items()) or "nothing"
-    return f"{name} sets {sets}" + f"; the task itself sets {', '.join(overridden)}" * bool(overridden)
+def _layers(loaded: LoadedConfig) -> list[Laid]:
+    return [*([loaded.preset] if loaded.preset else ()), *loaded.laid]
+
+
+def _origin(loaded: LoadedConfig, path: str) -> str:
+    """Return the section that has set a key, in brackets; empty for a key of the task itself."""
+    common = _common_key(path)
+    names = [one.name for one in _layers(loaded) if not one.why_not and _sets(one, common, path)]
+    names += ["memory"] * (path in loaded.for_memory)
+    return f" ({', '.join(names)})" if names else ""
+
+
+def _sets(one: Laid, common: str, path: str) -> bool:
+    whose = path.removesuffix(common)
+    mine = not (whose and one.behaviours) or whose in {f"ma_config.{name}." for name in one.behaviours}
+    return mine and any(f"{key}.".startswith(f"{common}.") for key in one.taken)
 
 
 def _laid(one: Laid) -> str:
-    """Return what became of a section by the spaces, for a person."""
-    whose = "" if one.behaviours == (DEFAULT_BEHAVIOUR,) else f"{', '.join(one.behaviours)}: "
+    """Return what became of a section, for a person."""
+    whose = "" if one.behaviours in ((), (DEFAULT_BEHAVIOUR,)) else f"{', '.join(one.behaviours)}: "
     if one.why_not:
         return f"{whose}{one.name} is left out and the defaults hold: {one.why_not}"
-    sets = ", ".join(f"{path} = {inline(value)}" for path, value in one.taken.items()) or "nothing"
+    what = f" ({MEANING[one.name]})" if one.behaviours else ""
     kept = f"; the task itself sets {', '.join(one.overridden)}" * bool(one.overridden)
-    return f"{whose}{one.name} ({MEANING[one.name]}) sets {sets}{kept}"
+    return f"{whose}{one.name}{what}{kept}"
 
 
 def _flat(loaded: LoadedConfig) -> dict[str, object]:
