@@ -290,6 +290,6 @@ def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
 def update_policy(sac: Sac, batch: SequenceBatch) -> None:
     """Take the policy's part of an update alone."""
     ctx = sac.encode(batch)
-    sac._update_policy(
-        ctx, ctx.state[:, ctx.learned].detach(), sac._draw(batch, sac._keys.learn_step), sac._by
-    )
+    state, obs = ctx.state[:, ctx.learned].detach(), {k: x[:, ctx.learned] for k, x in ctx.obs.items()}
+    noise = sac._draw(batch, sac._keys.learn_step)
+    sac._learn_policy(batch, obs, state, noise, sac._eager.by)

@@ -110,8 +110,8 @@ def test_priorities_and_the_policy_take_the_sum():
     sac._generator.set_state(saw)
     with torch.no_grad():
         q = [critics(state, action) for critics in sac.model.critics]
-        ctx, noise = sac.encode(batch), torch.randn(8, 2)
-        loss, _ = sac._policy_losses(ctx, state, noise)
+        noise = torch.randn(8, 2)
+        loss, _ = sac._policy_losses(batch, {}, state, noise)
         u, logp = sac.heads.sample(sac.model.policy(state, {}), noise)
         best = sum(critics(state, u)[..., 0].amin(0) for critics in sac.model.critics)
         alpha = sac.heads.continuous.temperature.alpha

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from os import environ
+from typing import TypeVar, cast
 
 import torch
-from torch import Tensor, nn
-from typing_extensions import TypedDict
+from torch import nn
+from typing_extensions import TypeVarTuple, Unpack
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model
@@ -23,96 +23,87 @@ from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.learning.target import NoTarget
 
 Say = Callable[[str], None]
+Returned = TypeVar("Returned")
+Arguments = TypeVarTuple("Arguments")
 
 
-@dataclass(frozen=True)
-class Turn:
-    """Parts of an update besides that of the critics, and the way of its norms."""
+class EagerParts:
+    """Parts of an update, taken as they are written.
 
-    policy: bool  # the policy and its temperature are updated
-    target: bool  # the target networks follow
-    corrects: tuple[bool, bool]  # batch norms of critics and of the policy may be past their warm-up
-
-
-@dataclass(frozen=True)
-class UpdateNoise:
-    """Random numbers of an update, drawn before it: normal ones of actions, and others."""
-
-    ahead: Tensor  # [P, A_c] at all tokens behind the burn-in
-    now: Tensor | None  # [P, A_c] at the learned tokens, where the policy is updated
-    critics: Tensor | None  # [M] those of the targets; None: all
-    extensions: Sequence[Mapping[str, object]]  # for each step of their own parts: by names of classes
-
-
-class UpdateOutput(TypedDict):
-    """Result of an update."""
-
-    priority: Tensor  # [B]
-    carry: Tensor | None  # [B, W+1, *C]
-    metrics: dict[str, Tensor]
-
-
-Take = Callable[[SequenceBatch, UpdateNoise, Turn], UpdateOutput]
-"""Update from a batch on the learner's device."""
-
-TakeBy = Callable[[SequenceBatch, UpdateNoise, Turn, Gradients], UpdateOutput]
-"""Update whose gradients come in a way that is an argument."""
-
-
-class CompiledUpdates:
-    """Updates as a compiled graph for each kind of turn; as they are written from the first that cannot be.
-
-    eager:      updates as they are written
-    functional: the networks as pure functions
-    take:       an update, to be compiled
-    training_mode: of the networks; a graph is made in it and stays so
-    rounded:    large matrix products are those of factors in bfloat16
+    by:            gradients
+    training_mode: of the networks
     """
 
-    def __init__(
+    graphs = 0
+
+    def __init__(self, by: Gradients, training_mode: Callable[[], AbstractContextManager[None]]) -> None:
+        self.by, self.training_mode = by, training_mode
+
+    def __call__(
         self,
-        eager: Take,
-        functional: Functional,
-        take: TakeBy,
-        training_mode: Callable[[], AbstractContextManager[None]],
-        *,
-        rounded: bool = False,
-    ) -> None:
-        self._eager = eager
+        part: Callable[[SequenceBatch, Unpack[Arguments], Gradients], Returned],
+        _: bool,
+        batch: SequenceBatch,
+        *args: Unpack[Arguments],
+    ) -> Returned:
+        """Take the steps of a part."""
+        with self.training_mode():
+            return part(batch, *args, self.by)
 
-        def pure(batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
-            return functional.call(take, batch, noise, turn, functional)
 
-        self._check = functional.check
-        self._training_mode = training_mode
+class CompiledParts:
+    """Parts of an update, each a compiled graph; as they are written from the first that cannot be one.
+
+    eager:      parts as they are written
+    functional: the networks as pure functions
+    rounded:    large matrix products are those of factors in bfloat16
+    graphs:     that were compiled since this was set to 0
+    """
+
+    def __init__(self, eager: EagerParts, functional: Functional, *, rounded: bool = False) -> None:
+        self._eager, self._check = eager, functional.check
+
+        def pure(part: Callable[..., Returned], *args: object) -> Returned:
+            return functional.call(part, *args, functional)
+
         self._function = CompiledFunction(pure, rounded=rounded, guarded="_modules")
-        self._kinds = set[tuple[Turn, torch.Size]]()
-        self._fails = self.compiled = False
+        self._kinds = set[object]()
+        self._fails, self.graphs = False, 0
         self._say: Say = _ignore
 
     def tell(self, say: Say) -> None:
         """Have compiling announced by ``say``, and what goes wrong there."""
         self._say = say
 
-    def __call__(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
-        """Take the steps; the first turn of its kind is compiled before, which takes some ten seconds."""
-        kind = turn, batch.reward.shape
-        self.compiled = not self._fails and kind not in self._kinds
+    def __call__(
+        self,
+        part: Callable[[SequenceBatch, Unpack[Arguments], Gradients], Returned],
+        corrects: bool,
+        batch: SequenceBatch,
+        *args: Unpack[Arguments],
+    ) -> Returned:
+        """Take the steps of a part; the first of a kind is compiled before, which takes some ten seconds.
+
+        corrects: its batch norms may be past their warm-up
+        batch:    a graph is for batches of one shape, and is made in training mode
+        """
+        kind = part.__name__, corrects, batch.reward.shape
         if self._fails:
-            return self._eager(batch, noise, turn)
-        if self.compiled:
+            return self._eager(part, corrects, batch, *args)
+        new = kind not in self._kinds
+        if new:
             self._kinds.add(kind)
-            self._say(
-                "compiling the update: a minute the first time, with a memory some, seconds from then on"
-            )
+            self.graphs += 1
+            if self.graphs == 1:
+                self._say("compiling the update: up to a minute the first time, some with a memory")
         try:
             self._check()
-            with self._training_mode() if self.compiled else nullcontext():
-                return self._function(kind, batch, noise, turn)
+            with self._eager.training_mode() if new else nullcontext():
+                return cast(Returned, self._function(kind, part, batch, *args))
         except NotCompilableError as error:
             self._fails = True
             self._say(f"the update is not compiled, the training goes on without that: {error}")
-            return self._eager(batch, noise, turn)
+            return self._eager(part, corrects, batch, *args)
 
 
 def functional_of(
@@ -123,14 +114,10 @@ def functional_of(
     others: modules besides the model's · steps: all optimisers · gate: the encoder's part of the first one's
     """
     networks = [model.rep, model.policy, *_ensembles(model.critics), *others]
-    if isinstance(model.target, NoTarget):
-        return Functional(networks, steps, gate=gate)
-    networks += [model.target_rep, *_ensembles(model.target_critics)]
-    targets = [model.target.flat.data]
-    if model.policy_target is not None:
-        networks.append(model.target_policy)
-        targets.append(model.policy_target.flat.data)
-    return Functional(networks, steps, targets, gate=gate)
+    if not isinstance(model.target, NoTarget):
+        networks += [model.target_rep, *_ensembles(model.target_critics)]
+        networks += [model.target_policy] if model.policy_target is not None else []
+    return Functional(networks, steps, gate=gate)
 
 
 def _ensembles(critics: Sequence[Ensemble]) -> list[nn.Module]:

@@ -24,6 +24,7 @@ from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.norm import BatchNorm
 from algorithm.nn.learning.gradients import Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
+from algorithm.nn.protocols import Obs
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.shapes import added
 
@@ -47,6 +48,7 @@ class Critique(TypedDict):
 
     td_error: Tensor  # [E, B, T] before the step
     state: Tensor  # [B, T, S] of the learned tokens
+    obs: Obs  # [B, T, ...] there, the networks' inputs
     carry: NotRequired[Tensor]  # [B, W+1, *C] before each token, where the replay takes it back
     metrics: dict[str, Tensor]
 
@@ -134,6 +136,7 @@ class CriticUpdate:
         critique: Critique = {
             "td_error": added(value - target.y for value, (_, target, _) in zip(q, found, strict=True)),
             "state": ctx.state[:, ctx.learned].detach(),
+            "obs": {name: x[:, ctx.learned] for name, x in ctx.obs.items()},
             "metrics": {
                 **found[0][2],
                 **{name: added(one[name] for one in shown) / len(shown) for name in shown[0]},

@@ -14,17 +14,9 @@ from typing_extensions import override
 
 from algorithm.agents.imitation.cloning import Cloning, Constraint, Unconstrained
 from algorithm.agents.learner import Learner
-from algorithm.agents.off_policy.compiled_update import (
-    CompiledUpdates,
-    Say,
-    Take,
-    Turn,
-    UpdateNoise,
-    UpdateOutput,
-    functional_of,
-)
+from algorithm.agents.off_policy.compiled_update import CompiledParts, EagerParts, Say, functional_of
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.critic_update import CriticUpdate
+from algorithm.agents.off_policy.critic_update import CriticUpdate, Critique
 from algorithm.agents.off_policy.model import Model, check_norms, flatten_time
 from algorithm.agents.off_policy.values import choose_reduce, make_values
 from algorithm.agents.off_policy.variant import Heads
@@ -38,6 +30,7 @@ from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.process import graphs_round
+from algorithm.nn.protocols import Obs
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.priority import sequence_priority
 from algorithm.ops.shapes import added, valid_share
@@ -96,14 +89,13 @@ class OffPolicyLearner(Learner):
         members = [member for q in self.model.critics for member in q.members]
         self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *members], on=True)
         self._make_optimisers(spec, seed)
-        self._by = Autograd(gate=self.critics.encoder)
-        self._compiled: CompiledUpdates | None = None
+        self._eager = EagerParts(Autograd(gate=self.critics.encoder), self.model.training_mode)
+        self._compiled: CompiledParts | None = None
         if compiled:
             others, steps = [self.heads, *self.extensions], list(self.optimisers().values())
             functional = functional_of(self.model, others, steps, gate=self.critics.encoder)
             rounded = config.matmul_precision == "medium" and graphs_round(device)
-            training = self.model.training_mode
-            self._compiled = CompiledUpdates(self._eager, functional, self._update, training, rounded=rounded)
+            self._compiled = CompiledParts(self._eager, functional, rounded=rounded)
 
     def _make_optimisers(self, spec: AgentSpec, seed: int) -> None:
         """Lay the networks into the storages of their optimisers, and the slow copies beside them."""
@@ -140,59 +132,62 @@ class OffPolicyLearner(Learner):
         ``skipped``; then ``priority`` may hold NaN. The target follows, since the parameters stay finite.
         """
         self.updates += 1
-        turn = Turn(
-            policy=self.updates % self._keys.policy_update_per_step == 0,
-            target=self.updates % self._keys.update_target_per_step == 0,
-            corrects=(self.critics.look(), self._policy_norms.look()),
-        )
+        moves_policy = self.updates % self._keys.policy_update_per_step == 0
+        corrects = self.critics.look(), self._policy_norms.look()
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
-        noise = UpdateNoise(
-            ahead=self._draw(batch, batch.window - self._keys.burn_in_step),
-            now=self._draw(batch, self._keys.learn_step) if turn.policy else None,
-            critics=self.critics.draw_subset(),
-            extensions=[
-                draw_all(self.extensions, batch, self._learned, self._generator)
-                for _ in range(self.critics.own.rounds)
-            ],
+        ahead = self._draw(batch, batch.window - self._keys.burn_in_step)
+        now = self._draw(batch, self._keys.learn_step) if moves_policy else None
+        members = self.critics.draw_subset()
+        drawn = [
+            draw_all(self.extensions, batch, self._learned, self._generator)
+            for _ in range(self.critics.own.rounds)
+        ]
+        run = self._compiled if self._compiled and self.updates > self._eager_first else self._eager
+        run.graphs = 0
+        found = run(self._learn_critics, corrects[0], batch, ahead, members, drawn)
+        if now is not None:
+            metrics = run(self._learn_policy, corrects[1], batch, found["obs"], found["state"], now)
+            found["metrics"] |= metrics
+        if self.updates % self._keys.update_target_per_step == 0:
+            self.move_targets(self._keys.tau)
+        return UpdateResult(
+            ids=batch.ids,
+            anchor=batch.anchor,
+            valid=batch.valid[:, self._learned],
+            priority=sequence_priority(found["td_error"], batch.valid[:, self._learned]),
+            carry=found.get("carry"),
+            metrics=found["metrics"],
         )
-        take: Take = self._eager
-        if self._compiled and self.updates > self._eager_first:
-            take = self._compiled
-        found = take(batch, noise, turn)
-        return UpdateResult(ids=batch.ids, anchor=batch.anchor, valid=batch.valid[:, self._learned], **found)
 
     @property
     def compiled(self) -> bool:
-        """Whether the last update was compiled before it was taken."""
-        return self._compiled is not None and self._compiled.compiled
+        """Whether a part of the last update was compiled before it was taken."""
+        return self._compiled is not None and self._compiled.graphs > 0
 
     def _draw(self, batch: SequenceBatch, tokens: int) -> Tensor:
         """Draw the noise of the actions at so many tokens of each window, [P, A_c]."""
         size = len(batch.reward) * tokens, self._action_size
         return torch.randn(size, generator=self._generator, device=self.device)
 
-    def _eager(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn) -> UpdateOutput:
-        with self.model.training_mode():
-            return self._update(batch, noise, turn, self._by)
+    def _learn_critics(
+        self,
+        batch: SequenceBatch,
+        noise: Tensor,
+        members: Tensor | None,
+        drawn: Sequence[Mapping[str, object]],
+        by: Gradients,
+    ) -> Critique:
+        """Take the steps of encoder, critics and extensions.
 
-    def _update(self, batch: SequenceBatch, noise: UpdateNoise, turn: Turn, by: Gradients) -> UpdateOutput:
-        """Take the steps of an update, which depend on these arguments and this learner's tensors alone."""
-        first, *further = noise.extensions
-        ctx = replace(self.encode(batch), drawn=first)
-        critique = self.critics.update(ctx, noise.ahead, noise.critics, by)
-        metrics = critique["metrics"]
-        for drawn in further:
-            metrics |= self.critics.own.update(replace(self.encode(batch), drawn=drawn), by)
-        if noise.now is not None:
-            metrics |= self._update_policy(ctx, critique["state"], noise.now, by)
-        if turn.target:
-            self.move_targets(self._keys.tau)
-        return {
-            "priority": sequence_priority(critique["td_error"], batch.valid[:, ctx.learned]),
-            "carry": critique.get("carry"),
-            "metrics": metrics,
-        }
+        noise, members: as in :meth:`.CriticUpdate.update`
+        drawn:          by the extensions, for each step of their own parts
+        """
+        first, *further = drawn
+        found = self.critics.update(replace(self.encode(batch), drawn=first), noise, members, by)
+        for one in further:
+            found["metrics"] |= self.critics.own.update(replace(self.encode(batch), drawn=one), by)
+        return found
 
     def move_targets(self, tau: float) -> None:
         """Let everything slow follow by ``tau``; 1: it equals what it follows."""
@@ -236,9 +231,16 @@ class OffPolicyLearner(Learner):
             target_q=partial(self.critics.target_q, batch),
         )
 
-    def _update_policy(self, ctx: Context, state: Tensor, noise: Tensor, by: Gradients) -> dict[str, Tensor]:
-        """Take a step of policy and temperature on the learned states [B, T, S]; noise [P, A_c]."""
-        evaluate = partial(self._policy_losses, ctx, flatten_time(state), noise)
+    def _learn_policy(
+        self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor, by: Gradients
+    ) -> dict[str, Tensor]:
+        """Take a step of policy and temperature on the learned states [B, T, S].
+
+        obs:   the networks' inputs there [B, T, ...]
+        noise: [P, A_c]
+        """
+        now = {name: flatten_time(x) for name, x in obs.items()}
+        evaluate = partial(self._policy_losses, batch, now, flatten_time(state), noise)
         steps = [step for step in (self._policy_step, self._alpha_step) if step]
         if self.heads.learns:
             metrics, _ = by.descend(steps, evaluate)
@@ -248,19 +250,21 @@ class OffPolicyLearner(Learner):
             metrics["norm/shift_policy"] = self._policy_norms.settle(
                 self._policy_step.usable, unify=self._keys.unit_weights
             )
-        return {name: x.unflatten(-1, (-1, ctx.learn)) if x.dim() else x for name, x in metrics.items()}
+        length = self._keys.learn_step
+        return {name: x.unflatten(-1, (-1, length)) if x.dim() else x for name, x in metrics.items()}
 
-    def _policy_losses(self, ctx: Context, state: Tensor, noise: Tensor) -> tuple[Loss, dict[str, Tensor]]:
-        learned = ctx.learned
-        share = flatten_time(valid_share(ctx.batch.valid[:, learned], ctx.batch.weight.dtype))
+    def _policy_losses(
+        self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor
+    ) -> tuple[Loss, dict[str, Tensor]]:
+        share = flatten_time(valid_share(batch.valid[:, self._learned], batch.weight.dtype))
         with self._policy_norms.of_batch(
             None if self._keys.learn_step == 1 else share / share.sum().clamp(min=1.0)
         ):
-            policy = self.model.policy(state, {k: flatten_time(v[:, learned]) for k, v in ctx.obs.items()})
+            policy = self.model.policy(state, obs)
         u, logp = self.heads.sample(policy, noise)
         outs = (q.frozen(state, u, members=self.heads.climbed) for q in self.model.critics)
         every_q = [self._values.point(out) for out in outs]
-        mask, action = (flatten_time(x[:, learned]) for x in (ctx.batch.action_mask, ctx.batch.action))
+        mask, action = (flatten_time(x[:, self._learned]) for x in (batch.action_mask, batch.action))
         choice = self.heads.choose(policy, mask, lambda: added(q.mean(0) for q in every_q))
         q, expected = added(map(self._climbed, every_q)), lambda q: self.heads.expected(q, choice)
         losses = self.heads.losses(choice, logp, self._constraint.climbed(q, expected, share), share)

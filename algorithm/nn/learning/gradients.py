@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vjp
-from typing_extensions import override
+from torch.func import vjp
 
 from algorithm.nn.learning.compiled import NotCompilableError
 from algorithm.nn.learning.optimiser import FlatOptimiser
@@ -89,16 +88,39 @@ class _Span:
     start: int
     shape: torch.Size
     strides: tuple[int, ...]
-    fixed: bool  # it has no gradient
+    learned: bool  # it has a gradient
     dense: bool  # the compiler knows how to write into it
 
     def of(self, flat: Tensor, first: int = 0) -> Tensor:
         """Return the view; ``flat`` begins with number ``first`` of the whole."""
-        start = self.start - first
-        x = flat[start : start + self.shape.numel()]
-        if self.fixed:
-            x = x.detach()
-        return x.view(self.shape) if self.dense else x.as_strided(self.shape, self.strides)
+        start, size = self.start - first, self.shape.numel()
+        x = flat if (start, size) == (0, len(flat)) else flat[start : start + size]
+        if not self.dense:
+            return x.as_strided(self.shape, self.strides)
+        return x if len(self.shape) == 1 else x.view(self.shape)
+
+
+@dataclass(frozen=True)
+class _Home:
+    """The parameters or the buffers of one module, without those of its parts.
+
+    place: name of the attribute that holds them · spans: of each by its name there
+    """
+
+    module: nn.Module
+    place: str
+    spans: dict[str, _Span]
+
+    def of(self, views: Mapping[_Span, Tensor]) -> dict[str, Tensor]:
+        """Return those of the views that are its own, by their names there."""
+        return {name: views[span] for name, span in self.spans.items() if span in views}
+
+    def put(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Put tensors into the module; return those that they replace."""
+        place = getattr(self.module, self.place)
+        before = {name: place[name] for name in tensors}
+        place.update(tensors)
+        return before
 
 
 class Functional(nn.Module):
@@ -110,14 +132,12 @@ class Functional(nn.Module):
     modules: all networks that are used, each once, with modules that alias their parameters
     steps:   optimisers
     gate:    as in :class:`Autograd`
-    others:  further flat storages that are written, such as that of target networks
     """
 
     def __init__(
         self,
         modules: Iterable[nn.Module],
         steps: Sequence[FlatOptimiser],
-        others: Iterable[Tensor] = (),
         gate: slice = slice(0),
     ) -> None:
         super().__init__()
@@ -125,15 +145,19 @@ class Functional(nn.Module):
         self.networks = nn.ModuleList(modules)
         self._steps = tuple(steps)
         self._flats = [step.flat.data for step in self._steps]
-        self._flats += others
         self._numbers = {_storage(flat): number for number, flat in enumerate(self._flats)}
-        self._places = dict[str, _Span]()
-        learned = len(self._flats)
-        for prefix, module in self.named_modules():
-            own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
-            self._places |= {f"{prefix}.{name}": self._place(x) for name, x in own if not x.is_meta}
-        buffers = {self._places[name].flat for name, x in self.named_buffers() if not x.is_meta}
-        self._written = [number for number in buffers if number >= learned]
+        self._homes = [
+            _Home(module, place, {name: self._span(x) for name, x in own if not x.is_meta})
+            for module in self.modules()
+            for place, own in (
+                ("_parameters", module.named_parameters(recurse=False)),
+                ("_buffers", module.named_buffers(recurse=False)),
+            )
+        ]
+        self._spans = list(dict.fromkeys(span for home in self._homes for span in home.spans.values()))
+        buffers = (home.spans.values() for home in self._homes if home.place == "_buffers")
+        flats = {span.flat for spans in buffers for span in spans}
+        self._written = [number for number in flats if number >= len(self._steps)]
         self._held = [
             (f"{prefix}.{name}".split(".", 2)[-1], place, name, one)
             for prefix, module in self.named_modules()
@@ -156,7 +180,7 @@ class Functional(nn.Module):
             if x._backward_hooks:
                 raise NotCompilableError(f"{name} has a hook")
 
-    def _place(self, x: Tensor) -> _Span:
+    def _span(self, x: Tensor) -> _Span:
         number = self._numbers.get(_storage(x))
         if number is None:
             storage = x.untyped_storage()
@@ -165,25 +189,25 @@ class Functional(nn.Module):
             self._numbers[_storage(x)] = number = len(self._flats)
             self._flats.append(whole)
         dense = x.requires_grad or x.is_contiguous()
-        return _Span(number, int(x.storage_offset()), x.shape, x.stride(), not x.requires_grad, dense)
-
-    @override
-    def forward(self, function: Callable[..., Output], *args: object) -> Output:
-        """Return the result of a function that uses the networks."""
-        return function(*args)
+        return _Span(number, int(x.storage_offset()), x.shape, x.stride(), x.requires_grad, dense)
 
     def call(self, function: Callable[..., Output], *args: object) -> Output:
         """Return what ``function`` returns where parameters and buffers are views of their storages."""
-        views = {name: place.of(self._flats[place.flat]) for name, place in self._places.items()}
-        return self._with(views, function, *args)
+        return self._with({span: span.of(self._flats[span.flat]) for span in self._spans}, function, *args)
 
-    def _with(self, tensors: dict[str, Tensor], function: Callable[..., Output], *args: object) -> Output:
+    def _with(self, views: Mapping[_Span, Tensor], function: Callable[..., Output], *args: object) -> Output:
         """Return the function's result with these tensors. Raises ValueError where it replaces one."""
-        given = dict(tensors)
-        result: Output = functional_call(self, tensors, (function, *args), tie_weights=False)
-        for name, x in given.items():  # functional_call notes there what stands in the modules afterwards
-            if tensors[name] is not x:
-                raise ValueError(f"forward replaces {name.split('.', 2)[-1]}")
+        found = ((home, home.of(views)) for home in self._homes)
+        given = [(home, tensors) for home, tensors in found if tensors]
+        before = [(home, home.put(tensors)) for home, tensors in given]
+        try:
+            result = function(*args)
+        finally:
+            after = [home.put(tensors) for home, tensors in before]
+        for (_, was), now in zip(given, after, strict=True):
+            for name, x in was.items():
+                if now[name] is not x:
+                    raise ValueError(f"forward replaces {name}")
         return result
 
     def descend(
@@ -203,13 +227,13 @@ class Functional(nn.Module):
             pieces: dict[tuple[int, int], Tensor],
         ) -> tuple[list[Tensor], tuple[Output, dict[int, Tensor]]]:
             written = {number: self._flats[number].clone() for number in self._written}
-            tensors = {
-                name: self._view(place, pieces, written)
-                for name, place in self._places.items()
-                if place.flat in written or place.flat in numbers
+            views = {
+                span: self._view(span, pieces, written)
+                for span in self._spans
+                if span.flat in written or (span.flat in numbers and span.learned)
             }
             nonlocal idle
-            loss, found = self._with(tensors, evaluate)
+            loss, found = self._with(views, evaluate)
             idle = loss.idle
             if loss.gated is None:
                 return [loss.value if loss.free is None else loss.value + loss.free], (found, written)
@@ -235,13 +259,13 @@ class Functional(nn.Module):
         return found, norms
 
     def _view(
-        self, place: _Span, pieces: dict[tuple[int, int], Tensor], written: dict[int, Tensor]
+        self, span: _Span, pieces: Mapping[tuple[int, int], Tensor], written: Mapping[int, Tensor]
     ) -> Tensor:
-        if place.flat in written:
-            return place.of(written[place.flat])
-        parts = self._steps[place.flat].flat.parts
-        first = next(part.start for part in parts if place.start in part)
-        return place.of(pieces[place.flat, first], first)
+        if span.flat in written:
+            return span.of(written[span.flat])
+        parts = self._steps[span.flat].flat.parts
+        first = next(part.start for part in parts if span.start in part)
+        return span.of(pieces[span.flat, first], first)
 
 
 def _storage(x: Tensor) -> int:
