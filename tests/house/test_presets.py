@@ -166,7 +166,7 @@ def test_a_preset_of_learners_trains_resumes_and_plays(
     monkeypatch.chdir(tmp_path)
     small = shrunk()
     assert main(["Pendulum-v1", "--preset", preset, *small, "--seed=1", "-n=a"]) == 0, capsys.readouterr()
-    assert re.search(rf"preset +{preset} sets ", capsys.readouterr().out)
+    assert re.search(rf"preset +{preset}\n", capsys.readouterr().out)
     assert main(["Pendulum-v1", "-n=a", "--resume", "--max_step=300"]) == 0, capsys.readouterr()
     assert main(["Pendulum-v1", "-n=a", "--eval=1"]) == 0, capsys.readouterr()
     (run,) = (tmp_path / "models").rglob("metrics.jsonl")
