@@ -18,7 +18,7 @@ WIDTH = 112
 
 WALK = re.compile(r"^```python\n(?P<code>.*?class Walk.*?)^```", re.M | re.S)
 SCREENS = {
-    "start": ["gym/pendulum", "--max_step", "60", "--seed", "1", "-n", "base", "--device", "cpu"],
+    "start": ["Pendulum-v1", "--max_step", "1200", "--seed", "1", "-n", "base", "--device", "cpu"],
     "mistake": ["gym/pendulum", "-o", "sac_config.n_stepp=1", "-o", "sac_config.gamma=2"],
     "dry_run": ["gym/pendulum", "--dry_run", "--device", "cpu"],
     "check": ["walk.py:Walk", "--check"],
