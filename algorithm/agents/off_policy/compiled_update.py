@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from os import environ
-from typing import TypeVar, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -17,13 +17,12 @@ from algorithm.agents.off_policy.model import Model
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError
+from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError, Returned
 from algorithm.nn.learning.gradients import Functional, Gradients
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.learning.target import NoTarget
 
 Say = Callable[[str], None]
-Returned = TypeVar("Returned")
 Arguments = TypeVarTuple("Arguments")
 
 

@@ -52,9 +52,10 @@ class TrainingMode:
     """
 
     def __init__(self, networks: Iterable[nn.Module], *, never: tuple[type[nn.Module], ...] = ()) -> None:
-        parts = [part for one in networks for part in one.modules() if not isinstance(part, never)]
-        self._own = [part for part in parts if type(part).train is not nn.Module.train]
-        self._plain = [part for part in parts if type(part).train is nn.Module.train]
+        parts = [part for one in networks for part in _all_modules(one) if not isinstance(part, never)]
+        plain = (nn.Module.train, Ensemble.train)  # what an ensemble asks besides is listed
+        self._own = [part for part in parts if type(part).train not in plain]
+        self._plain = [part for part in parts if type(part).train in plain]
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -70,3 +71,11 @@ class TrainingMode:
             object.__setattr__(part, "training", mode)
         for part in self._own:
             part.train(mode)
+
+
+def _all_modules(network: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules of a network, and those that its ensembles run."""
+    for part in network.modules():
+        yield part
+        if isinstance(part, Ensemble):
+            yield from (inner for copy in part.copies for inner in copy.modules())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -24,6 +25,20 @@ WARM_UP = 100_000
 
 LARGEST_R, LARGEST_D = 3.0, 5.0
 """Bounds of that correction (arXiv 1702.03275, section 3)."""
+
+
+@dataclass
+class _Use:
+    """Present use of the norms of some networks.
+
+    uses_batch: they normalise by the batch, else by the running statistics
+    corrects:   they may be past their warm-up
+    share:      [rows, 1] of each row in the statistics; None: all alike
+    """
+
+    uses_batch: bool = False
+    corrects: bool = False
+    share: Tensor | None = None
 
 
 class BatchNorm(nn.Module):
@@ -61,20 +76,19 @@ class BatchNorm(nn.Module):
         self.register_buffer("steps", torch.zeros(()))
         self.register_buffer("seen_mean", torch.zeros(size), persistent=False)
         self.register_buffer("seen_var", torch.ones(size), persistent=False)
-        self.uses_batch = self.corrects = False
-        self.share: Tensor | None = None  # [rows, 1] of each row in the statistics; None: all alike
+        self.use = _Use()
 
     @override
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., size] of x [..., size]."""
-        if not self.uses_batch:
+        if not self.use.uses_batch:
             factor = self.weight * torch.rsqrt(self.var + self.epsilon)
             return torch.addcmul(self.bias - self.mean * factor, x, factor)
-        if self.share is not None:
-            return self._weighted(x, self.share)
+        if self.use.share is not None:
+            return self._weighted(x, self.use.share)
         weight: Tensor = self.weight
         bias = self.bias
-        if self.corrects:
+        if self.use.corrects:
             with torch.no_grad():
                 r, d = self._correction(*_moments(x, self.epsilon))
             # r and d are a factor and an addend behind the plain norm: γ (x̂ r + d) + β.
@@ -90,7 +104,7 @@ class BatchNorm(nn.Module):
         self._note(mean.detach(), var.detach())
         weight: Tensor = self.weight
         bias = self.bias
-        if self.corrects:
+        if self.use.corrects:
             r, d = self._correction(mean.detach(), var.detach())
             weight, bias = weight * r, weight * d + bias
         return torch.addcmul(bias, centred, torch.rsqrt(var + self.epsilon) * weight)
@@ -173,6 +187,9 @@ class BatchStatistics:
         own = list(own)
         self._own = _norms(own)
         self._all = [*self._own, *_norms(copies)]
+        self._use = self._all[0].use if self._all else _Use()  # the same for all that hold these layers
+        for layer in self._all:
+            layer.use = self._use
         self._normed = [pair for module in own for pair in _normed_layers(module)]
         self._unit = [layer for module in own for layer in _unit_layers(module)]
         self.corrects = False
@@ -187,14 +204,14 @@ class BatchStatistics:
 
         share: [rows] of each row in the statistics, with the sum 1; None: all rows alike
         """
-        column = None if share is None else share.unsqueeze(-1)
-        for layer in self._all:
-            layer.uses_batch, layer.corrects, layer.share = True, self.corrects, column
+        self._use.uses_batch = True
+        self._use.corrects = self.corrects
+        self._use.share = None if share is None else share.unsqueeze(-1)
         try:
             yield
         finally:
-            for layer in self._all:
-                layer.uses_batch, layer.share = False, None
+            self._use.uses_batch = False
+            self._use.share = None
 
     def look(self) -> bool:
         """Set ``corrects`` before an update; return it. To read a GPU's steps would wait for it."""
