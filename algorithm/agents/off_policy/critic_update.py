@@ -114,11 +114,7 @@ class CriticUpdate:
         """
         steps = [step for step in (self.step, self.joint, *self.own.optimisers.values()) if step]
         found, norms = by.descend(steps, partial(self._losses, ctx, noise, members))
-        found["metrics"] |= {
-            "optim/grad_norm": norms[0],
-            **self._settle(),
-            **self._weight_norm(),
-        }
+        found["metrics"] |= {"optim/grad_norm": norms[0], **self._settle(), **self._weight_norm()}
         return found
 
     def _settle(self) -> dict[str, Tensor]:

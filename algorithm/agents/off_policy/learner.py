@@ -132,12 +132,12 @@ class OffPolicyLearner(Learner):
         ``skipped``; then ``priority`` may hold NaN. The target follows, since the parameters stay finite.
         """
         self.updates += 1
-        moves_policy = self.updates % self._keys.policy_update_per_step == 0
         corrects = self.critics.look(), self._policy_norms.look()
         batch = batch.to(self.device)
         self._layer_noise.apply(self._generator)
         ahead = self._draw(batch, batch.window - self._keys.burn_in_step)
-        now = self._draw(batch, self._keys.learn_step) if moves_policy else None
+        due = self.updates % self._keys.policy_update_per_step == 0
+        now = self._draw(batch, self._keys.learn_step) if due else None
         members = self.critics.draw_subset()
         drawn = [
             draw_all(self.extensions, batch, self._learned, self._generator)
@@ -147,8 +147,8 @@ class OffPolicyLearner(Learner):
         run.graphs = 0
         found = run(self._learn_critics, corrects[0], batch, ahead, members, drawn)
         if now is not None:
-            metrics = run(self._learn_policy, corrects[1], batch, found["obs"], found["state"], now)
-            found["metrics"] |= metrics
+            obs, state = found["obs"], found["state"]
+            found["metrics"] |= run(self._learn_policy, corrects[1], batch, obs, state, now)
         if self.updates % self._keys.update_target_per_step == 0:
             self.move_targets(self._keys.tau)
         return UpdateResult(
@@ -178,10 +178,9 @@ class OffPolicyLearner(Learner):
         drawn: Sequence[Mapping[str, object]],
         by: Gradients,
     ) -> Critique:
-        """Take the steps of encoder, critics and extensions.
+        """Take the steps of encoder, critics and extensions; see :meth:`.CriticUpdate.update`.
 
-        noise, members: as in :meth:`.CriticUpdate.update`
-        drawn:          by the extensions, for each step of their own parts
+        drawn: by the extensions, for each step of their own parts
         """
         first, *further = drawn
         found = self.critics.update(replace(self.encode(batch), drawn=first), noise, members, by)
@@ -242,24 +241,21 @@ class OffPolicyLearner(Learner):
         now = {name: flatten_time(x) for name, x in obs.items()}
         evaluate = partial(self._policy_losses, batch, now, flatten_time(state), noise)
         steps = [step for step in (self._policy_step, self._alpha_step) if step]
-        if self.heads.learns:
-            metrics, _ = by.descend(steps, evaluate)
-        else:  # greedy actions alone have no policy to learn
-            metrics = evaluate()[1]
+        # greedy actions alone have no policy to learn
+        metrics = by.descend(steps, evaluate)[0] if self.heads.learns else evaluate()[1]
         if self.heads.learns and self._policy_norms:
             metrics["norm/shift_policy"] = self._policy_norms.settle(
                 self._policy_step.usable, unify=self._keys.unit_weights
             )
-        length = self._keys.learn_step
-        return {name: x.unflatten(-1, (-1, length)) if x.dim() else x for name, x in metrics.items()}
+        shape = -1, self._keys.learn_step
+        return {name: x.unflatten(-1, shape) if x.dim() else x for name, x in metrics.items()}
 
     def _policy_losses(
         self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor
     ) -> tuple[Loss, dict[str, Tensor]]:
         share = flatten_time(valid_share(batch.valid[:, self._learned], batch.weight.dtype))
-        with self._policy_norms.of_batch(
-            None if self._keys.learn_step == 1 else share / share.sum().clamp(min=1.0)
-        ):
+        of_rows = None if self._keys.learn_step == 1 else share / share.sum().clamp(min=1.0)
+        with self._policy_norms.of_batch(of_rows):
             policy = self.model.policy(state, obs)
         u, logp = self.heads.sample(policy, noise)
         outs = (q.frozen(state, u, members=self.heads.climbed) for q in self.model.critics)
