@@ -29,7 +29,7 @@ from algorithm.runs.names import behaviour_level
 _TOO_MANY = 2**53  # steps: beyond it not every integer is a float
 
 _OF_EPISODES: Mapping[str, str] = {
-    "rollout/return_mean": "mean return of the training episodes that ended since the last row",
+    "rollout/return_mean": "mean return of the training episodes that ended since the last summary",
     "rollout/return_min": "lowest of these returns",
     "rollout/return_max": "highest of these returns",
     "rollout/return_std": "standard deviation of these returns",
