@@ -28,7 +28,7 @@ METRICS: Mapping[str, str] = {
     "rnd/bonus_mean": "mean bonus of random network distillation",
     "rnd/bonus_std": "standard deviation of that bonus within an update",
     **{
-        f"{name}_{signal}": f"{meaning} for the horizon of {signal}"
+        f"{name}_{signal}": f"{meaning} for the horizon of this signal"
         for name, meaning in OF_HORIZONS.items()
         for signal in SIGNALS
     },

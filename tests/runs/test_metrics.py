@@ -69,7 +69,7 @@ def test_docs_and_registry_tell_the_same():
     page = (ROOT / "docs/metrics.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9_/]+(?:_<signal>)?)` \| ([^|]+) \|", page, re.M)
     told = [
-        (name.replace("<signal>", signal), meaning.replace("<signal>", signal))
+        (name.replace("<signal>", signal), meaning)
         for name, meaning in rows
         for signal in (SIGNALS if "<signal>" in name else [""])
     ]
