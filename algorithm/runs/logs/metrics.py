@@ -1,6 +1,6 @@
 """Metrics: one registry of names, written alike to TensorBoard, ``metrics.jsonl``, ``metrics.csv`` and W&B.
 
-The x-axis is environment steps everywhere. Formulas stand in ``docs/metrics.md``; a test holds both equal.
+The x-axis is environment steps everywhere. ``docs/metrics.md`` has the same meanings; a test compares them.
 """
 
 from __future__ import annotations
