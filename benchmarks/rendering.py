@@ -212,11 +212,11 @@ def rollouts(results: Results) -> str:
 
 
 def inbox_receive(results: Results) -> str:
-    """Segments a second for every case and number of actors."""
+    """Segments a second for every case, with the fewest and with the most actors."""
     rows = []
     for case in results["inbox"]["receive"]:
         name = SEGMENTS[case["case"]] + (", TLS and token" if case["secure"] else "")
-        for row in case["rows"]:
+        for row in (case["rows"][0], case["rows"][-1]):
             speed = pick(row, "actors:d", "parcels_per_second:.0f", "mb_per_second:.1f")
             cpu = f"{sum(row['cpu_us'].values()):.0f}"
             rows.append([name, f"{case['bytes'] / 1000:.1f}", *speed, cpu, f"{row['server_share']:.0%}"])

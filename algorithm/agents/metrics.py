@@ -10,29 +10,29 @@ SIGNALS = ("curiosity", "rnd", "gail")
 """Signals that may have a horizon of their own, by their names in metrics."""
 
 OF_HORIZONS = {
-    "loss/q": "loss of the critics",
-    "value/q": "mean of what the critics say about the stored actions,",
-    "loss/value": "mean squared difference between values and their targets,",
-    "ppo/explained_variance": "share of the targets' variance that the values explained before the update,",
+    "loss/q": "critic loss",
+    "value/q": "mean Q-value",
+    "loss/value": "value loss",
+    "ppo/explained_variance": "explained variance",
 }
 """Metrics of a further horizon, without the name of its signal."""
 
 METRICS: Mapping[str, str] = {
-    "loss/gail": "loss of GAIL's discriminator, the penalty on its slope included",
-    "gail/expert": "mean D of demonstrated transitions: 1 is sure of them, ½ knows nothing",
-    "gail/policy": "mean D of the agent's own transitions: 0 is sure of them",
-    "gail/penalty": "mean of (‖∇f‖ − 1)² between demonstrated and own transitions, D = σ(f)",
-    "gail/bonus_mean": "mean reward of GAIL, its strength included",
-    "gail/kl": "nats that the code of use_vail holds of a transition, a mean of demonstrated and own ones",
+    "loss/gail": "loss of GAIL's discriminator, with its gradient penalty",
+    "gail/expert": "discriminator's output for demonstrations: 1 is certain, ½ knows nothing",
+    "gail/policy": "discriminator's output for the agent's transitions: 0 is certain",
+    "gail/penalty": "gradient penalty, before its weight",
+    "gail/bonus_mean": "mean reward of GAIL",
+    "gail/kl": "information in the code of `use_vail`, in nats",
     "gail/beta": "price of a nat of that code",
-    "rnd/bonus_mean": "mean bonus of random network distillation that is added to a reward",
+    "rnd/bonus_mean": "mean bonus of random network distillation",
     "rnd/bonus_std": "standard deviation of that bonus within an update",
     **{
-        f"{name}_{signal}": f"{meaning} of the horizon of {signal}"
+        f"{name}_{signal}": f"{meaning} for the horizon of this signal"
         for name, meaning in OF_HORIZONS.items()
         for signal in SIGNALS
     },
-    "loss/cloning": "loss of behavioural cloning: squared error of continuous actions, −log π of choices",
+    "loss/cloning": "loss of behavioral cloning",
 }
 
 PANELS = (

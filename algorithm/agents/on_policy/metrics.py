@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from algorithm.core.panels import panel, readout
 
 METRICS: Mapping[str, str] = {
-    "loss/value": "mean squared difference between values and their targets",
-    "policy/entropy": "entropy of the policy, the sum over branches and components",
-    "policy/entropy_share": "entropy of the branches, as a share of that of random choices",
-    "policy/std": "standard deviation of the continuous part, its geometric mean",
-    "ppo/approx_kl": "estimate of the KL divergence of the policy from the one that acted, (ρ − 1) − log ρ",
-    "ppo/clip_fraction": "share of the actions whose ratio has left the clip",
-    "ppo/ratio_max": "largest ratio of an action's probabilities now and while acting, a mean of minibatches",
-    "ppo/explained_variance": "share of the targets' variance that the values explained before the update",
-    "ppo/trace_weight": "mean of min(1, π/μ) before the update; less than 1 where older weights have acted",
-    "a3c/staleness": "updates of other processes between reading the weights and adding to them",
-    "ppo/epochs_done": "times that all of the last rollout was learned from, if target_kl has not ended it",
-    "acktr/step_scale": "share of a step that kl_clip leaves, ν; 1 where the trust region is wider",
+    "loss/value": "mean squared error of the values",
+    "policy/entropy": "entropy of the policy",
+    "policy/entropy_share": "entropy of the discrete part; 1 is uniformly random",
+    "policy/std": "standard deviation of the continuous part, geometric mean",
+    "ppo/approx_kl": "estimated KL divergence from the policy that acted",
+    "ppo/clip_fraction": "share of the ratios outside the clip range",
+    "ppo/ratio_max": "largest ratio of new to old action probability",
+    "ppo/explained_variance": "share of the returns' variance that the values explain",
+    "ppo/trace_weight": "mean truncated ratio; below 1 where older weights acted",
+    "a3c/staleness": "updates by other processes while one update was computed",
+    "ppo/epochs_done": "epochs over the last rollout; fewer if `target_kl` stopped it",
+    "acktr/step_scale": "scale of a step due to `kl_clip`; 1 is the full step",
 }
 
 PANELS = (

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from algorithm.core.panels import panel, readout
 
 METRICS: Mapping[str, str] = {
-    "loss/alpha": "loss of the temperatures, the sum over the parts",
-    "policy/entropy_c": "entropy of the continuous part of the policy",
-    "policy/target_entropy_c": "what that entropy is steered to",
-    "policy/alpha_c": "temperature of the continuous part: the worth of a unit of entropy in reward",
-    "policy/entropy_d": "entropy of the discrete part of the policy, mean over its branches",
-    "policy/target_entropy_d": "what that entropy is steered to",
+    "loss/alpha": "loss of the temperatures, continuous and discrete part added",
+    "policy/entropy_c": "entropy of the continuous part",
+    "policy/target_entropy_c": "target of that entropy",
+    "policy/alpha_c": "temperature of the continuous part",
+    "policy/entropy_d": "entropy of the discrete part, mean over its branches",
+    "policy/target_entropy_d": "target of that entropy; n_b counts the allowed choices",
     "policy/alpha_d": "temperature of the discrete part",
 }
 

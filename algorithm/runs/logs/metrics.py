@@ -1,6 +1,6 @@
 """Metrics: one registry of names, written alike to TensorBoard, ``metrics.jsonl``, ``metrics.csv`` and W&B.
 
-The x-axis is environment steps everywhere. Formulas stand in ``docs/metrics.md``; a test holds both equal.
+The x-axis is environment steps everywhere. ``docs/metrics.md`` has the same meanings; a test compares them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.agents import registry as families
-from algorithm.core.errors import RUN_BLOCK, StorageError
+from algorithm.core.errors import StorageError
 from algorithm.core.plugins import PLUGIN_METRICS
 from algorithm.core.reading import read_text
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
@@ -30,47 +30,47 @@ _TOO_MANY = 2**53  # steps: beyond it not every integer is a float
 
 _OF_EPISODES: Mapping[str, str] = {
     "rollout/return_mean": "mean return of the training episodes that ended since the last summary",
-    "rollout/return_min": "smallest return among them",
-    "rollout/return_max": "largest return among them",
-    "rollout/return_std": "standard deviation of their returns",
-    "rollout/length": "mean number of steps of those episodes",
-    "eval/return_mean": "mean return of the evaluation episodes, played by the deterministic policy",
-    "eval/return_ci95": "half width of Student's 95 % interval of that mean",
-    "eval/length": "mean number of steps of the evaluation episodes",
+    "rollout/return_min": "lowest of these returns",
+    "rollout/return_max": "highest of these returns",
+    "rollout/return_std": "standard deviation of these returns",
+    "rollout/length": "mean length of these episodes, in steps",
+    "eval/return_mean": "mean return of the evaluation episodes",
+    "eval/return_ci95": "half the width of the 95 % confidence interval of that mean",
+    "eval/length": "mean length of the evaluation episodes, in steps",
 }
 
 _OF_ALL: Mapping[str, str] = {
-    "replay/size": "rows alive in the replay",
-    "replay/priority_mean": "mean TD error of the sampled anchors, from which their priorities are made",
-    "replay/priority_saturated": "share of the sampled anchors whose TD error is td_error_max or more",
-    "replay/is_weight_min": "smallest importance-sampling weight of a batch; the largest is 1",
-    "replay/age_mean": "mean age of the sampled anchors",
-    "optim/grad_norm": "norm of the gradient of the critics and the encoder before clipping",
-    "optim/skipped": "optimiser steps skipped so far because something in the update was not finite",
-    "time/env_steps_per_s": "environment steps per second of wall time",
-    "time/updates_per_s": "gradient updates per second of wall time",
-    "time/cpu_seconds": "processor seconds of the run so far, without evaluations",
-    "time/replay_ratio": "achieved gradient updates per environment step",
-    "time/share_act": "share of the training time that went into choosing actions",
-    "time/share_step": "share that went into stepping and resetting environments",
-    "time/share_wait": "share that a learner waited for its actors",
-    "time/share_store": "share that went into storing transitions",
-    "time/share_sample": "share that went into sampling batches",
-    "time/share_update": "share that went into gradient updates and new priorities",
-    "time/share_compile": f"share that went into compiling updates, `{RUN_BLOCK}.compile`",
-    "sys/rss_mb": "resident memory of the process",
-    "ds/actors": "actors that are connected",
-    "ds/lag": "mean versions that the weights of the last segments of each actor were behind",
-    "ds/waiting": "segments that wait for the learner",
-    "ds/dropped": "environment steps so far that actors gave up while no learner was there",
-    "ds/lost": "environment steps so far that an earlier learner took and did not save before it ended",
-    "ds/stale": "environment steps so far that were dropped for weights too old",
-    "ds/rejected": "messages so far that could not be used, and connections that were turned away",
-    "ds/duplicates": "segments so far that arrived once more and were not stored again",
-    "ds/gaps": "segments so far that never came, for their actor gave them up",
-    "fault/env_restarts": "failures of environments survived so far by starting one anew",
-    "fault/non_finite": "episodes dropped so far for an observation or reward that was not finite",
-    "fault/rollbacks": "times so far that networks and optimisers went back to the last checkpoint",
+    "replay/size": "transitions in the replay buffer",
+    "replay/priority_mean": "mean TD error that priorities are made from",
+    "replay/priority_saturated": "share of the samples whose TD error reaches `td_error_max`",
+    "replay/is_weight_min": "smallest importance-sampling weight; the largest is 1",
+    "replay/age_mean": "mean age of the samples, in rows written since",
+    "optim/grad_norm": "gradient norm of the critics and the encoder before clipping",
+    "optim/skipped": "optimizer steps skipped so far because a number was not finite",
+    "time/env_steps_per_s": "environment steps per second",
+    "time/updates_per_s": "updates per second",
+    "time/cpu_seconds": "CPU seconds so far of the process and its children",
+    "time/replay_ratio": "updates per environment step, since the first update",
+    "time/share_act": "share of the time spent on choosing actions",
+    "time/share_step": "share spent on stepping environments, including the wait for the slowest worker",
+    "time/share_wait": "share that a learner spent waiting for its actors",
+    "time/share_store": "share spent on storing transitions",
+    "time/share_sample": "share spent on sampling batches",
+    "time/share_update": "share spent on updates and new priorities",
+    "time/share_compile": "share spent on compiling updates",
+    "sys/rss_mb": "resident memory of the process, in MiB",
+    "ds/actors": "connected actors",
+    "ds/lag": "mean age of the actors' weights, in versions",
+    "ds/waiting": "messages that wait for the learner",
+    "ds/dropped": "steps so far that actors gave up while there was no learner",
+    "ds/lost": "steps so far that an earlier learner received and did not save",
+    "ds/stale": "steps so far that were dropped because their weights were too old",
+    "ds/rejected": "messages and connections so far that were refused",
+    "ds/duplicates": "messages so far that arrived again and were not stored again",
+    "ds/gaps": "messages so far that never arrived because their actor gave them up",
+    "fault/env_restarts": "environment failures so far that a restart solved",
+    "fault/non_finite": "episodes so far that were dropped because of NaN or infinity",
+    "fault/rollbacks": "times so far that the networks went back to the last checkpoint",
 }
 
 METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}

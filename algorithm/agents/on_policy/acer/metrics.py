@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from algorithm.core.panels import panel, readout
 
 METRICS: Mapping[str, str] = {
-    "acer/ratio": "mean of the importance weights π/μ, cut off at ratio_max",
-    "acer/cut_off": "share of the actions whose importance weight is cut off",
-    "acer/shortened": "share of the positions whose step the trust region has made shorter",
-    "acer/replays": "updates from the replay after the last rollout",
+    "acer/ratio": "mean importance weight, truncated at `ratio_max`",
+    "acer/cut_off": "share of the importance weights that were truncated",
+    "acer/shortened": "share of the steps shortened by the trust region",
+    "acer/replays": "updates from the replay buffer after the last rollout",
 }
 
 PANELS = (

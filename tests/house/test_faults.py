@@ -1,0 +1,137 @@
+"""Every fault has a test, and every exit code a row in ``docs/reliability.md``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from algorithm.app.command import guarded
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.system.processes import STOP_SIGNALS
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = {
+    "F01": "kill -9 while a checkpoint is written",
+    "F02": "kill -9 between two checkpoints",
+    "F03": "an actor is killed",
+    "F04": "the learner is killed and started again",
+    "F05": "an actor stands still for half a minute",
+    "F06": "a learner that is slower than its actors",
+    "F07": "a checkpoint that is cut short, changed or empty",
+    "F08": "a full disk",
+    "F09": "a folder that cannot be written",
+    "F10": "an observation or reward that is NaN or infinite",
+    "F11": "a reward of 1e30",
+    "F12": "an environment that raises",
+    "F13": "an environment that hangs or dies",
+    "F14": "an environment that breaks its spaces",
+    "F15": "spaces that change after a restart",
+    "F16": "random bytes, endless frames and repeated messages at the learner",
+    "F17": "an episode that is too long for a message",
+    "F18": "a wrong token or certificate",
+    "F19": "an actor with other settings, networks or versions",
+    "F20": "a port that is in use",
+    "F21": "a configuration with mistakes",
+    "F22": "SIGINT or SIGTERM at any time, once or twice",
+    "F23": "kill -9 of the main process of workers",
+    "F24": "two processes that train one run",
+    "F25": "a resume with another configuration",
+    "F26": "a checkpoint or replay that was made to do harm",
+    "F27": "a network that is slow, loses packets or is gone",
+    "F28": "a GPU that does not exist",
+    "F29": "a member of a population that dies, or an evolver that is killed",
+    "F30": "a flood of idle connections",
+    "F31": "a message with an impossible number",
+    "F32": "messages that are made to cost the learner much",
+    "F33": "a certificate that has expired or is not valid yet",
+    "F34": "a stopped process, or a hang in the main process",
+    "F35": "an environment that starts processes of its own",
+    "F36": "an environment that ends the program",
+    "F37": "an environment that leaves threads behind or cannot be closed",
+    "F38": "a standard output that is closed, full or not UTF-8",
+    "F39": "a run's folder that is moved or removed",
+    "F40": "networks in a file outside the task",
+    "F41": "a changed manifest of a checkpoint",
+    "F42": "files of a run that are something else",
+    "F43": "YAML that grows without end, names that steer a terminal",
+    "F44": "other libraries or other code at a resume",
+    "F45": "values of a wrong type, out of bounds or far from all others",
+}
+"""Number of a fault -> what the tests inject that are marked with it."""
+CODE_ROW = re.compile(r"^\| ([\d, ]+) \| (.+) \|$", re.M)
+MARK = re.compile(r"pytest\.mark\.fault\('(F\d\d)'\)")
+
+
+def marked_faults(source: str) -> set[str]:
+    """Return the faults that the tests of a file are marked with."""
+    body = ast.parse(source).body
+    of_all = [ast.unparse(node) for node in body if ast.unparse(node).startswith("pytestmark =")]
+    tests = [node for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    marks = [*of_all, *(ast.unparse(mark) for test in tests for mark in test.decorator_list)]
+    return set(MARK.findall(" ".join(marks))) if tests else set()
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (ROOT / "docs" / "reliability.md").read_text("utf-8")
+
+
+def test_every_fault_has_a_test_and_no_test_another_one() -> None:
+    files = (ROOT / "tests").rglob("test_*.py")
+    marked = set().union(*(marked_faults(file.read_text("utf-8")) for file in files))
+    assert sorted(marked) == list(FAULTS)
+
+
+def codes_of(source: str) -> set[int]:
+    """Every number that a class of errors has as its ``exit_code``, or that ``guarded`` returns."""
+    tree = ast.parse(source)
+    known = {ast.unparse(one.targets[0]): one.value for one in tree.body if isinstance(one, ast.Assign)}
+    values: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            assigned = [one for one in node.body if isinstance(one, ast.Assign)]
+            values += [one.value for one in assigned if ast.unparse(one.targets[0]) == "exit_code"]
+        elif isinstance(node, ast.FunctionDef) and node.name == "guarded":
+            values += [one.value for one in ast.walk(node) if isinstance(one, ast.Return)]
+    numbers = [known.get(one.id) if isinstance(one, ast.Name) else one for one in values]
+    return {int(one.value) for one in numbers if isinstance(one, ast.Constant)}
+
+
+def test_the_table_has_every_exit_code_and_no_other(page: str) -> None:
+    told = {int(code) for codes, _ in CODE_ROW.findall(page) for code in codes.split(",")}
+    program = [ROOT / "main.py", *(ROOT / "algorithm").rglob("*.py"), *(ROOT / "ds").rglob("*.py")]
+    found = {code for file in program for code in codes_of(file.read_text("utf-8"))}
+    assert told == {0, *found, *(128 + number for number in STOP_SIGNALS)}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RuntimeError("x"), 1), (KeyboardInterrupt(), 130), (UsageError("x"), 2), (EnvError("x"), 4)],
+)
+def test_a_command_ends_with_the_code_of_its_error(error: BaseException, code: int) -> None:
+    def command() -> int:
+        raise error
+
+    assert guarded(command, debug=False) == code
+
+
+SOURCE = """\
+pytestmark = [pytest.mark.fault("F02"), pytest.mark.slow]
+
+@pytest.mark.fault("F01")
+@pytest.mark.parametrize("a", [1])
+def test_a(a): ...
+"""
+
+
+def test_marks_are_found() -> None:
+    assert marked_faults(SOURCE) == {"F01", "F02"}
+    assert marked_faults(SOURCE.replace("def test_a", "def a")) == set()
+
+
+def test_codes_are_found() -> None:
+    source = "TWO = 2\nclass A(E):\n    exit_code = TWO\nclass B(E):\n    exit_code = 7\n    other = 8\n"
+    assert codes_of(source + "def guarded():\n    return 1 if x else 3\n    return 9\n") == {2, 7, 9}
