@@ -57,8 +57,8 @@ class Chains:
         for row in chain(ids.tolist(), heads.tolist()):
             slot = row % capacity
             known = self._chains.get(self._number.item(slot))
-            if row < oldest or (known is not None and known.rows[-1] == row):
-                continue  # overwritten within its own step, or the head of its stream until now
+            if known is not None and known.rows[-1] == row:
+                continue  # the head of its stream until now
             previous = row - storage.links.item(slot, PREV)
             if oldest <= previous < row:
                 number = self._number.item(previous % capacity)
