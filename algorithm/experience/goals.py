@@ -47,8 +47,8 @@ class NoHindsightError(UsageError):
 class EnvGoals(GoalTask):
     """What an environment says of transitions towards goals, by an instance that is used for nothing else.
 
-    One call does for many transitions if the environment answers four in one as it answers them one by one;
-    ``at_once`` says whether its rewards do.
+    One call does for many transitions where the environment answers four at once as it answers them one by
+    one; ``at_once`` says whether it does so of rewards.
     Raises NoHindsightError if ``compute_reward`` raises, or says something else than ``step``; EnvError if
     what it returns is no finite number.
     """
@@ -61,7 +61,8 @@ class EnvGoals(GoalTask):
         reached, wanted, reward = _tried(env, options)
         self._reward: Callable[..., Any] = env.get_wrapper_attr(_REWARD)
         self._end = env.get_wrapper_attr(_END) if env.has_wrapper_attr(_END) else None
-        each = self._each(reached, wanted)
+        self.at_once = self._ends_at_once = False
+        each = self._rewards(reached, wanted)
         if not np.isclose(each[0], reward, rtol=_SAME, atol=_SAME):
             raise NoHindsightError(
                 f"{_REWARD} of {name} is not the reward of its steps",
@@ -69,65 +70,57 @@ class EnvGoals(GoalTask):
                 why=f"the step gave {reward:g}, and {_REWARD} says {each[0]:g} of it",
                 fix=f"give the wrapper that changes rewards a {_REWARD} of its own, {_OFF}",
             )
-        self.at_once = self._alike(lambda: self._many(reached, wanted), each)
-        self._ends_at_once = self._end is not None and self._alike(
-            lambda: self._many_ends(reached, wanted), self._each_ends(reached, wanted)
-        )
+        ends = None if self._end is None else self._ends(reached, wanted)
+        self.at_once = self._ends_at_once = True
+        self.at_once = self._alike(self._rewards, (reached, wanted), each)
+        self._ends_at_once = ends is not None and self._alike(self._ends, (reached, wanted), ends)
 
     @override
     def rewards(self, achieved: Array, desired: Array) -> Float:
-        reached, wanted = self._original(ACHIEVED, achieved), self._original(DESIRED, desired)
-        with self._lock:
-            found = self._many(reached, wanted) if self.at_once else self._each(reached, wanted)
-        if not np.isfinite(found).all():
-            raise self._no_number(f"it has returned {found[~np.isfinite(found)][0]}")
-        return found
+        return self._rewards(self._original(ACHIEVED, achieved), self._original(DESIRED, desired))
 
     @override
     def terminated(self, achieved: Array, desired: Array) -> Bool | None:
         if self._end is None:
             return None
-        reached, wanted = self._original(ACHIEVED, achieved), self._original(DESIRED, desired)
-        with self._lock:
-            return (self._many_ends if self._ends_at_once else self._each_ends)(reached, wanted)
+        return self._ends(self._original(ACHIEVED, achieved), self._original(DESIRED, desired))
 
     def _original(self, name: str, goals: Array) -> Array:
         """Return goals in the values and the dtype of the environment's own space."""
         original: Array = in_space(self._spaces[name], {UNNAMED: goals})
         return original
 
-    def _many(self, reached: Array, wanted: Array) -> Float:
-        return numbers_of(self._asked(self._reward, reached, wanted), len(reached), _REWARD)
-
-    def _many_ends(self, reached: Array, wanted: Array) -> Bool:
-        return flags_of(self._asked(self._end, reached, wanted), len(reached), _END)
-
-    def _each(self, reached: Array, wanted: Array) -> Float:
-        """Return the rewards one by one; raises EnvError for what is no finite number."""
-        found = np.empty(len(reached), np.float32)
-        for i, pair in enumerate(zip(reached, wanted, strict=True)):
-            try:
-                found[i] = as_number(self._asked(self._reward, *pair), _REWARD)
-            except SpaceMismatchError as error:
-                raise self._no_number(str(error)) from error
-            if not np.isfinite(found[i]):
-                raise self._no_number(f"it has returned {found[i]}")
+    def _rewards(self, reached: Array, wanted: Array) -> Float:
+        """Return the rewards of pairs of the environment's own values; raises EnvError for no numbers."""
+        try:
+            if self.at_once:
+                found = numbers_of(self._asked(self._reward, reached, wanted), len(reached), "the rewards")
+            else:
+                pairs = zip(reached, wanted, strict=True)
+                each = [as_number(self._asked(self._reward, *pair), "the reward") for pair in pairs]
+                found = np.array(each, np.float32)
+        except SpaceMismatchError as error:
+            raise self._no_number(str(error), _REWARD) from error
+        if not np.isfinite(found).all():
+            raise self._no_number(f"it has returned {found[~np.isfinite(found)][0]}", _REWARD)
         return found
 
-    def _each_ends(self, reached: Array, wanted: Array) -> Bool:
+    def _ends(self, reached: Array, wanted: Array) -> Bool:
+        """Return whether the task ends with each; raises EnvError for neither true nor false."""
+        assert self._end is not None
         try:
-            ends = [
-                as_bool(self._asked(self._end, *pair), _END) for pair in zip(reached, wanted, strict=True)
-            ]
+            if self._ends_at_once:
+                return flags_of(self._asked(self._end, reached, wanted), len(reached), "the ends")
+            pairs = zip(reached, wanted, strict=True)
+            each = [as_bool(self._asked(self._end, *pair), "the end") for pair in pairs]
         except SpaceMismatchError as error:
             raise self._no_number(str(error), _END) from error
-        return np.array(ends, np.bool_)
+        return np.array(each, np.bool_)
 
-    def _asked(self, method: Callable[..., Any] | None, reached: Array, wanted: Array) -> Any:  # noqa: ANN401
+    def _asked(self, method: Callable[..., Any], reached: Array, wanted: Array) -> Any:  # noqa: ANN401
         """Return what the environment says, whatever that is."""
-        assert method is not None
         try:
-            with exits_as_errors():
+            with self._lock, exits_as_errors():
                 return method(reached, wanted, {})
         except Exception as error:
             raise NoHindsightError(
@@ -137,18 +130,20 @@ class EnvGoals(GoalTask):
                 fix=f"let it do without info, which no replay keeps, {_OFF}",
             ) from error
 
-    def _alike(self, many: Callable[[], Array], each: Array) -> bool:
+    @staticmethod
+    def _alike(ask: Callable[[Array, Array], Array], pairs: tuple[Array, Array], each: Array) -> bool:
         try:
-            return bool(np.allclose(many(), each, rtol=_SAME, atol=_SAME))
-        except (NoHindsightError, SpaceMismatchError):
+            return bool(np.allclose(ask(*pairs), each, rtol=_SAME, atol=_SAME))
+        except (NoHindsightError, EnvError):
             return False
 
-    def _no_number(self, why: str, method: str = _REWARD) -> EnvError:
+    def _no_number(self, why: str, method: str) -> EnvError:
+        asked = "true or false" if method == _END else "a finite number"
         return EnvError(
-            f"{method} of {self._name} returns something else than a number",
+            f"{method} of {self._name} returns something else than {asked}",
             where="replay_config.her_ratio",
             why=why,
-            fix=f"return a finite number for a goal, and [n] of them for n goals, {_OFF}",
+            fix=f"return {asked} for a goal, and [n] of them for n goals, {_OFF}",
         )
 
 
