@@ -359,6 +359,7 @@ ENVIRONMENTS = (
     "MiniGrid-Empty-5x5-v0",
     "popgym-RepeatPreviousEasy-v0",
     "HopperBulletEnv-v0",
+    "FetchReach-v4",
     "dm_control/cartpole-swingup-v0",
     "qqqqqq",
     ":X",
