@@ -6,7 +6,7 @@ Such an environment shows ``observation``, ``achieved_goal`` and ``desired_goal`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import Any
@@ -94,11 +94,11 @@ class EnvGoals(GoalTask):
         """Return the rewards of pairs of the environment's own values; raises EnvError for no numbers."""
         try:
             if self.at_once:
-                found = numbers_of(self._asked(self._reward, reached, wanted), len(reached), "the rewards")
+                (many,) = self._asked(self._reward, [(reached, wanted)])
+                found = numbers_of(many, len(reached), "the rewards")
             else:
-                pairs = zip(reached, wanted, strict=True)
-                each = [as_number(self._asked(self._reward, *pair), "the reward") for pair in pairs]
-                found = np.array(each, np.float32)
+                each = self._asked(self._reward, zip(reached, wanted, strict=True))
+                found = np.array([as_number(one, "the reward") for one in each], np.float32)
         except SpaceMismatchError as error:
             raise self._no_number(str(error), _REWARD) from error
         if not np.isfinite(found).all():
@@ -110,18 +110,18 @@ class EnvGoals(GoalTask):
         assert self._end is not None
         try:
             if self._ends_at_once:
-                return flags_of(self._asked(self._end, reached, wanted), len(reached), "the ends")
-            pairs = zip(reached, wanted, strict=True)
-            each = [as_bool(self._asked(self._end, *pair), "the end") for pair in pairs]
+                (many,) = self._asked(self._end, [(reached, wanted)])
+                return flags_of(many, len(reached), "the ends")
+            each = self._asked(self._end, zip(reached, wanted, strict=True))
+            return np.array([as_bool(one, "the end") for one in each], np.bool_)
         except SpaceMismatchError as error:
             raise self._no_number(str(error), _END) from error
-        return np.array(each, np.bool_)
 
-    def _asked(self, method: Callable[..., Any], reached: Array, wanted: Array) -> Any:  # noqa: ANN401
-        """Return what the environment says, whatever that is."""
+    def _asked(self, method: Callable[..., Any], calls: Iterable[tuple[Array, Array]]) -> list[Any]:
+        """Return what the environment says in each of these calls, whatever that is."""
         try:
             with self._lock, exits_as_errors():
-                return method(reached, wanted, {})
+                return [method(reached, wanted, {}) for reached, wanted in calls]
         except Exception as error:
             raise NoHindsightError(
                 f"{method.__name__} of {self._name} has failed",
