@@ -57,7 +57,9 @@ class EnvGoals(GoalTask):
         assert isinstance(env.observation_space, gym.spaces.Dict), (
             "it shows what environments with goals show"
         )
-        self._name, self._spaces, self._lock = name, env.observation_space.spaces, Lock()
+        self._name = name
+        self._spaces = env.observation_space.spaces
+        self._lock = Lock()
         reached, wanted, reward = _tried(env, options)
         self._reward: Callable[..., Any] = env.get_wrapper_attr(_REWARD)
         self._end = env.get_wrapper_attr(_END) if env.has_wrapper_attr(_END) else None

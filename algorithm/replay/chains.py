@@ -45,7 +45,8 @@ class Chains:
         self._storage = storage
         self._number = np.full(storage.capacity, -1, np.int64)  # of the chain, by slot
         self._chains: dict[int, Chain] = {}
-        self._next, self._sweep_at = 0, _FEW
+        self._next = 0
+        self._sweep_at = _FEW
 
     def of(self, slots: Int) -> list[Chain]:
         """Return the chains of living rows in these slots [n]."""
@@ -65,7 +66,8 @@ class Chains:
                 self._chains[number].rows.append(row)
                 self._trim(self._chains[number])
             else:
-                number, self._next = self._next, self._next + 1
+                number = self._next
+                self._next += 1
                 self._chains[number] = Chain(storage.links.item(slot, STEP), array("q", [row]))
             self._number[slot] = number
         if len(self._chains) > self._sweep_at:

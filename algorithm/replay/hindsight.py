@@ -68,12 +68,16 @@ class Hindsight(Relabel):
         notice: str = "",
     ) -> None:
         super().__init__(text, notice)
-        self._task, self._ratio, self._scale = task, ratio, np.float32(scale)
+        self._task = task
+        self._ratio = ratio
+        self._scale = np.float32(scale)
         self._first = {"future": self._behind, "final": _last, "episode": self._begun}[strategy]
 
     @override
     def attach(self, storage: Storage, learn: int) -> None:
-        self._storage, self._learn, self._chains = storage, learn, Chains(storage)
+        self._storage = storage
+        self._learn = learn
+        self._chains = Chains(storage)
         self._goal = next(field for field in storage.layout.fields if field.name == ACHIEVED)
 
     @override

@@ -30,7 +30,8 @@ class Relabel:
     """
 
     def __init__(self, text: str = "", notice: str = "") -> None:
-        self.text, self.notice = text, notice
+        self.text = text
+        self.notice = notice
 
     def attach(self, storage: Storage, learn: int) -> None:
         """Attach to this storage; called once, by the buffer that owns both. learn: T of its windows."""
