@@ -188,16 +188,17 @@ def make_relabel(loaded: LoadedConfig, name: str, spec: AgentSpec, stack: ExitSt
         moot = keys.her_goal != type(keys).model_fields["her_goal"].default
         return Relabel(notice="replay_config.her_goal has no effect: there is no hindsight" if moot else "")
     ratio = _RATIO if keys.her_ratio == "auto" else keys.her_ratio
+    one_by_one = (
+        f"{_REWARD} takes one goal at a time, so hindsight calls it for every transition: let it take [n, …] "
+        "goals and return [n] rewards"
+    )
     return Hindsight(
         task,
         ratio=ratio,
         strategy=keys.her_goal,
         scale=config.base_config.reward_scale,
         text=f"hindsight: {ratio:.0%} of the windows with a goal that was reached ({keys.her_goal})",
-        notice=""
-        if task.at_once
-        else f"{_REWARD} takes one goal at a time, so hindsight calls it for every transition: let it take "
-        "[n, …] goals and return [n] rewards",
+        notice="" if task.at_once else one_by_one,
     )
 
 
@@ -207,20 +208,23 @@ def _task(loaded: LoadedConfig, config: Config, spec: AgentSpec, stack: ExitStac
     windows = misplaced(config.algorithm, "replay_config", "her_ratio") is None
     sampled = windows and config.sac_config.use_replay_buffer and not config.demonstrations.offline
     shapes = dict(zip(spec.obs.names, zip(spec.obs.shapes, spec.obs.dtypes, strict=True), strict=True))
-    if automatic and (shapes.keys() != OF_GOALS or not sampled or not base.kind.gymnasium):
+    if automatic and (shapes.keys() != OF_GOALS or not sampled):
         return None
     if shapes.keys() != OF_GOALS:
         raise _no_goals(base.env_name, f"it shows {', '.join(shapes)}")
     if shapes[ACHIEVED] != shapes[DESIRED]:
         raise _no_goals(base.env_name, f"{ACHIEVED} and {DESIRED} differ in shape or dtype")
-    recipe = find_recipe(
-        base.env_type,
-        base.env_name,
-        folder=loaded.env_dir,
-        env_args=base.env_args,
-        options=config.reset_config,
-        wrappers=config.wrappers_for("train"),
-    )
+    try:
+        recipe = find_recipe(
+            base.env_type,
+            base.env_name,
+            folder=loaded.env_dir,
+            env_args=base.env_args,
+            options=config.reset_config,
+            wrappers=config.wrappers_for("train"),
+        )
+    except UsageError as error:
+        raise _no_goals(base.env_name, error.what) from error
     env = recipe.make_gym_env()
     stack.callback(_close, env)
     if not env.has_wrapper_attr(_REWARD):
