@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.env.toys.bits import ToyBits
 from algorithm.env.toys.corridor import ToyCorridor
 from main import main
 
@@ -32,12 +31,16 @@ def test_curiosity_covers_the_corridor(tmp_path, monkeypatch, section, least, mo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("section", "least", "most"), [("default", -7, -5), ("no_hindsight", -12, -11)])
+@pytest.mark.parametrize(("section", "least", "most"), [("default", -4, -3), ("no_hindsight", -8, -7)])
 def test_hindsight_flips_the_right_bits(tmp_path, monkeypatch, section, least, most):
-    """Random flips reach the goal in one of 700 episodes, of which there are some 400."""
+    """The best policy gets −3 with eight bits, a failure −8; random flips reach one goal of fifty."""
     monkeypatch.chdir(tmp_path)
-    options = ["-o", "base_config.max_step=5000", "-o", "eval_config.per_step=5000"]
+    keys = {
+        "base_config": ["env_args.bits=8", "env_args.max_episode_steps=8", "max_step=2500"],
+        "sac_config": ["batch_size=128", "start_step=500"],
+        "eval_config": ["per_step=2500"],
+    }
+    options = [word for block, values in keys.items() for one in values for word in ("-o", f"{block}.{one}")]
     assert main(["toy/bits", "-c", section, "--seed=1", "--device=cpu", "--quiet", *options]) == 0
     (result,) = Path("models/toy/bits").glob("*/result.json")
-    reached = json.loads(result.read_text())["last_eval"]["mean"]
-    assert ToyBits.optimum == -5 and least <= reached <= most
+    assert least <= json.loads(result.read_text())["last_eval"]["mean"] <= most
