@@ -51,7 +51,7 @@ class PrefetchedReplay(ReplayBuffer):
         if self.ready < self.batch_size:
             return None
         while len(self._queue) <= self._ahead:
-            self._queue.append(self._threads.submit(self._windows.read, *self._draw()))
+            self._queue.append(self._threads.submit(self._read, *self._draw()))
         return self._queue.popleft().result()
 
     @override

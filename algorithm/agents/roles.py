@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is 
     from algorithm.nn.loader import NnFile
     from algorithm.replay.budget import MemoryBudget
     from algorithm.replay.buffer import ReplayBuffer
+    from algorithm.replay.relabel import Relabel
 
 Tensors = Mapping[str, Mapping[str, "Tensor"]]
 """File of a checkpoint -> name -> tensor."""
@@ -241,6 +242,7 @@ class AgentInputs(Inputs):
     greedy:      act with the policy's mode while training
     make_replay: constructor of the replay; None: a plain one
     demonstrations: None, too, where nothing is learned
+    relabel: a change of sampled windows; None: there is none
     """
 
     _: KW_ONLY
@@ -248,6 +250,7 @@ class AgentInputs(Inputs):
     greedy: bool = False
     make_replay: MakeReplay | None = None
     demonstrations: Demonstrations | None = None
+    relabel: Relabel | None = None
 
 
 @dataclass(frozen=True)

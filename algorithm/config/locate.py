@@ -22,6 +22,7 @@ _PACKAGES = {
     r"(ALE/.+|.+NoFrameskip-v\d)": r"ale_py:\1",
     r"((MiniGrid|BabyAI)-.+)": r"minigrid:\1",
     r"(popgym-.+)": r"popgym:\1",
+    r"((Fetch|PointMaze|AntMaze|Hand|Adroit)\w*-v\d)": r"gymnasium_robotics:\1",
     r"(.+BulletEnv-v\d)": r"pybullet_envs_gymnasium:\1",
     r"dm_control/(\w+)-(\w+)-v\d": r"dm.\1.\2",
 }

@@ -38,7 +38,7 @@ from algorithm.env.wrappers import (
 )
 
 _PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
-_PRINTING = (*_PYBULLET, "ale_py")
+_PRINTING = (*_PYBULLET, "ale_py", "gymnasium_robotics")
 """Packages of environments that print when they are imported or built."""
 
 _NO_WINDOW = (

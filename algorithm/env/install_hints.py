@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ _EXTRAS = {
     "Box2D": "box2d",
     "popgym": "popgym",
     "minigrid": "minigrid",
+    "gymnasium_robotics": "robotics",
     "mujoco": "mujoco",
     "pybullet": "bullet",
     "dm_control": "dmc",
@@ -46,4 +48,11 @@ def advice(error: BaseException, otherwise: str) -> str:
         for package, extra in _EXTRAS.items():
             if package in str(error):
                 return install_command(extra)
+    if isinstance(error, AssertionError) and _raised_in(error, "gymnasium_robotics"):
+        return f"it may need an older MuJoCo than is installed, {install_command('robotics')}"
     return mend(error) or otherwise
+
+
+def _raised_in(error: BaseException, package: str) -> bool:
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__", "").split(".")[0] == package for frame in frames)

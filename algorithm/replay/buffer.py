@@ -13,6 +13,7 @@ from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBa
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.records import ArrayChunks, Records, SegmentFile
+from algorithm.replay.relabel import Marks, Relabel
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
@@ -56,6 +57,7 @@ class ReplayBuffer:
         n_step: int = 1,
         carry_shape: tuple[int, ...] = (),
         sampler: Sampler,
+        relabel: Relabel | None = None,
         seed: int | np.random.Generator = 0,
         device: torch.device | None = None,
     ) -> None:
@@ -65,7 +67,7 @@ class ReplayBuffer:
         batch_size: windows per ``sample``.
         burn_in, learn, n_step: K, T and n of the windows.
         carry_shape: shape of one stored carry; () or a shape with a 0 stores none.
-        sampler: used by this replay alone.
+        sampler, relabel: used by this replay alone; without ``relabel`` windows stay as they were stored.
         seed: of the draws; a generator is used as it is.
         device: where observations other than float32 vectors are kept as well, and come from.
         Raises ValueError for sizes that make no sense, UsageError if the rows do not fit on the device.
@@ -86,6 +88,8 @@ class ReplayBuffer:
         self._sampler = sampler
         self._learn = learn
         self._sampler.attach(self._storage, learn + n_step - 2)
+        self.relabel = relabel or Relabel()
+        self.relabel.attach(self._storage, learn)
         self._rng = np.random.default_rng(seed)
 
     def __len__(self) -> int:
@@ -133,6 +137,7 @@ class ReplayBuffer:
             raise ValueError(f"segment of stream {segment.stream}: priority is not finite")
         ids = self._writer.add(segment)
         self._sampler.add(ids[:-1], ids[-1:], td)
+        self.relabel.added(ids[:-1], ids[-1:])
         return ids[:-1]
 
     def add_steps(self, steps: StepBatch) -> Int:
@@ -144,6 +149,7 @@ class ReplayBuffer:
         if added is None:
             return np.concatenate([self._add(segment) for segment in steps.segments()])
         self._sampler.add(*added, None)
+        self.relabel.added(*added)
         return added[0]
 
     def close(self, stream: int) -> None:
@@ -159,7 +165,7 @@ class ReplayBuffer:
         """Return a batch of windows, or None while fewer than ``batch_size`` are ``ready``."""
         if self.ready < self.batch_size:
             return None
-        return self._windows.read(*self._draw())
+        return self._read(*self._draw())
 
     def chains(self, ids: Int) -> SequenceBatch:
         """Return the transitions ``ids``, each once: windows of T learned steps along the chains.
@@ -175,8 +181,8 @@ class ReplayBuffer:
         first = ids[steps % self._learn == 0]
         return self._windows.read(first % self.capacity, np.ones(len(first), np.float32))
 
-    def _draw(self) -> tuple[Int, Float, Int]:
-        """Draw slots, weights and places [B] of a batch's anchors.
+    def _draw(self) -> tuple[Int, Float, Int, Marks]:
+        """Draw slots, weights and places [B] of a batch's anchors, and what is changed about their windows.
 
         An anchor is each of its window's learned positions with the same probability. A window is then drawn
         in proportion to its existing learned positions. A mean over these gives every transition of an
@@ -184,9 +190,14 @@ class ReplayBuffer:
         Its first steps would be learned less than others, its last ones more.
         """
         slots, weight = self._sampler.sample(self.batch_size, self._rng)
-        if self._learn == 1:
-            return slots, weight, np.zeros(self.batch_size, np.int64)
-        return slots, weight, self._rng.integers(self._learn, size=self.batch_size)
+        places = np.zeros(self.batch_size, np.int64)
+        if self._learn > 1:
+            places = self._rng.integers(self._learn, size=self.batch_size)
+        return slots, weight, places, self.relabel.draw(slots, places, self._rng)
+
+    def _read(self, slots: Int, weight: Float, places: Int, marks: Marks) -> SequenceBatch:
+        """Return the windows that have been drawn; nothing but rows is read."""
+        return self.relabel.apply(self._windows.read(slots, weight, places), marks)
 
     def windows(self, ids: Int, places: Int | None = None) -> SequenceBatch:
         """Return windows around the transitions ``ids`` [n], each of weight 1.
@@ -298,6 +309,7 @@ class ReplayBuffer:
         shift = oldest if self.capacity > meta["capacity"] else 0
         self._storage.load(state.rows, oldest=oldest, next_id=next_id, shift=shift)
         self._windows.loaded()
+        self.relabel.loaded()
         if "carry" in state.arrays:
             self._storage.put_in_order(self._storage.carry, state.arrays["carry"])
         self._storage.saved.forget(refreshed="carry" in state.arrays and not shift)

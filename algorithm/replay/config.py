@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from typing_extensions import override
 
-from algorithm.core.fields import AnyConfig, Block, Contradiction, Finite, NotNegative, Whole, option
+from algorithm.core.fields import (
+    AnyConfig,
+    Block,
+    Contradiction,
+    Finite,
+    NotNegative,
+    Share,
+    Whole,
+    option,
+)
 
 _NEW_PRIORITIES = "free: for priorities that are set from now on"
+_NEW_WINDOWS = "free: for the windows that are sampled from now on"
 
 
 def _new_capacity(old: AnyConfig, new: AnyConfig) -> str:
@@ -56,6 +67,18 @@ class ReplayConfig(Block):
         resume=_NEW_PRIORITIES,
     )
     td_error_max: Finite = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
+
+    her_ratio: Share | Literal["auto"] = option(
+        "auto",
+        "Share of the sampled windows that are learned from with a goal that their episode has reached "
+        "(HER). auto: 0.8 where an environment has goals, else 0.",
+        resume=_NEW_WINDOWS,
+    )
+    her_goal: Literal["future", "final", "episode"] = option(
+        "future",
+        "What that goal is: reached later in the episode, at its end, or anywhere in it.",
+        resume=_NEW_WINDOWS,
+    )
 
     on_device: bool = option(
         False,

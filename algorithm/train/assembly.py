@@ -36,6 +36,7 @@ from algorithm.env.request import PoolOptions, UnityOptions
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
+from algorithm.experience.goals import make_relabel
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.nn.process import fastest, measure_threads, set_matmul_precision, set_up_process
 from algorithm.replay.budget import MemoryBudget
@@ -183,6 +184,7 @@ class Assembly:
                 greedy=greedy,
                 make_replay=make_replay,
                 demonstrations=demos,
+                relabel=make_relabel(loaded, name, spec, self.stack) if learning else None,
             )
             agents[name] = family(config).make_agent(inputs)
         modules = [module for agent in agents.values() for module in agent.acting_parts().values()]

@@ -14,6 +14,7 @@ from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffe
 from ds.prefetch import PrefetchedReplay, Prefetching
 from tests.oracles_replay import VECTOR, digest, make_segment, taken
 from tests.replay.buffers import batches_equal, result
+from tests.replay.test_hindsight import GOALS, Told, hindsight
 
 SIZES = {"capacity": 100, "batch_size": 8, "seed": 1}
 
@@ -50,6 +51,18 @@ def test_it_draws_what_a_plain_replay_draws(sampler, make):
     theirs = fill(ReplayBuffer(VECTOR, sampler=sampler(), **SIZES, **windows), 40)
     assert digest(ours) == digest(theirs)
     assert all(batches_equal(ours.sample(), theirs.sample()) for _ in range(20))
+
+
+def test_goals_in_hindsight_are_those_of_a_plain_replay():
+    replays = Prefetching(threads=5, ahead=4)
+    ours, theirs = (
+        make(GOALS, sampler=UniformSampler(), relabel=hindsight(Told(ends=True)), **SIZES)
+        for make in (replays, ReplayBuffer)
+    )
+    for replay in (ours, theirs):
+        replay.add(make_segment(GOALS, stream=0, episode=0, start=0, length=40))
+    assert all(batches_equal(ours.sample(), theirs.sample()) for _ in range(20))
+    replays.stop()
 
 
 def test_rows_change_only_when_no_window_is_being_read(make):

@@ -28,6 +28,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.config import DemoConfig
 from algorithm.experience.rows import recorded
 from algorithm.replay.budget import MemoryBudget
+from algorithm.replay.hindsight import GoalTask, Hindsight
 from tests.batches import CPU
 
 N = 4
@@ -56,6 +57,9 @@ OBSERVATIONS = {
         ((3,), (9, 8, 1), (2,), ()),
         ("float32", "uint8", "int64", "float32"),
         ((), (), (2, 3), ()),
+    ),
+    "goals": ObsSpec(  # in hindsight, where windows are sampled
+        ("achieved_goal", "desired_goal", "observation"), ((2,), (2,), (3,)), ("float32",) * 3
     ),
 }
 HEADS = {
@@ -211,6 +215,16 @@ def _row_with(pair: frozenset[Setting], missing: set[frozenset[Setting]], rng: r
 ROWS = covering_rows(0)
 
 
+class Near(GoalTask):
+    """Reaches a goal at a distance of 1; that ends the task."""
+
+    def rewards(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+        return self.terminated(achieved, desired).astype(np.float32) - 1
+
+    def terminated(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+        return np.linalg.norm(achieved - desired, axis=-1) < 1
+
+
 def make_agent(row: Row, seed: int) -> Agent:
     """Return an agent of these settings."""
     chosen = {factor: FACTORS[factor][value] for factor, value in row.items()}
@@ -243,6 +257,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         acktr_config=AcktrConfig(shared=row["obs"] == "mixed", inverse_every=2, **on_policy),
         acer_config=AcerConfig(rollout_step=4, capacity=200, start_step=8),
     )
+    sampled = config.sac_config.use_replay_buffer and not config.demonstrations.offline
     inputs = AgentInputs(
         spec,
         config,
@@ -252,6 +267,9 @@ def make_agent(row: Row, seed: int) -> Agent:
         device=CPU,
         memory=MemoryBudget(free=10**9),
         demonstrations=demonstrations(spec) if signals.gail.strength or shown or cloning else None,
+        relabel=Hindsight(Near(), ratio=0.8, strategy="future")
+        if sampled and row["obs"] == "goals"
+        else None,
     )
     return family(config).make_agent(inputs)
 

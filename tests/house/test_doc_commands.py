@@ -52,6 +52,7 @@ NOT_RUN = {
     r"python -m benchmarks ": "measures for minutes, shortened in tests/house/test_benchmarks.py",
     r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
     r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",
+    r"python main.py (gymnasium_robotics|my_reach.py):": "another package, or the reader's own file",
     r"python main.py own/thermostat": "tests/house/test_presets.py trains and plays the worked example",
 }
 """How commands begin that are not executed, and why."""

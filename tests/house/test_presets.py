@@ -263,7 +263,8 @@ def test_the_table_says_what_a_task_is(label: str, tmp_path: Path) -> None:
     figure = published.split()[0]
     assert figure in (ENVS / label / "README.md").read_text("utf-8")
     if label.startswith("toy/"):
-        assert published == f"{gym.make(config.base_config.env_name).unwrapped.optimum:g} (optimum)"
+        optimum = f"{gym.make(config.base_config.env_name).unwrapped.optimum:g}".replace("-", "−")
+        assert published == f"{optimum} (optimum)"
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
-"""Does curiosity lead where nothing else does? The corridor, in seconds."""
+"""Do curiosity and hindsight lead where nothing else does? Corridor and bits, in seconds."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +28,19 @@ def test_curiosity_covers_the_corridor(tmp_path, monkeypatch, section, least, mo
     training = max(made, key=lambda env: env.visited.sum())
     assert training.visited.sum() > 1000
     assert least <= training.coverage <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("section", "least", "most"), [("default", -4, -3), ("no_hindsight", -8, -7)])
+def test_hindsight_flips_the_right_bits(tmp_path, monkeypatch, section, least, most):
+    """The best policy gets −3 with eight bits, a failure −8; random flips reach one goal of fifty."""
+    monkeypatch.chdir(tmp_path)
+    keys = {
+        "base_config": ["env_args.bits=8", "env_args.max_episode_steps=8", "max_step=2500"],
+        "sac_config": ["batch_size=128", "start_step=500"],
+        "eval_config": ["per_step=2500"],
+    }
+    options = [word for block, values in keys.items() for one in values for word in ("-o", f"{block}.{one}")]
+    assert main(["toy/bits", "-c", section, "--seed=1", "--device=cpu", "--quiet", *options]) == 0
+    (result,) = Path("models/toy/bits").glob("*/result.json")
+    assert least <= json.loads(result.read_text())["last_eval"]["mean"] <= most

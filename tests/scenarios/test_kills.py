@@ -43,6 +43,9 @@ rnn:
   nn_config: {rep: {rnn_n: 8}}
   sac_config:
     {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8, noise_repeat: 4}
+hindsight: # goals of the episode in windows of a memory
+  inherited: rnn
+  base_config: {env_name: "algorithm.env.toys:ToyBits-v0", wrappers: []}
 hybrid: # killed while noise is held
   base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0", max_step: 400}
   nn_config: {policy: {log_std: tanh}}

@@ -277,6 +277,7 @@ class OffPolicyAgent(Agent):
         if not (self.config.behavioral_cloning.pretrain or self.config.demonstrations.pretrain):
             own = [*too_short(self._keys, self.config.demonstrations, max_step), *own]
         own += on_device_notices(self.spec, self.config.replay_config, self._inputs.device)
+        own += filter(None, [self.replay.relabel.notice])
         if self._keys.compile == "on" and self._not_compiled is not None:
             own.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")
         return own

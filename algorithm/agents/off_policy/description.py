@@ -25,7 +25,8 @@ def describe(
     size = f"{replay.capacity:,} rows, {replay.nbytes / 2**20:,.0f} MB when full, {free / 2**20:,.0f} MB free"
     if offline:
         size = "none: nothing is stored offline"
-    return [*_memory(keys), ("replay", size), ("algorithm", _algorithm(keys, spec, heads))]
+    goals = [("goals", replay.relabel.text)] if replay.relabel.text else []
+    return [*_memory(keys), ("replay", size), *goals, ("algorithm", _algorithm(keys, spec, heads))]
 
 
 def _memory(keys: OffPolicyConfig) -> Rows:

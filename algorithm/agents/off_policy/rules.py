@@ -206,6 +206,25 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             f"raise capacity or lower {longest}",
         ),
     )
+    yield from _of_hindsight(config)
+
+
+def _of_hindsight(config: AnyConfig) -> Iterator[Contradiction]:
+    asked = config.replay_config.her_ratio not in ("auto", 0)
+    yield from contradicting(
+        (
+            asked and not config.sac_config.use_replay_buffer,
+            ("replay_config.her_ratio", "sac_config.use_replay_buffer"),
+            "each window is learned from once, and another goal would take the place of its own",
+            "set use_replay_buffer: true, or leave her_ratio out",
+        ),
+        (
+            asked and config.demonstrations.offline,
+            ("replay_config.her_ratio", "demonstrations.offline"),
+            "offline nothing is in the replay, and demonstrations keep their goals",
+            "leave one of them out",
+        ),
+    )
 
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:

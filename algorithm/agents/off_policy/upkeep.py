@@ -55,6 +55,7 @@ def make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) 
         n_step=keys.n_step,
         carry_shape=carry_shape,
         sampler=make_sampler(replay, prioritised=keys.use_priority, fresh=not keys.use_replay_buffer),
+        relabel=inputs.relabel,
         seed=stream_seed(inputs.seed, "replay", inputs.behaviour),
         device=inputs.device if replay.on_device and inputs.device.type != "cpu" else None,
     )

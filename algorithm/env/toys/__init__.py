@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-_STEP_LIMITS = {"ToyHallway": 50, "ToyCorridor": 120, "ToyMaze": 100, "ToyParking": 60}
+_STEP_LIMITS = {"ToyHallway": 50, "ToyCorridor": 120, "ToyMaze": 100, "ToyParking": 60, "ToyBits": 12}
 _MODULES = {
     "basic": ("ToyContinuous", "ToyDiscrete", "ToyBranches", "ToyHybrid", "ToyMasked"),
+    "bits": ("ToyBits",),
     "cameras": ("ToyTwoCameras",),
     "catch": ("ToyCatch", "ToyHiddenCatch"),
     "corridor": ("ToyCorridor",),

@@ -89,6 +89,7 @@ BEST: dict[str, Act] = {
     "ToyParking": lambda seen, mask: braking(seen[-1]),
     "ToyRecall": lambda seen, mask: np.argmax(seen[0][:-1]),
     "ToyQueue": lambda seen, mask: np.argmax(seen[-4]) if len(seen) > 3 else np.int64(0),
+    "ToyBits": lambda seen, mask: np.argmax(seen[-1]["achieved_goal"] != seen[-1]["desired_goal"]),
     "ToyHallway": lambda seen, mask: 1 + np.argmax(seen[0]) if seen[-1][2] else np.int64(0),
 }  # fmt: skip
 
@@ -123,6 +124,14 @@ def test_the_best_policy_gets_the_optimum_and_a_seed_is_an_episode(name: str) ->
 ])  # fmt: skip
 def test_who_does_not_look_gets_what_chance_gives(name: str, kwargs: Any, act: Act, expected: float) -> None:
     assert mean_return(make(name, **kwargs), act, 800) == pytest.approx(expected, abs=0.07)
+
+
+def test_goals_of_bits_are_judged_one_by_one_or_many_at_once() -> None:
+    env = make("ToyBits", bits=2).unwrapped
+    achieved, desired = np.int8([[0, 1], [1, 1]]), np.int8([[0, 1], [0, 1]])
+    assert env.compute_reward(achieved, desired, {}).tolist() == [0, -1]
+    assert env.compute_terminated(achieved, desired, {}).tolist() == [True, False]
+    assert [env.compute_reward(a, d, {}) for a, d in zip(achieved, desired, strict=True)] == [0, -1]
 
 
 def test_queue_pays_a_right_answer_its_share_from_the_lag_on() -> None:

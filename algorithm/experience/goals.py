@@ -1,0 +1,246 @@
+"""Environments with goals: rewards for other goals, tried out once, and hindsight where it can be had.
+
+Such an environment shows ``observation``, ``achieved_goal`` and ``desired_goal``, and has a method
+``compute_reward(achieved_goal, desired_goal, info)``: the interface of Gymnasium-Robotics' GoalEnv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from threading import Lock
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from typing_extensions import override
+
+from algorithm.agents.registry import misplaced
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.core.data import Array, Bool, Float
+from algorithm.core.errors import EnvError, UsageError, described
+from algorithm.core.spec import AgentSpec
+from algorithm.demos.spaces import in_space
+from algorithm.env.observations import UNNAMED
+from algorithm.env.outputs import SpaceMismatchError, as_bool, as_number, flags_of, numbers_of
+from algorithm.env.pool.process_exit import exits_as_errors
+from algorithm.env.registry import find_recipe
+from algorithm.replay.hindsight import ACHIEVED, DESIRED, GoalTask, Hindsight
+from algorithm.replay.relabel import Relabel
+
+OF_GOALS = frozenset({"observation", ACHIEVED, DESIRED})
+"""Names of all that an environment with goals shows."""
+
+_REWARD, _END = "compute_reward", "compute_terminated"
+_RATIO = 0.8
+"""``her_ratio: auto``: four goals in hindsight for one of the agent's own (arXiv 1707.01495, section 4.5)."""
+
+_SAME = 1e-4  # relative and absolute tolerance between two computations of one reward
+_OFF = "or set replay_config.her_ratio: 0"
+
+
+class NoHindsightError(UsageError):
+    """Hindsight that cannot be had from an environment, which need not be at fault."""
+
+
+class EnvGoals(GoalTask):
+    """What an environment says of transitions towards goals, by an instance that is used for nothing else.
+
+    One call does for many transitions where the environment answers four at once as it answers them one by
+    one; ``at_once`` says whether it does so of rewards.
+    Raises NoHindsightError if ``compute_reward`` raises, or says something else than ``step``; EnvError if
+    what it returns is no finite number.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], name: str, options: dict[str, Any] | None) -> None:
+        assert isinstance(env.observation_space, gym.spaces.Dict), (
+            "it shows what environments with goals show"
+        )
+        self._name = name
+        self._spaces = env.observation_space.spaces
+        self._lock = Lock()
+        reached, wanted, reward = _tried(env, options)
+        self._reward: Callable[..., Any] = env.get_wrapper_attr(_REWARD)
+        self._end = env.get_wrapper_attr(_END) if env.has_wrapper_attr(_END) else None
+        self.at_once = self._ends_at_once = False
+        each = self._rewards(reached, wanted)
+        if not np.isclose(each[0], reward, rtol=_SAME, atol=_SAME):
+            raise NoHindsightError(
+                f"{_REWARD} of {name} is not the reward of its steps",
+                where="its first step",
+                why=f"the step gave {reward:g}, and {_REWARD} says {each[0]:g} of it",
+                fix=f"give the wrapper that changes rewards a {_REWARD} of its own, {_OFF}",
+            )
+        ends = None if self._end is None else self._ends(reached, wanted)
+        self.at_once = self._ends_at_once = True
+        self.at_once = self._alike(self._rewards, (reached, wanted), each)
+        self._ends_at_once = ends is not None and self._alike(self._ends, (reached, wanted), ends)
+
+    @override
+    def rewards(self, achieved: Array, desired: Array) -> Float:
+        return self._rewards(self._original(ACHIEVED, achieved), self._original(DESIRED, desired))
+
+    @override
+    def terminated(self, achieved: Array, desired: Array) -> Bool | None:
+        if self._end is None:
+            return None
+        return self._ends(self._original(ACHIEVED, achieved), self._original(DESIRED, desired))
+
+    def _original(self, name: str, goals: Array) -> Array:
+        """Return goals in the values and the dtype of the environment's own space."""
+        original: Array = in_space(self._spaces[name], {UNNAMED: goals})
+        return original
+
+    def _rewards(self, reached: Array, wanted: Array) -> Float:
+        """Return the rewards of pairs of the environment's own values; raises EnvError for no numbers."""
+        try:
+            if self.at_once:
+                (many,) = self._asked(self._reward, [(reached, wanted)])
+                found = numbers_of(many, len(reached), "the rewards")
+            else:
+                each = self._asked(self._reward, zip(reached, wanted, strict=True))
+                found = np.array([as_number(one, "the reward") for one in each], np.float32)
+        except SpaceMismatchError as error:
+            raise self._no_number(str(error), _REWARD) from error
+        if not np.isfinite(found).all():
+            raise self._no_number(f"it has returned {found[~np.isfinite(found)][0]}", _REWARD)
+        return found
+
+    def _ends(self, reached: Array, wanted: Array) -> Bool:
+        """Return whether the task ends with each; raises EnvError for neither true nor false."""
+        assert self._end is not None
+        try:
+            if self._ends_at_once:
+                (many,) = self._asked(self._end, [(reached, wanted)])
+                return flags_of(many, len(reached), "the ends")
+            each = self._asked(self._end, zip(reached, wanted, strict=True))
+            return np.array([as_bool(one, "the end") for one in each], np.bool_)
+        except SpaceMismatchError as error:
+            raise self._no_number(str(error), _END) from error
+
+    def _asked(self, method: Callable[..., Any], calls: Iterable[tuple[Array, Array]]) -> list[Any]:
+        """Return what the environment says in each of these calls, whatever that is."""
+        try:
+            with self._lock, exits_as_errors():
+                return [method(reached, wanted, {}) for reached, wanted in calls]
+        except Exception as error:
+            raise NoHindsightError(
+                f"{method.__name__} of {self._name} has failed",
+                where="called with what has been reached, a goal, and an empty info",
+                why=described(error),
+                fix=f"let it do without info, which no replay keeps, {_OFF}",
+            ) from error
+
+    @staticmethod
+    def _alike(ask: Callable[[Array, Array], Array], pairs: tuple[Array, Array], each: Array) -> bool:
+        try:
+            return bool(np.allclose(ask(*pairs), each, rtol=_SAME, atol=_SAME))
+        except (NoHindsightError, EnvError):
+            return False
+
+    def _no_number(self, why: str, method: str) -> EnvError:
+        asked = "true or false" if method == _END else "a finite number"
+        return EnvError(
+            f"{method} of {self._name} returns something else than {asked}",
+            where="replay_config.her_ratio",
+            why=why,
+            fix=f"return {asked} for a goal, and [n] of them for n goals, {_OFF}",
+        )
+
+
+def _tried(env: gym.Env[Any, Any], options: dict[str, Any] | None) -> tuple[Array, Array, float]:
+    """Return what was reached and wanted in four cases, [4, ...] each, and the reward of the first one.
+
+    The first case is a step, the second one of success; the last two have been reached before it.
+    """
+    try:
+        with exits_as_errors():
+            before, _ = env.reset(seed=0, options=options)
+            env.action_space.seed(0)
+            after, reward, *_ = env.step(env.action_space.sample())
+    except Exception as error:
+        raise EnvError(
+            "an environment with goals has failed", where="its first step", why=described(error)
+        ) from error
+    reached = np.stack([after[ACHIEVED], after[ACHIEVED], before[ACHIEVED], before[ACHIEVED]])
+    wanted = np.stack([after[DESIRED], after[ACHIEVED], after[DESIRED], after[ACHIEVED]])
+    return reached, wanted, as_number(reward, "the reward")
+
+
+def make_relabel(loaded: LoadedConfig, name: str, spec: AgentSpec, stack: ExitStack) -> Relabel:
+    """Return hindsight for a behaviour of an environment with goals, else what changes nothing.
+
+    stack: closes the environment that rewards are asked of
+    Raises UsageError where hindsight is asked for and cannot be had; EnvError as :class:`EnvGoals`.
+    """
+    config = loaded.for_behaviour(name)
+    keys = config.replay_config
+    if keys.her_ratio == 0:
+        return Relabel("no hindsight: her_ratio is 0" if set(spec.obs.names) == OF_GOALS else "")
+    try:
+        task = _task(loaded, config, spec, stack)
+    except NoHindsightError as error:
+        if keys.her_ratio != "auto":
+            raise
+        return Relabel("no hindsight", f"no hindsight: {error.line}")
+    if task is None:
+        moot = keys.her_goal != type(keys).model_fields["her_goal"].default
+        return Relabel(notice="replay_config.her_goal has no effect: there is no hindsight" if moot else "")
+    ratio = _RATIO if keys.her_ratio == "auto" else keys.her_ratio
+    one_by_one = (
+        f"{_REWARD} takes one goal at a time, so hindsight calls it for every transition: let it take [n, …] "
+        "goals and return [n] rewards"
+    )
+    return Hindsight(
+        task,
+        ratio=ratio,
+        strategy=keys.her_goal,
+        scale=config.base_config.reward_scale,
+        text=f"hindsight: {ratio:.0%} of the windows with a goal that was reached ({keys.her_goal})",
+        notice="" if task.at_once else one_by_one,
+    )
+
+
+def _task(loaded: LoadedConfig, config: Config, spec: AgentSpec, stack: ExitStack) -> EnvGoals | None:
+    """Return the environment's goals; None where nothing asks for them. Raises as :func:`make_relabel`."""
+    base, automatic = config.base_config, config.replay_config.her_ratio == "auto"
+    windows = misplaced(config.algorithm, "replay_config", "her_ratio") is None
+    sampled = windows and config.sac_config.use_replay_buffer and not config.demonstrations.offline
+    shapes = dict(zip(spec.obs.names, zip(spec.obs.shapes, spec.obs.dtypes, strict=True), strict=True))
+    if automatic and (shapes.keys() != OF_GOALS or not sampled):
+        return None
+    if shapes.keys() != OF_GOALS:
+        raise _no_goals(base.env_name, f"it shows {', '.join(shapes)}")
+    if shapes[ACHIEVED] != shapes[DESIRED]:
+        raise _no_goals(base.env_name, f"{ACHIEVED} and {DESIRED} differ in shape or dtype")
+    try:
+        recipe = find_recipe(
+            base.env_type,
+            base.env_name,
+            folder=loaded.env_dir,
+            env_args=base.env_args,
+            options=config.reset_config,
+            wrappers=config.wrappers_for("train"),
+        )
+    except UsageError as error:
+        raise _no_goals(base.env_name, error.what) from error
+    env = recipe.make_gym_env()
+    stack.callback(_close, env)
+    if not env.has_wrapper_attr(_REWARD):
+        raise _no_goals(base.env_name, f"it has no method {_REWARD}")
+    return EnvGoals(env, base.env_name, dict(config.reset_config or {}) or None)
+
+
+def _close(env: gym.Env[Any, Any]) -> None:
+    with suppress(Exception), exits_as_errors():  # nothing was kept in it
+        env.close()
+
+
+def _no_goals(env_name: str, why: str) -> NoHindsightError:
+    return NoHindsightError(
+        f"{env_name} is no environment with goals",
+        where="replay_config.her_ratio",
+        why=why,
+        fix=f"show {', '.join(sorted(OF_GOALS))} and have {_REWARD}({ACHIEVED}, {DESIRED}, info), {_OFF}",
+    )
