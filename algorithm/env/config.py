@@ -95,8 +95,8 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: KindName = required(
-        "Kind of simulator: UNITY, GYM for any Gymnasium environment, DM_CONTROL for the DeepMind Control "
-        "suite, or that of a package (docs/plugins.md), or module:Recipe. No default: the task sets it.",
+        "Kind of simulator: UNITY, GYM for any Gymnasium environment, DM_CONTROL for the DeepMind "
+        "Control suite, that of a package (docs/plugins.md), or module:Recipe; OBJECT: Python hands it in.",
         resume=_OTHER_TASK,
         shared=True,
         names="kind",

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
-import gymnasium.vector
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from algorithm.core.data import Double, Float
@@ -27,7 +25,7 @@ from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.outputs import Remark, TimeStep, as_bool, as_number
 from algorithm.env.parameters.apply import NO_TARGETS, SetAttributes, Targets
 from algorithm.env.pool.process_exit import exits_as_errors
-from algorithm.env.redirect_output import silence
+from algorithm.env.registered import is_pybullet, quietly
 from algorithm.env.spaces import check_spaces
 from algorithm.env.wrappers import (
     Wrapper,
@@ -36,10 +34,6 @@ from algorithm.env.wrappers import (
     running_statistics,
     wrappers_around,
 )
-
-_PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
-_PRINTING = (*_PYBULLET, "ale_py")
-"""Packages of environments that print when they are imported or built."""
 
 _NO_WINDOW = (
     "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run an "
@@ -137,54 +131,6 @@ class GymEnv:
         )
 
 
-def has_vector_class(env_id: str, n: int) -> bool:
-    """Return whether ``n`` sub-environments should run in the environment's own vector class."""
-    spec = _registered(env_id)
-    return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
-
-
-def reward_threshold(env_id: str, wrappers: Iterable[Wrapper]) -> float | None:
-    """Return the mean return from which Gymnasium's registry counts an environment as solved.
-
-    None if it names none, or if one of the wrappers changes rewards.
-    """
-    changing = (gym.RewardWrapper, gym.wrappers.NormalizeReward)
-    if any(issubclass(load_wrapper(wrapper)[0], changing) for wrapper in wrappers):
-        return None
-    spec = _registered(env_id)
-    return spec.reward_threshold if spec else None
-
-
-def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
-    """Make ``n`` sub-environments in the environment's own vector class."""
-    return gym.make_vec(register_env(env_id), num_envs=n, vectorization_mode="vector_entry_point", **env_args)
-
-
-def _registered(env_id: str) -> EnvSpec | None:
-    """Return what Gymnasium's registry says of an environment; None where it has none."""
-    try:
-        with _quietly(env_id):
-            return gym.registry.get(register_env(env_id))
-    except Exception:
-        return None  # building the environment reports it
-
-
-def _is_from(packages: tuple[str, ...], env_id: str) -> bool:
-    module, _, name = env_id.rpartition(":")
-    spec = gym.registry.get(name)
-    entry_point = spec.entry_point if spec else None
-    origins = (module, entry_point.partition(":")[0] if isinstance(entry_point, str) else "")
-    return any(origin.split(".")[0] in packages for origin in origins)
-
-
-def _is_pybullet(env_id: str) -> bool:
-    return _is_from(_PYBULLET, env_id)
-
-
-def _quietly(env_id: str) -> AbstractContextManager[None]:
-    return silence() if _is_from(_PRINTING, env_id) else nullcontext()
-
-
 @dataclass(frozen=True, kw_only=True)
 class GymRecipe:
     """Arguments for building an environment, in this process or a worker. Called with its index.
@@ -226,12 +172,12 @@ class GymRecipe:
             raise
 
     def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        with _quietly(self.env_id):
+        with quietly(self.env_id):
             try:
                 with exits_as_errors():
                     env = self._build(kwargs)
                     check_spaces(env, self.env_id)
-                    if _is_pybullet(self.env_id):
+                    if is_pybullet(self.env_id):
                         # Its first episode prints, and differs in the last bits from later ones.
                         env.reset(seed=0)
             except UserError:
@@ -257,7 +203,7 @@ class GymRecipe:
 
     def _make_with_window(self) -> gym.Env[Any, Any]:
         """Build with a window, which most environments open in their first episode."""
-        if _is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        if is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
             why = "DISPLAY is not set; PyBullet would end the process without a message"
             raise self._render_error("human", why, _NO_WINDOW)
         env = None

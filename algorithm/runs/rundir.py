@@ -249,12 +249,14 @@ class RunDir:
         init_from: Mapping[str, object] | None = None,
         env_file: Path | None = None,
         plugins: Sequence[Plugin] = (),
+        given: Mapping[str, str] | None = None,
     ) -> None:
         """Keep what is needed to repeat the run, and to show it.
 
         arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; spaces: of each
         behaviour, as JSON; init_from: checkpoint whose networks it begins with; env_file: of an environment
         of the task's own; plugins: that it uses
+        given: environments that were handed in as objects, by purpose
         """
         manifest = {
             "env": self.env,
@@ -263,7 +265,7 @@ class RunDir:
             "render_modes": list(render_modes),
             "spaces": dict(spaces or {}),
             **({"init_from": dict(init_from)} if init_from else {}),
-            **start_of(arguments, env_file, plugins),
+            **start_of(arguments, env_file, plugins, given),
         }
         write_json(self.manifest, manifest)
 
@@ -275,10 +277,11 @@ class RunDir:
         overrides: Sequence[str],
         env_file: Path | None = None,
         plugins: Sequence[Plugin] = (),
+        given: Mapping[str, str] | None = None,
     ) -> None:
         """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
         manifest, resumed = self._begun_and_resumed()
-        entry = {"step": step, **start_of(arguments, env_file, plugins)}
+        entry = {"step": step, **start_of(arguments, env_file, plugins, given)}
         write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
         if overrides:
             before = read_lines(self.overrides) if self.overrides.exists() else []
