@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.data import Float
+from algorithm.core.data import Array, Float
+from algorithm.core.errors import NumericalError
 from algorithm.env.adapter import Adapter
 from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
@@ -74,7 +75,7 @@ class TrainedPolicy:
         info:  of the environment, where that holds the ``action_mask``
         episode_start: [N] whose episodes begin with this observation, so that their state does not count
         The action is the environment's: one, or leaf by leaf [N, ...]. Raises SpaceMismatchError for an
-        observation of other shapes.
+        observation of other shapes, NumericalError for one that is not finite.
         """
         first = self._adapter.observations.read(obs)[self._first]
         single = np.ndim(first) == self._dims
@@ -87,6 +88,7 @@ class TrainedPolicy:
             read = self._adapter.observations.read_batch(obs, n)
             masks = self._adapter.masks.read_batch(obs, info or {}, np.zeros(n, np.bool_))
             allowed = self._spec.action.all_allowed(n) if masks is None else masks
+        refuse_non_finite(read)
         n = len(allowed)
         fresh = PolicyState(self._spec.action.padding(n), self._policy.initial_carry(n))
         if state is None:
@@ -96,6 +98,19 @@ class TrainedPolicy:
         found = self._policy.act(read, state.prev_action, state.carry, allowed, greedy=deterministic)
         action = self._adapter.actions.to_env(found.action[0] if single else found.action)
         return action, PolicyState(found.action, found.carry)
+
+
+def refuse_non_finite(obs: Mapping[str, Array]) -> None:
+    """Raise NumericalError if an observation, by name, holds NaN or infinity."""
+    for name, value in obs.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            place = np.argwhere(~np.isfinite(value))[0].tolist()
+            raise NumericalError(
+                "an observation is not finite, and no action can be chosen for it",
+                where=f"observation {name!r}, at {place}",
+                why=f"it is {float(value[tuple(place)])}",
+                fix="look at where it comes from; asac.check(env) looks at an environment",
+            )
 
 
 def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.yaml_io import shown
-from algorithm.env.kinds import DM_CONTROL, GYM, OBJECT
+from algorithm.env.kinds import DM_CONTROL, GYM, OBJECT, OBJECT_RUNS
 
 CONFIG_FILE = "config.yaml"
 _INSTALLED = Path(__file__).resolve().parents[1] / "shipped_envs"
@@ -27,7 +27,7 @@ _PACKAGES = {
 }
 """Form of an id that only a package registers -> the name with its package."""
 
-_FORMS = {DM_CONTROL: r"dm\.\w+\.\w+", OBJECT: r"object/[\w.-]+"}
+_FORMS = {DM_CONTROL: r"dm\.\w+\.\w+", OBJECT: rf"{OBJECT_RUNS}[\w.-]+"}
 """Kind → form of its names; nothing is loaded to tell."""
 
 _OTHERS = "an environment of another package is module:Id, one of your own file.py:Id"

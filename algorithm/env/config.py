@@ -127,6 +127,13 @@ class EnvConfig(Block):
         shared=True,
         names="wrappers",
     )
+    info_keys: Annotated[tuple[str, ...], Strict(False)] = option(
+        ("is_success",),
+        "Keys of an environment's infos with a number to log: of each episode the last one, or the sum where "
+        "the key begins with reward. Unity has statistics of its own.",
+        examples=[["is_success", "reward_forward"]],
+        names="infos",
+    )
     reward_scale: Finite = option(
         1.0,
         "Fixed factor on rewards that are learned from; returns and evaluations are reported unscaled.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from algorithm.core.system.display import has_display
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
 from algorithm.env.env_id import list_envs, register_env
+from algorithm.env.infos import EpisodeInfos
 from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.outputs import Remark, TimeStep, as_bool, as_number
@@ -48,6 +49,7 @@ class GymEnv:
 
     options: passed to every ``reset`` (``reset_config``)
     parameters: name -> attribute or method that takes the value; None: the option of that name of ``reset``
+    infos:   keys of the infos with numbers of an episode
 
     name:         for messages
     time_limit:   steps after which an episode is truncated, where it is known
@@ -62,11 +64,13 @@ class GymEnv:
         *,
         options: Mapping[str, Any] | None = None,
         parameters: Targets = NO_TARGETS,
+        infos: Sequence[str] = (),
     ) -> None:
         self._env = env
         self._options = dict(options) if options else None
         self._reset = SetAttributes(env, parameters).reset
         self.parameters = len(parameters)
+        self.infos = EpisodeInfos(infos)
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
         fps: float | None = env.metadata.get("render_fps")
@@ -84,6 +88,7 @@ class GymEnv:
     def reset(self, seed: int, parameters: Double | tuple[()] = ()) -> TimeStep:
         """Start an episode with parameters [K]; return its first observation. Raises as :class:`GymEnv`."""
         obs, info = self._reset(seed, self._options, parameters)
+        self.infos.begin()
         return self._seen(obs, info, over=False)
 
     def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
@@ -93,6 +98,8 @@ class GymEnv:
         """
         obs, reward, terminated, truncated, info = self._env.step(self.actions.to_env(action))
         over = as_bool(terminated, "terminated")
+        if info:
+            self.infos.add(info)
         seen = self._seen(obs, info, over=over)
         return seen, as_number(reward, "the reward"), over, as_bool(truncated, "truncated")
 
@@ -139,7 +146,7 @@ class GymRecipe:
     env_args: keyword arguments of ``gymnasium.make``
     wrappers: ``base_config.wrappers``, innermost first
     options:  passed to every reset
-    parameters: of an episode, see :class:`GymEnv`
+    parameters, infos: of an episode, see :class:`GymEnv`
     render:   show sub-environment 0 in a window
     video:    sub-environment 0 renders images without a window
     """
@@ -149,6 +156,7 @@ class GymRecipe:
     wrappers: tuple[Wrapper, ...] = ()
     options: Mapping[str, Any] | None = None
     parameters: Targets = field(default_factory=dict)
+    infos: tuple[str, ...] = ()
     render: bool = False
     video: bool = False
 
@@ -165,7 +173,7 @@ class GymRecipe:
             env = self._make_with_images() if self.video else self._make_with_window()
         try:
             wrapped = apply_wrappers(env, classes)
-            return GymEnv(wrapped, options=self.options, parameters=self.parameters)
+            return GymEnv(wrapped, options=self.options, parameters=self.parameters, infos=self.infos)
         except BaseException:
             with suppress(Exception), exits_as_errors():  # the error above is the one to tell
                 env.close()

@@ -48,6 +48,9 @@ OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.objects:ObjectRecipe")
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", maker="algorithm.env.dmc:DmControlRecipe")
 
+OBJECT_RUNS = "object/"
+"""First part of what the runs of such an environment are filed under."""
+
 KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in (UNITY, GYM, DM_CONTROL, OBJECT)}
 """``base_config.env_type`` → built-in kind; for those of other packages see :func:`kind_of`."""
 

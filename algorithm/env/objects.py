@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from algorithm.core.errors import GYMNASIUM, UsageError
 from algorithm.env.gym import GymRecipe
-from algorithm.env.kinds import OBJECT
+from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.second import second
 
 
@@ -206,7 +206,7 @@ class EnvObject:
     @property
     def label(self) -> str:
         """What its runs are filed under: ``object/Walk``."""
-        return f"{OBJECT.name.lower()}/{self.train.short}"
+        return f"{OBJECT_RUNS}{self.train.short}"
 
     @property
     def noted(self) -> Mapping[str, str]:
@@ -249,7 +249,7 @@ def no_env(given: object, why: str) -> UsageError:
     """Return the error for an object that is no environment."""
     of_gym = any(base.__module__ == "gym.core" for base in type(given).__mro__)
     return UsageError(
-        f"a {type(given).__name__} is no environment",
+        f"an object of type {type(given).__name__} is no environment",
         where=f"{given!r:.80}",
         why=f"{why}, and it is of gym, not of gymnasium" if of_gym else why,
         fix=GYMNASIUM
@@ -262,11 +262,11 @@ def no_env(given: object, why: str) -> UsageError:
 def absent(name: str) -> UsageError:
     """Return the error for an environment that was an object of Python code, and is not here."""
     return UsageError(
-        "the environment of this run is an object of a Python program, and cannot be made from its name",
+        "the environment is an object of a Python program, and no name makes it again",
         where=f"base_config.env_name: {name}",
-        why="it was handed in as an instance, a class or a function",
-        fix="go on where the object is: run = asac.Run(FOLDER, env=env); run.resume(), run.evaluate(10), "
-        "run.policy()",
+        why="the run was begun with an instance, a class or a function",
+        fix="go on in Python, where the object is: run = asac.Run(FOLDER, env=env), then run.resume(), "
+        "run.evaluate(10) or run.policy()",
     )
 
 

@@ -132,7 +132,7 @@ def make_vec_env(
         env_name.check(n, pool.workers, [what for what, value in more.items() if value])
         kind = OBJECT
         if isinstance(env_name, LentLanes):
-            return GymVectorEnv(env_name.make, seed_of=seed_of, options=options, name=name)
+            return GymVectorEnv(env_name.make, seed_of=seed_of, options=options, name=name, infos=pool.infos)
     maker = load_maker(kind)
     if not _is_recipe(maker):
         request = EnvRequest(
@@ -160,8 +160,8 @@ def make_vec_env(
     plain = kind.registered and not (pool.workers or wrappers or pool.parameters.names or render or video)
     if plain and has_vector_class(recipe.env_id, n):
         make = partial(make_vector, recipe.env_id, n, recipe.env_args)
-        return GymVectorEnv(make, seed_of=seed_of, options=options, name=name)
-    recipe = replace(recipe, render=render, video=video)
+        return GymVectorEnv(make, seed_of=seed_of, options=options, name=name, infos=pool.infos)
+    recipe = replace(recipe, render=render, video=video, infos=pool.infos)
     return pool.make(recipe, n=n, seed_of=seed_of)
 
 

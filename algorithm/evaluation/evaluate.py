@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 
 from typing_extensions import override
 
@@ -29,10 +30,14 @@ The same limit holds for steps in a row that cut off its episodes.
 
 @dataclass(frozen=True)
 class Performance:
-    """Returns and lengths of the evaluation episodes of one behaviour, in the order in which they began."""
+    """Returns and lengths of the evaluation episodes of one behaviour, in the order in which they began.
+
+    infos: means of the numbers that the environment puts into its infos, over the episodes that have one
+    """
 
     returns: tuple[float, ...]
     lengths: tuple[float, ...]
+    infos: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def interval(self) -> Interval:
@@ -40,9 +45,19 @@ class Performance:
         return mean_interval(self.returns)
 
 
+def mean_infos(episodes: Iterable[Episode]) -> dict[str, float]:
+    """Return the mean of each number of the infos, over the episodes that have it."""
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        for key, value in episode.infos.items():
+            found.setdefault(key, []).append(value)
+    return {key: fmean(values) for key, values in found.items()}
+
+
 def performance_of(episodes: Sequence[Episode]) -> Performance:
     """Return the performance in some episodes."""
-    return Performance(tuple(e.total for e in episodes), tuple(e.length for e in episodes))
+    returns, lengths = tuple(e.total for e in episodes), tuple(e.length for e in episodes)
+    return Performance(returns, lengths, mean_infos(episodes))
 
 
 class EvalPolicy:

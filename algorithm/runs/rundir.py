@@ -17,6 +17,7 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.plugins import Plugin
 from algorithm.core.program import program
 from algorithm.core.reading import read_json, read_lines
+from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
 from algorithm.runs.names import (
     MODELS,
@@ -196,6 +197,16 @@ class RunDir:
         """
         words = [*program("main_ds.py" if role else "main.py"), self.argument, *([role] if role else [])]
         return shlex.join([*words, *directory_flags(self.models), *flags])
+
+    @property
+    def of_object(self) -> bool:
+        """Whether its environment was an object of Python code, and commands have no name for it."""
+        return self.env.startswith(OBJECT_RUNS)
+
+    @property
+    def in_python(self) -> str:
+        """The run in Python, with its environment as ``env``."""
+        return f"asac.Run({self.shown(self.path)!r}, env=env)"
 
     def training_command(self, *flags: str) -> str:
         """Return the same for what trains in this folder, which for some runs is a learner."""
@@ -381,6 +392,8 @@ def _taken(run: RunDir) -> UsageError:
         words = [f"--num_learners={members}", "-n"]
         fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (go on with it)\n"
         other = run.command(*words, free, role="evolver")
+    elif run.of_object:
+        fix, other = f"{run.in_python}.resume()    (go on with it)\n", f"name={free!r}"
     elif not run.config.exists():
         what = f"there is something else under the name {run.name!r}"
         why = "it is no run, for it has no config.yaml: a start may have been cut off"

@@ -107,6 +107,7 @@ class Assembly:
                 workers=workers,
                 timeout=base.env_timeout,
                 restarts=base.env_restarts,
+                infos=base.info_keys,
                 on_fault=self.faults,
                 on_hang=self.faults.hangs,
                 waiting=self.faults.waiting,
