@@ -194,12 +194,9 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
     """Return purposes and commands to go on with, ready to be copied."""
     run = facts.run
     playing = playing_commands(run, facts.render_modes, episodes=100)
+    again = ("Train it again with the same seed, under a new name", _same_training(facts))
     return [
-        *(
-            []
-            if run.of_object
-            else [("Train it again with the same seed, under a new name", _same_training(facts))]
-        ),
+        *([] if run.of_object else [again]),
         ("Go on with it", going_on(run, *_further(facts))),
         *((PURPOSES[purpose], command) for purpose, command in playing.items()),
         ("All curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
