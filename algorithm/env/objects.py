@@ -107,7 +107,7 @@ class LentEnv(EnvSource):
         mode = kwargs.pop("render_mode", None)
         if kwargs:
             raise UsageError(
-                "an environment that is there takes no arguments",
+                "an instance takes no arguments",
                 where="base_config.env_args",
                 why=f"{self.name} was handed in as an instance",
                 fix="make it with them, or hand in its class",
@@ -146,7 +146,7 @@ class LentLanes(EnvSource):
     @override
     def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:
         raise UsageError(
-            "a vector environment cannot be had one by one",
+            "a vector environment cannot be split into single ones",
             where=self.name,
             why=f"it steps {self.lanes} at once",
             fix="hand in a single one: its class, or a function that makes it",

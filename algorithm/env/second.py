@@ -25,7 +25,7 @@ def second(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - an en
             copy = deepcopy(env)
             if not _shared(env, copy):
                 return copy
-        why = "a deep copy moves with it: they share a simulator"
+        why = "a deep copy shares its simulator: steps of one move the other"
     except Exception as error:
         why = f"a deep copy cannot be made: {described(error)}"
     if env.spec is not None:
