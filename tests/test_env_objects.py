@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -177,6 +178,7 @@ def test_a_copy_shares_nothing_and_a_spec_makes_one_where_there_is_no_copy():
         (Walk(), {"base_config__n_envs": 2}),
         (Walk(), {"base_config__workers": 1}),
         (Walk(), {"base_config__env_args": {"size": 2.0}}),
+        (partial(Walk, threading.Lock()), {"base_config__workers": 1}),
         (SyncVectorEnv([Walk] * 2), {"base_config__n_envs": 3}),
         (SyncVectorEnv([Walk] * 2), {"base_config__wrappers": [{"TimeLimit": {"max_episode_steps": 3}}]}),
         (object(), {}),

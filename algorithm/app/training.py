@@ -21,7 +21,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.kinds import OBJECT
-from algorithm.env.objects import absent
+from algorithm.env.object_recipe import absent
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock

@@ -13,8 +13,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import CloudpickleWrapper
 from typing_extensions import override
 
-from algorithm.core.errors import GYMNASIUM, UsageError
-from algorithm.env.gym import GymRecipe
+from algorithm.core.errors import GYMNASIUM, UsageError, described
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.second import second
 
@@ -91,6 +90,19 @@ class EnvMaker(EnvSource):
         if not isinstance(env, gym.Env):
             raise no_env(env, f"{self.name} has returned it")
         return _rendering(env, mode)
+
+    @override
+    def check(self, n: int, workers: int, more: Sequence[str]) -> None:
+        if workers:
+            try:
+                self._make.__getstate__()
+            except Exception as error:
+                raise UsageError(
+                    "a class or function cannot be sent to worker processes",
+                    where=self.name,
+                    why=described(error),
+                    fix="define it without what belongs to this process, or set base_config.workers: 0",
+                ) from error
 
 
 class LentEnv(EnvSource):
@@ -215,23 +227,6 @@ class EnvObject:
         return {purpose: f"{one.name}, {one.kind}" for purpose, one in sources.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObjectRecipe(GymRecipe):
-    """Recipe of environments that were handed in; without a source it names what is missing."""
-
-    source: EnvSource | None = None
-
-    @override
-    def _build(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        if self.source is None:
-            raise absent(self.env_id)
-        return self.source(**kwargs)
-
-    @override
-    def _advice(self, error: Exception) -> str:
-        return "fix it where it is made; base_config.env_args are its arguments"
-
-
 def source_of(given: object) -> EnvSource:
     """Return the source that an object is. Raises UsageError for what is no environment."""
     if isinstance(given, EnvSource):
@@ -256,17 +251,6 @@ def no_env(given: object, why: str) -> UsageError:
         if of_gym
         else "hand in a gymnasium.Env, its class, a function that returns one, a gymnasium.vector.VectorEnv, "
         "or the name of a task",
-    )
-
-
-def absent(name: str) -> UsageError:
-    """Return the error for an environment that was an object of Python code, and is not here."""
-    return UsageError(
-        "the environment is an object of a Python program, and no name makes it again",
-        where=f"base_config.env_name: {name}",
-        why="the run was begun with an instance, a class or a function",
-        fix="go on in Python, where the object is: run = asac.Run(FOLDER, env=env), then run.resume(), "
-        "run.evaluate(10) or run.policy()",
     )
 
 

@@ -18,7 +18,8 @@ from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymRecipe
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
-from algorithm.env.objects import EnvSource, LentLanes, ObjectRecipe
+from algorithm.env.object_recipe import ObjectRecipe
+from algorithm.env.objects import EnvSource, LentLanes
 from algorithm.env.parameters.apply import NO_TARGETS, Targets
 from algorithm.env.registered import has_vector_class, make_vector
 from algorithm.env.request import EnvRequest, PoolOptions

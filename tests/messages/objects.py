@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,8 @@ from algorithm.app.given import handed_in
 from algorithm.app.policy import refuse_non_finite
 from algorithm.config.schema import BaseConfig
 from algorithm.core.errors import UserError
-from algorithm.env.objects import EnvObject, absent, source_of
+from algorithm.env.object_recipe import absent
+from algorithm.env.objects import EnvObject, source_of
 from algorithm.runs.offers import going_on, playing_commands
 from algorithm.runs.rundir import RunDir
 from algorithm.train.callbacks import Training
@@ -30,6 +32,7 @@ def refusals() -> dict[str, Callable[[], object]]:
     return {
         "n_envs": partial(one.check, 2, 0, ()),
         "arguments": partial(one, size=2.0),
+        "workers": partial(source_of(partial(Walk, threading.Lock())).check, 1, 1, ()),
         "n_envs of a vector environment": partial(lanes.check, 3, 0, ()),
         "a wrapped vector environment": partial(lanes.check, 2, 0, ["wrappers", "film"]),
         "one of a vector environment": lanes,
