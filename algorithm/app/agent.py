@@ -81,7 +81,9 @@ class HeldAgent:
         loaded = plan.load()
         self._plan: TrainingPlan | None = replace(plan, seed=loaded.seed)
         self._max_step = loaded.config.base_config.max_step
-        self._given, self._device, self._quiet = given, device, quiet
+        self._given = given
+        self._device = device
+        self._quiet = quiet
         self._run: Run | None = None
         self._policy: TrainedPolicy | None = None
 
@@ -104,7 +106,9 @@ class HeldAgent:
         Raises UsageError for an environment with other observations or actions.
         """
         agent = cls.__new__(cls)
-        agent._plan, agent._policy, agent._device, agent._quiet = None, None, device, quiet
+        agent._plan = agent._policy = None
+        agent._device = device
+        agent._quiet = quiet
         agent._given = None if env is None else handed_in(env, eval_env) or played_in(env)
         agent._run = Run(path, env=agent._given, trust=trust)
         agent._run.check_spaces(agent._given)
@@ -215,11 +219,13 @@ class HeldAgent:
         if self._run is None:
             assert self._plan is not None, "what was loaded has a run"
             task, given = TrainingPlan.named(env, eval_env)
-            self._plan, self._given = replace(self._plan, task=task, given=given), given
+            self._plan = replace(self._plan, task=task, given=given)
+            self._given = given
             return
         given = handed_in(env, eval_env) or played_in(env)
         self._run.check_spaces(given)
-        self._run, self._given = Run(self._run.folder, env=given), given
+        self._run = Run(self._run.folder, env=given)
+        self._given = given
 
     def save(self, path: str | Path) -> Path:
         """Write the agent as it is now, and return the path.

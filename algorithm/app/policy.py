@@ -48,7 +48,8 @@ class TrainedPolicy:
     """
 
     def __init__(self, agent: Agent, adapter: Adapter, step: int) -> None:
-        self.observation_space, self.action_space = adapter.observation_space, adapter.action_space
+        self.observation_space = adapter.observation_space
+        self.action_space = adapter.action_space
         self.networks: nn.Module = agent.learner.modules()
         self.step = step
         self._policy, self._adapter = agent.new_policy("playing"), adapter

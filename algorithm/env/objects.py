@@ -43,9 +43,11 @@ class EnvSource:
     """
 
     kind: ClassVar[str]
-    name: str
-    short: str
     lanes: int = 0
+
+    def __init__(self, name: str, short: str) -> None:
+        self.name = name
+        self.short = short
 
     def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:
         """Return an environment. Raises UsageError for what is none, and whatever its code raises."""
@@ -77,9 +79,9 @@ class EnvMaker(EnvSource):
     def __init__(self, make: Callable[..., gym.Env[Any, Any]], name: str = "") -> None:
         named: Any = getattr(make, "func", make)  # of a functools.partial
         named = named if hasattr(named, "__qualname__") else type(named)
+        qualified, short = _names(named.__module__, named.__qualname__)
+        super().__init__(name or qualified, short)
         self._make = CloudpickleWrapper(make)
-        self.name, self.short = _names(named.__module__, named.__qualname__)
-        self.name = name or self.name
 
     @override
     def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:
@@ -112,7 +114,7 @@ class LentEnv(EnvSource):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         self.env = env
-        self.name, self.short = _names_of(env)
+        super().__init__(*_names_of(env))
 
     @override
     def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:
@@ -152,8 +154,9 @@ class LentLanes(EnvSource):
     kind = "a vector environment"
 
     def __init__(self, env: VectorEnv) -> None:
-        self.env, self.lanes = env, env.num_envs
-        self.name, self.short = _names_of(env)
+        self.env = env
+        self.lanes = env.num_envs
+        super().__init__(*_names_of(env))
 
     @override
     def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:

@@ -127,13 +127,13 @@ def make_vec_env(
     if video and (render or pool.workers):
         raise ValueError("a video needs an environment in this process, without a window")
     use_folder(folder, env_type)
-    kind, name = kind_of(env_type), env_name if isinstance(env_name, str) else env_name.name
-    if not isinstance(env_name, str):
+    kind, name = kind_of(env_type), env_name
+    if not isinstance(name, str):
         more = {"wrappers": wrappers, "window": render, "film": video, "parameters": pool.parameters.names}
-        env_name.check(n, pool.workers, [what for what, value in more.items() if value])
-        kind = OBJECT
-        if isinstance(env_name, LentLanes):
-            return GymVectorEnv(env_name.make, seed_of=seed_of, options=options, name=name, infos=pool.infos)
+        name.check(n, pool.workers, [what for what, value in more.items() if value])
+        kind, name = OBJECT, name.name
+    if isinstance(env_name, LentLanes):
+        return GymVectorEnv(env_name.make, seed_of=seed_of, options=options, name=name, infos=pool.infos)
     maker = load_maker(kind)
     if not _is_recipe(maker):
         request = EnvRequest(

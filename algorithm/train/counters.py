@@ -189,4 +189,5 @@ class Counters:
         self.last_eval = EvaluationOutcome.of(meta["last_eval"])
         self.best_eval = EvaluationOutcome.of(meta["best_eval"])
         self.owes_evaluation = meta["owes_evaluation"]
-        self.no_better, self.logged = meta.get("no_better", 0), dict(meta.get("logged", {}))
+        self.no_better = meta.get("no_better", 0)
+        self.logged = dict(meta.get("logged", {}))
