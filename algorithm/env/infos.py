@@ -16,8 +16,8 @@ _SUMMED = "reward"
 
 
 def present(keys: Sequence[str], values: Double) -> dict[str, float]:
-    """Return the numbers of an episode that are there, by key. values: [K], NaN for what is not."""
-    return {key: value for key, value in zip(keys, values.tolist(), strict=True) if not math.isnan(value)}
+    """Return the finite numbers of an episode by key. values: [K], NaN for what is not there."""
+    return {key: value for key, value in zip(keys, values.tolist(), strict=True) if math.isfinite(value)}
 
 
 class EpisodeInfos:

@@ -71,8 +71,8 @@ class Training:
     def log(self, name: str, value: float) -> None:
         """Log a number as the metric ``callback/NAME``, in every place where metrics are.
 
-        The next row has the mean of what was logged since the last one. Raises UsageError for what is no
-        number, and for a name that cannot be a column.
+        The next row has the mean of what was logged since the last one, less NaN and infinity. Raises
+        UsageError for what is no number, and for a name that cannot be a column.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             fix = "take letters, digits and . _ - / between them"

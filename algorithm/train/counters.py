@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -91,7 +92,9 @@ class Counters:
             self.finished[episode.behaviour] += 1
 
     def log(self, name: str, value: float) -> None:
-        """Add a value of a callback; the next row has the mean of them."""
+        """Add a value of a callback; the next row has the mean of them. NaN and infinity are left out."""
+        if not math.isfinite(value):
+            return
         total, count = self.logged.get(name, (0.0, 0.0))
         self.logged[name] = [total + value, count + 1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_a_run_ends_after_evaluations_in_a_row_without_improvement():
 
 def test_what_callbacks_log_is_a_mean_since_the_last_row():
     counters = some()
-    for value in (1.0, 2.0, 6.0):
+    for value in (1.0, math.nan, 2.0, math.inf, 6.0):
         counters.log("x", value)
     again = Counters(["a", "b"])
     again.load_state(State(meta=json.loads(json.dumps(counters.state().meta))))
