@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import fmean
 
 from typing_extensions import override
 
@@ -17,7 +16,7 @@ from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.errors import EnvError
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
-from algorithm.evaluation.statistics import Interval, mean_interval
+from algorithm.evaluation.statistics import Interval, mean_infos, mean_interval
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.non_finite import OnNonFinite
 
@@ -45,19 +44,10 @@ class Performance:
         return mean_interval(self.returns)
 
 
-def mean_infos(episodes: Iterable[Episode]) -> dict[str, float]:
-    """Return the mean of each number of the infos, over the episodes that have it."""
-    found: dict[str, list[float]] = {}
-    for episode in episodes:
-        for key, value in episode.infos.items():
-            found.setdefault(key, []).append(value)
-    return {key: fmean(values) for key, values in found.items()}
-
-
 def performance_of(episodes: Sequence[Episode]) -> Performance:
     """Return the performance in some episodes."""
     returns, lengths = tuple(e.total for e in episodes), tuple(e.length for e in episodes)
-    return Performance(returns, lengths, mean_infos(episodes))
+    return Performance(returns, lengths, mean_infos(one.infos for one in episodes))
 
 
 class EvalPolicy:

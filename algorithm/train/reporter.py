@@ -20,7 +20,8 @@ from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.evaluation.evaluate import Performance, mean_infos
+from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.statistics import mean_infos
 from algorithm.evaluation.video import video_path
 from algorithm.runs.logs.metrics import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS, MetricsLogger, Rate
 from algorithm.runs.logs.wandb_sink import WandbSink
@@ -167,7 +168,9 @@ def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
         "rollout/return_max": float(totals.max()),
         "rollout/return_std": float(totals.std()),
         "rollout/length": float(np.mean([episode.length for episode in episodes])),
-        **{f"{ROLLOUT_INFOS}{key}": value for key, value in mean_infos(episodes).items()},
+        **{
+            f"{ROLLOUT_INFOS}{key}": value for key, value in mean_infos(one.infos for one in episodes).items()
+        },
     }
 
 
