@@ -13,8 +13,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from algorithm.app.api import Run, check, load, make_env, train
+    from algorithm.app.agent import HeldAgent as Agent
+    from algorithm.app.api import check, load, make_env, train
     from algorithm.app.policy import TrainedPolicy as Policy
+    from algorithm.app.run import Run
     from algorithm.app.translation import from_mlagents
     from algorithm.config.errors import ConfigError
     from algorithm.core.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "train": "app.api:train",
-    "Run": "app.api:Run",
+    "Agent": "app.agent:HeldAgent",
+    "Run": "app.run:Run",
     "load": "app.api:load",
     "Policy": "app.policy:TrainedPolicy",
     "make_env": "app.api:make_env",
@@ -45,6 +48,7 @@ _PLACES = {
 }
 
 __all__ = [
+    "Agent",
     "Callback",
     "CallbackError",
     "ConfigError",

@@ -25,7 +25,7 @@ WIDTH = 96
 
 _PART = re.compile(r"(?<=<!-- generated: )(?P<name>[\w-]+) -->\n.*?(?=<!-- end -->)", re.S)
 _FIELD = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \w+)*): +", re.M)
-_BY_HAND = ("Run", "PolicyState")
+_BY_HAND = ("Agent", "Run", "PolicyState")
 """Classes that a user makes; all others are handed over."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from algorithm.core.data import ActorOutput, Array, Segment, State, StepBatch
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
-from algorithm.env.base import Observation, ResetResult, StepResult
+from algorithm.env.base import Observation, ResetResult, StepResult, VecEnv
 
 SPEC = AgentSpec(
     ObsSpec(("obs", "tag"), ((3,), (1,)), ("float32", "uint8")), ActionSpec(branches=(3,), continuous=1)
@@ -45,7 +45,7 @@ def carried(moment: Moment) -> list[float]:
     return [agent + 100.0 * episode, float(step)] if step else START.tolist()
 
 
-class Guests:
+class Guests(VecEnv):
     """Agent i does in step t what ``script[t][i]`` says; those in ``first`` are there from the start.
 
     One that is there:  ``T U`` its episode ends terminated, truncated · ``t u`` the same, and it leaves ·
@@ -197,7 +197,7 @@ class Guests:
         )
 
 
-class Both:
+class Both(VecEnv):
     """Two houses with agents of the same ids, each with a behaviour of its own."""
 
     def __init__(self, **houses: Guests) -> None:

@@ -7,7 +7,7 @@ A family (:mod:`algorithm.agents.registry`) fills them in. Trainer, checkpoints,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
@@ -102,6 +102,7 @@ class Episode:
     agent: int
     total: float  # undiscounted return
     length: int
+    infos: Mapping[str, float] = field(default_factory=dict)  # numbers that the environment has put there
 
 
 class Collector(Protocol):

@@ -9,12 +9,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.data import Float
+from algorithm.core.data import Array, Float
+from algorithm.core.errors import NumericalError
 from algorithm.env.adapter import Adapter
+from algorithm.env.objects import EnvObject, LentLanes
+from algorithm.env.observations import frame_stack
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.source import ParameterSource
@@ -40,10 +44,13 @@ class TrainedPolicy:
     """A trained policy that acts in the spaces of its own environment.
 
     observation_space, action_space: of the environment in its wrappers · step: of the checkpoint
+    networks: all of them, a torch module with ``state_dict()``
     """
 
-    def __init__(self, env: gym.Env[Any, Any], agent: Agent, adapter: Adapter, step: int) -> None:
-        self.observation_space, self.action_space = env.observation_space, env.action_space
+    def __init__(self, agent: Agent, adapter: Adapter, step: int) -> None:
+        self.observation_space = adapter.observation_space
+        self.action_space = adapter.action_space
+        self.networks: nn.Module = agent.learner.modules()
         self.step = step
         self._policy, self._adapter = agent.new_policy("playing"), adapter
         self._spec = adapter.spec
@@ -69,7 +76,7 @@ class TrainedPolicy:
         info:  of the environment, where that holds the ``action_mask``
         episode_start: [N] whose episodes begin with this observation, so that their state does not count
         The action is the environment's: one, or leaf by leaf [N, ...]. Raises SpaceMismatchError for an
-        observation of other shapes.
+        observation of other shapes, NumericalError for one that is not finite.
         """
         first = self._adapter.observations.read(obs)[self._first]
         single = np.ndim(first) == self._dims
@@ -82,6 +89,7 @@ class TrainedPolicy:
             read = self._adapter.observations.read_batch(obs, n)
             masks = self._adapter.masks.read_batch(obs, info or {}, np.zeros(n, np.bool_))
             allowed = self._spec.action.all_allowed(n) if masks is None else masks
+        refuse_non_finite(read)
         n = len(allowed)
         fresh = PolicyState(self._spec.action.padding(n), self._policy.initial_carry(n))
         if state is None:
@@ -93,12 +101,45 @@ class TrainedPolicy:
         return action, PolicyState(found.action, found.carry)
 
 
+def refuse_non_finite(obs: Mapping[str, Array]) -> None:
+    """Raise NumericalError if an observation, by name, holds NaN or infinity."""
+    for name, value in obs.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            place = np.argwhere(~np.isfinite(value))[0].tolist()
+            raise NumericalError(
+                "an observation is not finite, and no action can be chosen for it",
+                where=f"observation {name!r}, at {place}",
+                why=f"it is {float(value[tuple(place)])}",
+                fix="look at where it comes from; asac.check(env) looks at an environment",
+            )
+
+
+def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
+    """Return what an environment of evaluations shows and takes; it is made once for that, and closed.
+
+    given: what was handed in instead of the task
+    Raises UsageError for other simulators than Gymnasium's.
+    """
+    source = given.evaluate if given else None
+    if isinstance(source, LentLanes):
+        return Adapter(source.env.single_observation_space, source.env.single_action_space, source.name)
+    env = make_gym_env(loaded, "evaluate", given=given)
+    try:
+        return Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))
+    finally:
+        env.close()
+
+
 def make_gym_env(
-    loaded: LoadedConfig, purpose: Purpose, lessons: Mapping[str, str] | None = None
+    loaded: LoadedConfig,
+    purpose: Purpose,
+    lessons: Mapping[str, str] | None = None,
+    given: EnvObject | None = None,
 ) -> gym.Env[Any, Any]:
     """Return an environment of a task in its wrappers.
 
     lessons: by default the last ones for evaluations, else the first
+    given:   what was handed in instead of the task
     Raises UsageError for other simulators.
     """
     base = loaded.config.base_config
@@ -107,7 +148,7 @@ def make_gym_env(
         lessons = last_lessons(parameters)
     recipe = find_recipe(
         base.env_type,
-        base.env_name,
+        given.source(purpose) if given else base.env_name,
         folder=loaded.env_dir,
         env_args=base.env_args,
         options=loaded.config.reset_config,

@@ -23,6 +23,7 @@ from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.names import Ckpt
+from algorithm.runs.offers import going_on
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import fitted
 from algorithm.train.counters import Counters
@@ -157,7 +158,7 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
         "nothing is left to do",
         where=run.shown(saved.path),
         why=", and ".join(why for why, _ in ends.values()),
-        fix=f"{run.training_command('-n', run.name, '--resume', *further)}    (train on)",
+        fix=f"{going_on(run, *further)}    (train on)",
     )
 
 

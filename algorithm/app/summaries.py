@@ -28,7 +28,7 @@ from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.evaluate import Performance, episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.runs.offers import playing_commands
+from algorithm.runs.offers import going_on, playing_commands
 from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import Counters
 from algorithm.train.profile import shares
@@ -121,7 +121,7 @@ def show_finish(
 def _longer(run: RunDir, outcome: Outcome) -> str:
     """Return the command that goes on with the run, twice as far after its end."""
     further = [flag for _, flags in outcome.ends.values() for flag in flags]
-    return run.training_command("-n", run.name, "--resume", *further)
+    return going_on(run, *further)
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
@@ -172,6 +172,9 @@ def _end(loaded: LoadedConfig) -> str:
         limits.append(f"{base.max_step:,} steps{default}")
     if base.stop_at_return is not None:
         limits.append(f"an evaluation of {base.stop_at_return:,g} (base_config.stop_at_return)")
+    if base.stop_without_improvement > 0:
+        number = counted(base.stop_without_improvement, "evaluation")
+        limits.append(f"{number} without improvement (base_config.stop_without_improvement)")
     if not limits:
         return "when it is stopped: base_config.max_step and max_iter set no limit"
     return f"at {' or '.join(limits)}" + ", whichever comes first" * (len(limits) > 1)

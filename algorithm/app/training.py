@@ -20,15 +20,16 @@ from algorithm.app.summaries import plot_returns, show_finish, start_screen, wri
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
+from algorithm.env.kinds import OBJECT
+from algorithm.env.object_recipe import absent
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import set_up
 from algorithm.train.asynchronous.runtime import device_name
 from algorithm.train.build import build
-from algorithm.train.run import RunInputs, RunParts
+from algorithm.train.run import RunInputs, RunParts, set_up
 from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start
 
@@ -130,6 +131,9 @@ def run_training(
 
     start: reads the checkpoint to go on from, once the folder is locked; None begins from nothing
     """
+    base = inputs.loaded.config.base_config
+    if base.kind is OBJECT and inputs.given is None:
+        raise absent(base.env_name)
     if inputs.evaluations is not None:
         _check_evaluations(inputs.loaded)
     run = inputs.run

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.yaml_io import shown
-from algorithm.env.kinds import DM_CONTROL, GYM
+from algorithm.env.kinds import DM_CONTROL, GYM, OBJECT, OBJECT_RUNS
 
 CONFIG_FILE = "config.yaml"
 _INSTALLED = Path(__file__).resolve().parents[1] / "shipped_envs"
@@ -27,6 +27,9 @@ _PACKAGES = {
     r"dm_control/(\w+)-(\w+)-v\d": r"dm.\1.\2",
 }
 """Form of an id that only a package registers -> the name with its package."""
+
+_FORMS = {DM_CONTROL: r"dm\.\w+\.\w+", OBJECT: rf"{OBJECT_RUNS}[\w.-]+"}
+"""Kind → form of its names; nothing is loaded to tell."""
 
 _OTHERS = "an environment of another package is module:Id, one of your own file.py:Id"
 
@@ -47,7 +50,7 @@ class EnvFolder:
         """Dotted path → value of what the name of the task itself sets."""
         if self.env_name is None:
             return {}
-        kind = DM_CONTROL if _is_dm_control(self.env_name) else GYM
+        kind = next((kind for kind, form in _FORMS.items() if re.fullmatch(form, self.env_name)), GYM)
         return {"base_config.env_type": kind.name, "base_config.env_name": self.env_name}
 
     @property
@@ -60,7 +63,8 @@ def find_env(env: str) -> EnvFolder:
     """Find the folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
     Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
-    ``module:Id``, ``file.py:Id`` or ``dm.domain.task``. Raises ConfigError if it is neither, naming similar
+    ``module:Id``, ``file.py:Id`` or ``dm.domain.task``; ``object/Name`` is what runs of environments without
+    a name are filed under. Raises ConfigError if it is neither, naming similar
     ones.
     """
     roots = _roots()
@@ -125,7 +129,7 @@ def _label_of_name(env: str) -> str | None:
     ``CartPole-v1`` is its own label; that of ``module:Id`` is ``module/Id``, and that of a file below the
     current folder its path without the ending. Raises ConfigError for a file or module that is not there.
     """
-    if _is_dm_control(env):
+    if any(re.fullmatch(form, env) for form in _FORMS.values()):
         return env
     import gymnasium as gym  # not needed by a task's folder, and slow to load
 
@@ -148,11 +152,6 @@ def _label_of_name(env: str) -> str | None:
         raise _unknown(env, f"there is no file {shown(Path(source))}", fix)
     file, here = Path(source).resolve().with_suffix(""), Path.cwd().resolve()
     return f"{file.relative_to(here).as_posix() if file.is_relative_to(here) else file.name}/{name}"
-
-
-def _is_dm_control(env: str) -> bool:
-    """Return whether ``env`` has the form ``dm.domain.task``; the suite itself is not loaded for that."""
-    return re.fullmatch(r"dm\.\w+\.\w+", env) is not None
 
 
 def _check_module(env: str, module: str) -> None:

@@ -126,6 +126,10 @@ class BaseConfig(EnvConfig):
         "spec.reward_threshold, if there is one; the default without a config.yaml, as in "
         "`asac CartPole-v1`. null: never.",
     )
+    stop_without_improvement: Limit = option(
+        -1,
+        "Training ends once so many evaluations in a row were no better than the best one. -1: never.",
+    )
     max_step_each_iter: Limit = option(
         -1, "An episode is truncated after so many steps. -1: no limit.", shared=True
     )
@@ -395,6 +399,12 @@ class Config(Block):
                 ("base_config.stop_at_return", "eval_config.per_step"),
                 "evaluations on the way, which could end the training, are switched off",
                 "set eval_config.per_step, or base_config.stop_at_return: null",
+            ),
+            (
+                self.base_config.stop_without_improvement > 0 and self.eval_config.per_step <= 0,
+                ("base_config.stop_without_improvement", "eval_config.per_step"),
+                "no evaluation on the way could end the training",
+                "set eval_config.per_step, or base_config.stop_without_improvement: -1",
             ),
         )
         if kind.parameters:

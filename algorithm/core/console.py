@@ -19,6 +19,7 @@ class Evaluation:
     """Outcome of one evaluation: environment step, mean return, half width of its 95 % interval.
 
     behaviour: whose it is; the default one for those of all behaviours, episode by episode
+    infos: means of the numbers that the environment puts into its infos
     """
 
     step: int
@@ -26,6 +27,7 @@ class Evaluation:
     ci95: float
     episodes: int
     behaviour: str = DEFAULT_BEHAVIOUR
+    infos: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,7 +142,7 @@ returns one of these.
 
 
 Naming: TypeAlias = Literal[
-    "kind", "environment", "wrappers", "extensions", "networks", "arguments", "parameters", "demos"
+    "kind", "environment", "wrappers", "extensions", "networks", "arguments", "parameters", "infos", "demos"
 ]
 """Kind of names that a key holds; ``sharing/trust.py`` lists those that an export may hold without trust."""
 

@@ -21,6 +21,8 @@ class Adapter:
     """
 
     def __init__(self, observation_space: Space, action_space: Space, env: str, *, stack: int = 1) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
         self.actions = Actions(action_space, env)
         in_obs = isinstance(observation_space, gym.spaces.Dict) and MASK in observation_space.spaces
         if in_obs and not self.actions.spec.branches:

@@ -198,6 +198,10 @@ class VecEnv(Protocol):
         """
         return None
 
+    def infos(self, agent: int) -> dict[str, float]:
+        """Return numbers of the episode of the agent's last step from its infos, by key; none by default."""
+        return {}
+
     def metrics(self) -> dict[str, float]:
         """Return what the simulators have recorded since the last call, as metrics; nothing by default."""
         return {}

@@ -95,8 +95,8 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: KindName = required(
-        "Kind of simulator: UNITY, GYM for any Gymnasium environment, DM_CONTROL for the DeepMind Control "
-        "suite, or that of a package (docs/plugins.md), or module:Recipe. No default: the task sets it.",
+        "Kind of simulator: UNITY, GYM for any Gymnasium environment, DM_CONTROL for the DeepMind "
+        "Control suite, that of a package (docs/plugins.md), or module:Recipe; OBJECT: Python hands it in.",
         resume=_OTHER_TASK,
         shared=True,
         names="kind",
@@ -126,6 +126,13 @@ class EnvConfig(Block):
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
         shared=True,
         names="wrappers",
+    )
+    info_keys: Annotated[tuple[str, ...], Strict(False)] = option(
+        ("is_success",),
+        "Keys of an environment's infos with a number to log: of each episode the last one, or the sum where "
+        "the key begins with reward. Unity has statistics of its own.",
+        examples=[["is_success", "reward_forward"]],
+        names="infos",
     )
     reward_scale: Finite = option(
         1.0,

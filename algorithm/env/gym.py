@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
-import gymnasium.vector
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from algorithm.core.data import Double, Float
@@ -22,12 +20,13 @@ from algorithm.core.system.display import has_display
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
 from algorithm.env.env_id import list_envs, register_env
+from algorithm.env.infos import EpisodeInfos
 from algorithm.env.install_hints import advice
 from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.outputs import Remark, TimeStep, as_bool, as_number
 from algorithm.env.parameters.apply import NO_TARGETS, SetAttributes, Targets
 from algorithm.env.pool.process_exit import exits_as_errors
-from algorithm.env.redirect_output import silence
+from algorithm.env.registered import is_pybullet, quietly
 from algorithm.env.spaces import check_spaces
 from algorithm.env.wrappers import (
     Wrapper,
@@ -36,10 +35,6 @@ from algorithm.env.wrappers import (
     running_statistics,
     wrappers_around,
 )
-
-_PYBULLET = ("pybullet_envs_gymnasium", "pybullet_envs")
-_PRINTING = (*_PYBULLET, "ale_py", "gymnasium_robotics")
-"""Packages of environments that print when they are imported or built."""
 
 _NO_WINDOW = (
     "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run an "
@@ -54,6 +49,7 @@ class GymEnv:
 
     options: passed to every ``reset`` (``reset_config``)
     parameters: name -> attribute or method that takes the value; None: the option of that name of ``reset``
+    infos:   keys of the infos with numbers of an episode
 
     name:         for messages
     time_limit:   steps after which an episode is truncated, where it is known
@@ -68,11 +64,13 @@ class GymEnv:
         *,
         options: Mapping[str, Any] | None = None,
         parameters: Targets = NO_TARGETS,
+        infos: Sequence[str] = (),
     ) -> None:
         self._env = env
         self._options = dict(options) if options else None
         self._reset = SetAttributes(env, parameters).reset
         self.parameters = len(parameters)
+        self.infos = EpisodeInfos(infos)
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
         fps: float | None = env.metadata.get("render_fps")
@@ -90,6 +88,7 @@ class GymEnv:
     def reset(self, seed: int, parameters: Double | tuple[()] = ()) -> TimeStep:
         """Start an episode with parameters [K]; return its first observation. Raises as :class:`GymEnv`."""
         obs, info = self._reset(seed, self._options, parameters)
+        self.infos.begin()
         return self._seen(obs, info, over=False)
 
     def step(self, action: Float) -> tuple[TimeStep, float, bool, bool]:
@@ -99,6 +98,8 @@ class GymEnv:
         """
         obs, reward, terminated, truncated, info = self._env.step(self.actions.to_env(action))
         over = as_bool(terminated, "terminated")
+        if info:
+            self.infos.add(info)
         seen = self._seen(obs, info, over=over)
         return seen, as_number(reward, "the reward"), over, as_bool(truncated, "truncated")
 
@@ -137,54 +138,6 @@ class GymEnv:
         )
 
 
-def has_vector_class(env_id: str, n: int) -> bool:
-    """Return whether ``n`` sub-environments should run in the environment's own vector class."""
-    spec = _registered(env_id)
-    return spec is not None and spec.vector_entry_point is not None and (n > 1 or spec.entry_point is None)
-
-
-def reward_threshold(env_id: str, wrappers: Iterable[Wrapper]) -> float | None:
-    """Return the mean return from which Gymnasium's registry counts an environment as solved.
-
-    None if it names none, or if one of the wrappers changes rewards.
-    """
-    changing = (gym.RewardWrapper, gym.wrappers.NormalizeReward)
-    if any(issubclass(load_wrapper(wrapper)[0], changing) for wrapper in wrappers):
-        return None
-    spec = _registered(env_id)
-    return spec.reward_threshold if spec else None
-
-
-def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.VectorEnv:
-    """Make ``n`` sub-environments in the environment's own vector class."""
-    return gym.make_vec(register_env(env_id), num_envs=n, vectorization_mode="vector_entry_point", **env_args)
-
-
-def _registered(env_id: str) -> EnvSpec | None:
-    """Return what Gymnasium's registry says of an environment; None where it has none."""
-    try:
-        with _quietly(env_id):
-            return gym.registry.get(register_env(env_id))
-    except Exception:
-        return None  # building the environment reports it
-
-
-def _is_from(packages: tuple[str, ...], env_id: str) -> bool:
-    module, _, name = env_id.rpartition(":")
-    spec = gym.registry.get(name)
-    entry_point = spec.entry_point if spec else None
-    origins = (module, entry_point.partition(":")[0] if isinstance(entry_point, str) else "")
-    return any(origin.split(".")[0] in packages for origin in origins)
-
-
-def _is_pybullet(env_id: str) -> bool:
-    return _is_from(_PYBULLET, env_id)
-
-
-def _quietly(env_id: str) -> AbstractContextManager[None]:
-    return silence() if _is_from(_PRINTING, env_id) else nullcontext()
-
-
 @dataclass(frozen=True, kw_only=True)
 class GymRecipe:
     """Arguments for building an environment, in this process or a worker. Called with its index.
@@ -193,7 +146,7 @@ class GymRecipe:
     env_args: keyword arguments of ``gymnasium.make``
     wrappers: ``base_config.wrappers``, innermost first
     options:  passed to every reset
-    parameters: of an episode, see :class:`GymEnv`
+    parameters, infos: of an episode, see :class:`GymEnv`
     render:   show sub-environment 0 in a window
     video:    sub-environment 0 renders images without a window
     """
@@ -203,6 +156,7 @@ class GymRecipe:
     wrappers: tuple[Wrapper, ...] = ()
     options: Mapping[str, Any] | None = None
     parameters: Targets = field(default_factory=dict)
+    infos: tuple[str, ...] = ()
     render: bool = False
     video: bool = False
 
@@ -219,19 +173,19 @@ class GymRecipe:
             env = self._make_with_images() if self.video else self._make_with_window()
         try:
             wrapped = apply_wrappers(env, classes)
-            return GymEnv(wrapped, options=self.options, parameters=self.parameters)
+            return GymEnv(wrapped, options=self.options, parameters=self.parameters, infos=self.infos)
         except BaseException:
             with suppress(Exception), exits_as_errors():  # the error above is the one to tell
                 env.close()
             raise
 
     def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        with _quietly(self.env_id):
+        with quietly(self.env_id):
             try:
                 with exits_as_errors():
                     env = self._build(kwargs)
                     check_spaces(env, self.env_id)
-                    if _is_pybullet(self.env_id):
+                    if is_pybullet(self.env_id):
                         # Its first episode prints, and differs in the last bits from later ones.
                         env.reset(seed=0)
             except UserError:
@@ -257,7 +211,7 @@ class GymRecipe:
 
     def _make_with_window(self) -> gym.Env[Any, Any]:
         """Build with a window, which most environments open in their first episode."""
-        if _is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        if is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
             why = "DISPLAY is not set; PyBullet would end the process without a message"
             raise self._render_error("human", why, _NO_WINDOW)
         env = None

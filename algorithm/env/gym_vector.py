@@ -24,6 +24,7 @@ from algorithm.core.errors import EnvError, described
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
+from algorithm.env.infos import EpisodeInfos, present
 from algorithm.env.install_hints import advice
 from algorithm.env.masks import MASK
 from algorithm.env.outputs import SpaceMismatchError, flags_of, info_of, numbers_of, observation_of
@@ -55,6 +56,7 @@ class GymVectorEnv(VecEnv):
     seed_of: seed of each episode
     options: passed to every ``reset`` called here (``reset_config``)
     name:    of the environment, for messages
+    infos:   keys of the infos with numbers of an episode
 
     Seeds and options reach the sub-environments with every reset called here: the first one, requested ones,
     and with autoreset disabled that of every episode. Where the class resets by itself, later episodes use
@@ -75,6 +77,7 @@ class GymVectorEnv(VecEnv):
         seed_of: EpisodeSeed,
         options: Mapping[str, Any] | None = None,
         name: str,
+        infos: Sequence[str] = (),
     ) -> None:
         self._env = _make(make, name)
         check_spaces(self._env, name, "single_")
@@ -96,6 +99,8 @@ class GymVectorEnv(VecEnv):
         self.arrangement = f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
         self._observations, self._masks = adapter.observations, adapter.masks
         self._actions = adapter.actions
+        self._infos = EpisodeInfos(infos, self._n)
+        self._last_infos = "final_info" if self._mode is AutoresetMode.SAME_STEP else ""
         self._all_allowed = adapter.spec.action.all_allowed(self._n)
         self._all_allowed.flags.writeable = False  # shared by all steps
         self._seed_of, self._options = seed_of, dict(options or {})
@@ -146,9 +151,11 @@ class GymVectorEnv(VecEnv):
             reward = numbers_of(rewards, self._n, "rewards")
             terminated = flags_of(terminations, self._n, "terminations")
             truncated = flags_of(truncations, self._n, "truncations")
+            ended = terminated | truncated
+            self._infos.add_batch(infos, ~self._resets_itself, ended, last=self._last_infos)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
-        skipped, ended, final = self._resets_itself, terminated | truncated, None
+        skipped, final = self._resets_itself, None
         self._episode[skipped] += 1
         self._resets_itself = np.zeros(self._n, np.bool_)
         # With same-step autoreset the observation already belongs to the next episode.
@@ -166,6 +173,10 @@ class GymVectorEnv(VecEnv):
                 skipped=skipped if skipped.any() else None,
             )
         }
+
+    @override
+    def infos(self, agent: int) -> dict[str, float]:
+        return present(self._infos.keys, self._infos.values[agent])
 
     @override
     def close(self) -> None:
@@ -226,6 +237,7 @@ class GymVectorEnv(VecEnv):
     def _reset(self, chosen: Int) -> Observation:
         """Start the next episode in the sub-environments ``chosen``. Returns the observations of all."""
         self._episode[chosen] += 1
+        self._infos.begin_next(chosen)
         for i in chosen.tolist():
             self._seeds[i] = self._seed_of(i, int(self._episode[i]))
         seed: Any = list(self._seeds) if self._seed_each else self._seeds[chosen[0]]

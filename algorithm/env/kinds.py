@@ -43,9 +43,15 @@ UNITY = EnvKind(
     parameters=True,
 )
 GYM = EnvKind(name="GYM", maker="algorithm.env.gym:GymRecipe", registered=True)
+OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.object_recipe:ObjectRecipe")
+"""Environments that were handed in by Python code, and that no name makes again."""
+
 DM_CONTROL = EnvKind(name="DM_CONTROL", maker="algorithm.env.dmc:DmControlRecipe")
 
-KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in (UNITY, GYM, DM_CONTROL)}
+OBJECT_RUNS = "object/"
+"""First part of what the runs of such an environment are filed under."""
+
+KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in (UNITY, GYM, DM_CONTROL, OBJECT)}
 """``base_config.env_type`` → built-in kind; for those of other packages see :func:`kind_of`."""
 
 ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", own=tuple(KINDS))

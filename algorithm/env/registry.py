@@ -15,10 +15,13 @@ from algorithm.core.plugins import accepts
 from algorithm.core.program import as_typed
 from algorithm.env.base import EpisodeSeed, VecEnv
 from algorithm.env.env_id import resolve_env_id, use_folder
-from algorithm.env.gym import GymRecipe, has_vector_class, make_vector
+from algorithm.env.gym import GymRecipe
 from algorithm.env.gym_vector import GymVectorEnv
-from algorithm.env.kinds import EnvKind, kind_of, plugin_of
+from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
+from algorithm.env.object_recipe import ObjectRecipe
+from algorithm.env.objects import EnvSource, LentLanes
 from algorithm.env.parameters.apply import NO_TARGETS, Targets
+from algorithm.env.registered import has_vector_class, make_vector
 from algorithm.env.request import EnvRequest, PoolOptions
 from algorithm.env.wrappers import Wrapper, resolve_wrappers
 
@@ -30,7 +33,7 @@ Maker = type[GymRecipe] | Callable[[EnvRequest], VecEnv]
 
 def find_recipe(
     env_type: str,
-    env_name: str,
+    env_name: str | EnvSource,
     *,
     folder: Path | None,
     env_args: Mapping[str, Any] | None,
@@ -43,6 +46,11 @@ def find_recipe(
     Raises :class:`EnvError` for a file that is not there, UsageError for a kind that cannot be used, or whose
     environments are not single ones of Gymnasium.
     """
+    given = None
+    if not isinstance(env_name, str):
+        given, env_name = env_name, env_name.name
+        if env_type != OBJECT.name:  # the arguments are those of the environment that has the name
+            env_type, env_args = OBJECT.name, None
     use_folder(folder, env_type)
     maker = load_maker(kind_of(env_type))
     if not _is_recipe(maker):
@@ -52,13 +60,14 @@ def find_recipe(
             why="their simulator makes and steps all of them itself",
             fix=f"play them by the command line: {as_typed('python main.py TASK -n NAME --run or --eval N')}",
         )
-    return maker(
+    recipe = maker(
         env_id=resolve_env_id(env_name, folder),
         env_args=env_args or {},
         wrappers=resolve_wrappers(wrappers, folder),
         options=options,
         parameters=dict(parameters),
     )
+    return replace(recipe, source=given) if isinstance(recipe, ObjectRecipe) else recipe
 
 
 def load_maker(kind: EnvKind) -> Maker:
@@ -87,7 +96,7 @@ def load_maker(kind: EnvKind) -> Maker:
 
 def make_vec_env(
     env_type: str,
-    env_name: str,
+    env_name: str | EnvSource,
     *,
     folder: Path | None = None,
     env_args: Mapping[str, Any] | None = None,
@@ -104,6 +113,7 @@ def make_vec_env(
     Several sub-environments run in the environment's own vector class where it has one, unless there are
     wrappers, parameters, workers, a window or a video.
 
+    env_name: or what was handed in instead of a name
     folder:   of the task, searched first for files and modules
     env_args: keyword arguments of the environment
     options:  passed to every reset
@@ -117,11 +127,17 @@ def make_vec_env(
     if video and (render or pool.workers):
         raise ValueError("a video needs an environment in this process, without a window")
     use_folder(folder, env_type)
-    kind = kind_of(env_type)
+    kind, name = kind_of(env_type), env_name
+    if not isinstance(name, str):
+        more = {"wrappers": wrappers, "window": render, "film": video, "parameters": pool.parameters.names}
+        name.check(n, pool.workers, [what for what, value in more.items() if value])
+        kind, name = OBJECT, name.name
+    if isinstance(env_name, LentLanes):
+        return GymVectorEnv(env_name.make, seed_of=seed_of, options=options, name=name, infos=pool.infos)
     maker = load_maker(kind)
     if not _is_recipe(maker):
         request = EnvRequest(
-            env_name=env_name,
+            env_name=name,
             folder=folder,
             env_args=env_args or {},
             n=n,
@@ -145,8 +161,8 @@ def make_vec_env(
     plain = kind.registered and not (pool.workers or wrappers or pool.parameters.names or render or video)
     if plain and has_vector_class(recipe.env_id, n):
         make = partial(make_vector, recipe.env_id, n, recipe.env_args)
-        return GymVectorEnv(make, seed_of=seed_of, options=options, name=env_name)
-    recipe = replace(recipe, render=render, video=video)
+        return GymVectorEnv(make, seed_of=seed_of, options=options, name=name, infos=pool.infos)
+    recipe = replace(recipe, render=render, video=video, infos=pool.infos)
     return pool.make(recipe, n=n, seed_of=seed_of)
 
 

@@ -54,6 +54,7 @@ class PoolOptions:
     log:      folder for the output of worker processes, and of Unity's players; a temporary one by default
     unity:    more about Unity's players
     parameters: of each episode; none by default
+    infos:    keys of the infos with numbers of an episode
     """
 
     workers: int = 0
@@ -65,6 +66,7 @@ class PoolOptions:
     log: Path | None = None
     unity: UnityOptions = field(default_factory=UnityOptions)
     parameters: ParameterSource = field(default_factory=ParameterSource)
+    infos: tuple[str, ...] = ()
 
     def make(self, make: MakeEnv, *, n: int, seed_of: EpisodeSeed) -> EnvPool:
         """Return a pool of n environments. Raises EnvError if they cannot be built."""

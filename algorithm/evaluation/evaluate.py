@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from typing_extensions import override
 
@@ -16,7 +16,7 @@ from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.errors import EnvError
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
-from algorithm.evaluation.statistics import Interval, mean_interval
+from algorithm.evaluation.statistics import Interval, mean_infos, mean_interval
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.non_finite import OnNonFinite
 
@@ -29,10 +29,14 @@ The same limit holds for steps in a row that cut off its episodes.
 
 @dataclass(frozen=True)
 class Performance:
-    """Returns and lengths of the evaluation episodes of one behaviour, in the order in which they began."""
+    """Returns and lengths of the evaluation episodes of one behaviour, in the order in which they began.
+
+    infos: means of the numbers that the environment puts into its infos, over the episodes that have one
+    """
 
     returns: tuple[float, ...]
     lengths: tuple[float, ...]
+    infos: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def interval(self) -> Interval:
@@ -42,7 +46,8 @@ class Performance:
 
 def performance_of(episodes: Sequence[Episode]) -> Performance:
     """Return the performance in some episodes."""
-    return Performance(tuple(e.total for e in episodes), tuple(e.length for e in episodes))
+    returns, lengths = tuple(e.total for e in episodes), tuple(e.length for e in episodes)
+    return Performance(returns, lengths, mean_infos(one.infos for one in episodes))
 
 
 class EvalPolicy:

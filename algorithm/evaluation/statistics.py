@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import fmean
 
 import numpy as np
 
@@ -80,3 +81,12 @@ def _student_within(angle: float, freedom: int) -> float:
         total += term
         term *= cosine**2 * ((2 * k) / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
     return (angle + sine * total) * 2 / math.pi if odd else sine * total
+
+
+def mean_infos(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each number of episodes' infos, over the episodes that have it."""
+    found: dict[str, list[float]] = {}
+    for one in infos:
+        for key, value in one.items():
+            found.setdefault(key, []).append(value)
+    return {key: fmean(values) for key, values in found.items()}

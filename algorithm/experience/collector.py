@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from algorithm.agents.roles import Collector, Episode, Policy, Recorder
 from algorithm.core.data import State
@@ -79,6 +80,11 @@ class LocalCollector:
         }
         for name, came in recorded.items():  # they are stored, whatever becomes of the reset
             self.behaviour_steps[name] += came.taken
+        episodes = [
+            replace(episode, infos=self._env.infos(episode.agent))
+            for came in recorded.values()
+            for episode in came.episodes
+        ]
         # After all have recorded: an environment's reset is one for all of its agents.
         self._drop({name: came.to_drop for name, came in recorded.items()})
         self._reset({name: came.to_reset for name, came in recorded.items()})
@@ -86,7 +92,7 @@ class LocalCollector:
         if self._idle == PATIENCE:
             raise _idle_environment(self.steps)
         self._watch.lap("store")
-        return [episode for came in recorded.values() for episode in came.episodes]
+        return episodes
 
     def truncate(self) -> None:
         """End every unfinished episode as truncated and begin new ones; these ends are not reported."""

@@ -1,4 +1,4 @@
-"""Commands that evaluate, watch and film a run, where they work. Imports no torch."""
+"""Commands that go on with a run, evaluate, watch and film it, where they work. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ PAST_SUCCESS = ("-o", "base_config.stop_at_return=null")
 """Flags with which a training goes on that success has ended."""
 
 
+PAST_PATIENCE = ("-o", "base_config.stop_without_improvement=-1")
+"""The same for one that has ended since evaluations became no better."""
+
+
 def playing_commands(
     run: RunDir, render_modes: Sequence[str], *, display: bool = True, episodes: int = 10
 ) -> dict[str, str]:
@@ -19,6 +23,8 @@ def playing_commands(
     display:      a window can be opened
     episodes:     of the evaluation
     """
+    if run.of_object:
+        return {"evaluate": f"{run.in_python}.evaluate({episodes})"}
     best = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
     flags = {"evaluate": f"--eval={episodes}"}
     if can_be_watched(render_modes, display=display):
@@ -26,6 +32,14 @@ def playing_commands(
     if "rgb_array" in render_modes:
         flags["film"] = "--video"
     return {purpose: run.command("-n", run.name, flag, *best) for purpose, flag in flags.items()}
+
+
+def going_on(run: RunDir, *flags: str) -> str:
+    """Return the command that goes on with a run; flags: beyond the end that it had."""
+    if run.of_object:
+        steps = [flag.partition("=")[2] for flag in flags if flag.startswith("--max_step=")]
+        return f"{run.in_python}.resume({''.join(f'max_step={n}' for n in steps)})"
+    return run.training_command("-n", run.name, "--resume", *flags)
 
 
 def can_be_watched(render_modes: Sequence[str], *, display: bool) -> bool:

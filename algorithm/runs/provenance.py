@@ -106,7 +106,10 @@ def git_state(source: Path = SOURCE) -> dict[str, object] | None:
 
 
 def start_of(
-    arguments: Sequence[str], env_file: Path | None, plugins: Iterable[Plugin] = ()
+    arguments: Sequence[str],
+    env_file: Path | None,
+    plugins: Iterable[Plugin] = (),
+    given: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """Describe the start of a process, for the manifest."""
     return {
@@ -118,4 +121,5 @@ def start_of(
         "host": host(),
         "env_file": file_state(env_file) if env_file else None,
         "plugins": {one.name: one.origin for one in plugins},
+        **({"env_objects": dict(given)} if given else {}),
     }

@@ -17,6 +17,7 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.plugins import Plugin
 from algorithm.core.program import program
 from algorithm.core.reading import read_json, read_lines
+from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
 from algorithm.runs.names import (
     MODELS,
@@ -197,6 +198,16 @@ class RunDir:
         words = [*program("main_ds.py" if role else "main.py"), self.argument, *([role] if role else [])]
         return shlex.join([*words, *directory_flags(self.models), *flags])
 
+    @property
+    def of_object(self) -> bool:
+        """Whether its environment was an object of Python code, and commands have no name for it."""
+        return self.env.startswith(OBJECT_RUNS)
+
+    @property
+    def in_python(self) -> str:
+        """The run in Python, with its environment as ``env``."""
+        return f"asac.Run({self.shown(self.path)!r}, env=env)"
+
     def training_command(self, *flags: str) -> str:
         """Return the same for what trains in this folder, which for some runs is a learner."""
         return self.command(*flags, role="learner" if self.endpoint.exists() else "")
@@ -249,12 +260,14 @@ class RunDir:
         init_from: Mapping[str, object] | None = None,
         env_file: Path | None = None,
         plugins: Sequence[Plugin] = (),
+        given: Mapping[str, str] | None = None,
     ) -> None:
         """Keep what is needed to repeat the run, and to show it.
 
         arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; spaces: of each
         behaviour, as JSON; init_from: checkpoint whose networks it begins with; env_file: of an environment
         of the task's own; plugins: that it uses
+        given: environments that were handed in as objects, by purpose
         """
         manifest = {
             "env": self.env,
@@ -263,7 +276,7 @@ class RunDir:
             "render_modes": list(render_modes),
             "spaces": dict(spaces or {}),
             **({"init_from": dict(init_from)} if init_from else {}),
-            **start_of(arguments, env_file, plugins),
+            **start_of(arguments, env_file, plugins, given),
         }
         write_json(self.manifest, manifest)
 
@@ -275,10 +288,11 @@ class RunDir:
         overrides: Sequence[str],
         env_file: Path | None = None,
         plugins: Sequence[Plugin] = (),
+        given: Mapping[str, str] | None = None,
     ) -> None:
         """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
         manifest, resumed = self._begun_and_resumed()
-        entry = {"step": step, **start_of(arguments, env_file, plugins)}
+        entry = {"step": step, **start_of(arguments, env_file, plugins, given)}
         write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
         if overrides:
             before = read_lines(self.overrides) if self.overrides.exists() else []
@@ -378,6 +392,8 @@ def _taken(run: RunDir) -> UsageError:
         words = [f"--num_learners={members}", "-n"]
         fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (go on with it)\n"
         other = run.command(*words, free, role="evolver")
+    elif run.of_object:
+        fix, other = f"{run.in_python}.resume()    (go on with it)\n", f"name={free!r}"
     elif not run.config.exists():
         what = f"there is something else under the name {run.name!r}"
         why = "it is no run, for it has no config.yaml: a start may have been cut off"

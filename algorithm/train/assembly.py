@@ -19,26 +19,24 @@ from algorithm.agents.roles import AgentInputs, MakeReplay
 from algorithm.config.at_start.by_spaces import for_spaces
 from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
-from algorithm.env.env_id import extend_path, resolve_env_id, use_folder
-from algorithm.env.gym import reward_threshold
+from algorithm.env.env_id import extend_path, use_folder
+from algorithm.env.objects import EnvObject
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import check_lessons
 from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
-from algorithm.env.wrappers import resolve_wrappers
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.goals import make_relabel
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
-from algorithm.nn.process import fastest, measure_threads, set_matmul_precision, set_up_process
+from algorithm.nn.process import set_matmul_precision, set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
@@ -59,6 +57,7 @@ class Assembly:
     seed:   of the environments, instead of the run's own
     since:  step that a run goes on from, for other seeds of Unity's players
     lessons: that evaluations are made in; by default the last one of each curriculum
+    given:  environments that were handed in as objects
     """
 
     loaded: LoadedConfig
@@ -69,6 +68,7 @@ class Assembly:
     seed: int | None = None
     since: int = 0
     lessons: Mapping[str, str] | None = None
+    given: EnvObject | None = None
 
     def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
         """Return it with the configuration as :func:`fitted` to what the behaviours see and do."""
@@ -92,12 +92,13 @@ class Assembly:
         config, base = self.loaded.config, self.loaded.config.base_config
         evaluated = last_lessons(config.parameters) if self.lessons is None else self.lessons
         printed = "players" if base.kind.player else "workers"
+        given = self.given.source(purpose) if self.given else None
         env = make_vec_env(
             base.env_type,
-            base.env_name,
+            given or base.env_name,
             folder=self.loaded.env_dir,
             env_args=base.env_args,
-            n=n,
+            n=given.lanes if given and given.lanes and purpose == "evaluate" else n,
             seed_of=episode_seeds(self.loaded.seed if self.seed is None else self.seed, purpose),
             options=config.reset_config,
             render=render,
@@ -107,6 +108,7 @@ class Assembly:
                 workers=workers,
                 timeout=base.env_timeout,
                 restarts=base.env_restarts,
+                infos=base.info_keys,
                 on_fault=self.faults,
                 on_hang=self.faults.hangs,
                 waiting=self.faults.waiting,
@@ -248,27 +250,6 @@ def check_eval_spaces(
         raise EnvError(what, why=why, fix="every start of the environment has to bring the same spaces")
 
 
-def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
-    """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
-
-    ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``start_step`` 0
-    where no random actions come first. The rest is :func:`fitted`.
-    """
-    said = []
-    if loaded.config.base_config.stop_at_return == "auto":
-        solved = _solved_at(loaded)
-        loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
-    loaded = decided(loaded, RUN_BLOCK, lambda config: {"start_step": 0} if _unlike_random(config) else {})
-    if loaded.config.run.threads == "auto":
-        seconds = measure_threads()
-        number = fastest(seconds)
-        loaded = decided(loaded, RUN_BLOCK, lambda _: {"threads": number})
-        each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
-        said = [f"threads: {loaded.threads}, measured: {each}"]
-    set_up_process(loaded.threads)
-    return loaded, said
-
-
 def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig:
     """Return the configuration as a run of these behaviours keeps it, above the sections by their spaces.
 
@@ -283,18 +264,3 @@ def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig
             {"compile": "off"} if config.run.compile == "auto" and not config.worth_compiling else {}
         ),
     )
-
-
-def _unlike_random(config: Config) -> bool:
-    """Return whether a training begins without random actions, whatever ``start_step`` is by default."""
-    return config.demonstrations.offline or config.demonstrations.warm_up_policy > 0
-
-
-def _solved_at(loaded: LoadedConfig) -> float | None:
-    """Return the environment's own threshold; None without one or evaluations, and in early lessons."""
-    config, folder = loaded.config, loaded.env_dir
-    early = config.eval_config.lesson == "current" and last_lessons(config.parameters)
-    if early or not config.base_config.kind.registered or config.eval_config.per_step <= 0:
-        return None
-    wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
-    return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)

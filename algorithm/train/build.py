@@ -12,7 +12,6 @@ from algorithm.agents.base import Agent
 from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import dump_config, overlaid
 from algorithm.core.console import Console
-from algorithm.core.errors import UsageError
 from algorithm.core.plugins import Plugin
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.resume_check import noted
@@ -27,7 +26,7 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with
 from algorithm.train.assembly import Assembly, check_eval_spaces
-from algorithm.train.asynchronous.runtime import AsyncRuntime, num_processes
+from algorithm.train.asynchronous.choice import chosen_runtime
 from algorithm.train.callbacks import Callbacks, Training, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.foreign import (
@@ -40,7 +39,7 @@ from algorithm.train.foreign import (
 from algorithm.train.profile import TrainingProfile
 from algorithm.train.reporter import open_metrics
 from algorithm.train.run import RunInputs, RunParts
-from algorithm.train.runtime import LocalRuntime, OfflineRuntime, Runtime, check_together, is_offline
+from algorithm.train.runtime import LocalRuntime, Runtime, check_together
 from algorithm.train.state import Start, TrainState, seed_globally
 from algorithm.train.trainer import Trainer
 from algorithm.train.user_code import env_file, nn_file, plugins_of
@@ -68,7 +67,8 @@ def build(
     seed_globally(inputs.loaded.seed)
     assembly = _assembly(inputs, start, console, stack)
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
-    assembly, source, evaluator = _environments(inputs, assembly, _local(inputs, runtime), networks)
+    runtime = chosen_runtime(inputs.loaded, runtime, greedy=inputs.greedy)
+    assembly, source, evaluator = _environments(inputs, assembly, runtime, networks)
     inputs = replace(inputs, loaded=assembly.loaded)
     check_together(inputs.loaded, source.env.specs)
     own_env, plugins = env_file(inputs.loaded), plugins_of(inputs.loaded, source.env.specs, networks)
@@ -107,28 +107,6 @@ def build(
     )
 
 
-def _local(inputs: RunInputs, runtime: type[Runtime]) -> type[Runtime]:
-    """Return the runtime: another one than that of one process, where several train or nothing is stepped."""
-    if is_offline(inputs.loaded):
-        if runtime.remote:
-            raise UsageError(
-                "actors step environments, and offline none is stepped",
-                where="demonstrations.offline",
-                why="a learner's updates follow the steps of its actors",
-                fix="train without a learner and actors",
-            )
-        return OfflineRuntime
-    if runtime.remote or num_processes(inputs.loaded) == 1:
-        return runtime
-    if inputs.greedy:
-        raise UsageError(
-            "--disable_sample is for one process",
-            why="the processes that train take samples of the policy",
-            fix="leave it out, or set num_processes: 1",
-        )
-    return AsyncRuntime
-
-
 def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> Assembly:
     return Assembly(
         loaded=inputs.loaded,
@@ -137,6 +115,7 @@ def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: E
         stack=stack,
         files=inputs.run.path,
         since=start.saved.step if start else 0,
+        given=inputs.given,
     )
 
 
@@ -256,6 +235,7 @@ def _write_down(
             overrides=overlaid(loaded.overrides, inputs.flags),
             env_file=own_env,
             plugins=plugins,
+            given=inputs.given.noted if inputs.given else None,
         )
     else:
         run.write_overrides(loaded.overrides)
@@ -267,6 +247,7 @@ def _write_down(
             init_from=foreign.origin if foreign else None,
             env_file=own_env,
             plugins=plugins,
+            given=inputs.given.noted if inputs.given else None,
         )
     if not start or start.changes:
         if foreign and not start:

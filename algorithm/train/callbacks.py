@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from algorithm.core.console import Evaluation
 from algorithm.core.errors import UsageError, UserError, described
 from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
 from algorithm.env.install_hints import advice
+from algorithm.env.outputs import SpaceMismatchError, as_number
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from algorithm.config.schema import Config
 
 _KEY = "base_config.callbacks"
+
+_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)*")
+"""A name that a callback may log by."""
 
 
 class CallbackError(UserError):
@@ -63,6 +68,24 @@ class Training:
         """Finished episodes so far."""
         return self._counters.episodes
 
+    def log(self, name: str, value: float) -> None:
+        """Log a number as the metric ``callback/NAME``, in every place where metrics are.
+
+        The next row has the mean of what was logged since the last one, less NaN and infinity. Raises
+        UsageError for what is no number, and for a name that cannot be a column.
+        """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            fix = "take letters, digits and . _ - / between them"
+            raise UsageError("no metric can have that name", where=f"training.log({name!r:.80})", fix=fix)
+        try:
+            number = as_number(value, name)
+        except SpaceMismatchError as error:
+            fix = "log a number: an int, a float, or an array or tensor with one"
+            raise UsageError(
+                "a metric is no number", where=f"training.log({name!r})", why=str(error), fix=fix
+            ) from None
+        self._counters.log(name, number)
+
     def stop(self, why: str = "a callback has ended the training") -> None:
         """End the training after this step; it is saved, and can be resumed."""
         self._stop.set(why)
@@ -79,6 +102,9 @@ class Callback:
 
     def on_step(self, training: Training) -> None:
         """After a step of all environments, and the updates that were due."""
+
+    def on_rollout_end(self, training: Training) -> None:
+        """After updates: of PPO and its like those of a whole rollout, of SAC and TD3 those of a step."""
 
     def on_episode(self, training: Training, episode: Episode) -> None:
         """After a step that finished an episode; once for each of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,14 +14,22 @@ from algorithm.config.schema import BaseConfig
 from algorithm.core.data import State
 from algorithm.core.wording import counted
 from algorithm.evaluation.evaluate import Performance
-from algorithm.runs.offers import PAST_SUCCESS
+from algorithm.runs.offers import PAST_PATIENCE, PAST_SUCCESS
 
 SHOWN_RETURNS = 20
 
 MAX_EPISODES = 2**14
 """Maximum number of episodes of a summary; of more than twice as many the last ones are kept."""
 
-EndedBy = Literal["signal", "callback", "stop_at_return", "max_step", "max_iter", "evaluations"]
+EndedBy = Literal[
+    "signal",
+    "callback",
+    "stop_at_return",
+    "stop_without_improvement",
+    "max_step",
+    "max_iter",
+    "evaluations",
+]
 
 Ends = Mapping[EndedBy, tuple[str, Sequence[str]]]
 """Causes of the end of a run -> words for a person, and flags with which it goes on."""
@@ -52,7 +61,7 @@ class EvaluationOutcome:
         if written is None:
             return None
         performances = {
-            name: Performance(tuple(each["returns"]), tuple(each["lengths"]))
+            name: Performance(tuple(each["returns"]), tuple(each["lengths"]), each.get("infos", {}))
             for name, each in written["performances"].items()
         }
         return cls(written["step"], performances)
@@ -68,6 +77,8 @@ class Counters:
         self.returns: deque[float] = deque(maxlen=SHOWN_RETURNS)
         self.last_eval: EvaluationOutcome | None = None
         self.best_eval: EvaluationOutcome | None = None
+        self.logged: dict[str, list[float]] = {}  # by callbacks since the last row: sum and count
+        self.no_better = 0  # evaluations since the best one
         self.owes_evaluation = False  # one was due at this step, and a signal came before its end
 
     def add(self, episodes: Iterable[Episode]) -> None:
@@ -80,6 +91,18 @@ class Counters:
             self.returns.append(episode.total)
             self.finished[episode.behaviour] += 1
 
+    def log(self, name: str, value: float) -> None:
+        """Add a value of a callback; the next row has the mean of them. NaN and infinity are left out."""
+        if not math.isfinite(value):
+            return
+        total, count = self.logged.get(name, (0.0, 0.0))
+        self.logged[name] = [total + value, count + 1]
+
+    def take_logged(self) -> dict[str, float]:
+        """Return the means of what callbacks have logged since the last call."""
+        logged, self.logged = self.logged, {}
+        return {name: total / count for name, (total, count) in logged.items()}
+
     @property
     def episodes(self) -> int:
         """Finished episodes of all behaviours."""
@@ -91,6 +114,7 @@ class Counters:
         self.owes_evaluation = False
         self.last_eval = EvaluationOutcome(self.step, found)
         is_best = self.best_eval is None or self.last_eval.mean > self.best_eval.mean
+        self.no_better = 0 if is_best else self.no_better + 1
         if is_best:
             self.best_eval = self.last_eval
         return is_best
@@ -117,6 +141,12 @@ class Counters:
         if isinstance(goal, float) and self.reach(goal):
             text = f"an evaluation has come to {goal:,g} (base_config.stop_at_return)"
             found["stop_at_return"] = text, PAST_SUCCESS
+        if 0 < base.stop_without_improvement <= self.no_better:
+            text = f"{counted(self.no_better, 'evaluation')} in a row without improvement"
+            found["stop_without_improvement"] = (
+                f"{text} (base_config.stop_without_improvement)",
+                PAST_PATIENCE,
+            )
         counts: Mapping[EndedBy, tuple[int, str, int, str]] = {
             "max_step": (self.step, "step", base.max_step, "base_config.max_step"),
             "max_iter": (self.iteration, "iteration", base.max_iter, "base_config.max_iter"),
@@ -137,13 +167,15 @@ class Counters:
                 "finished": self.finished,
                 "evaluations": self.evaluations,
                 "since_summary": {
-                    name: [[e.agent, e.total, e.length] for e in episodes]
+                    name: [[e.agent, e.total, e.length, dict(e.infos)] for e in episodes]
                     for name, episodes in self.since_summary.items()
                 },
                 "returns": list(self.returns),
                 "last_eval": self.last_eval and asdict(self.last_eval),
                 "best_eval": self.best_eval and asdict(self.best_eval),
                 "owes_evaluation": self.owes_evaluation,
+                "no_better": self.no_better,
+                "logged": self.logged,
             }
         )
 
@@ -160,3 +192,5 @@ class Counters:
         self.last_eval = EvaluationOutcome.of(meta["last_eval"])
         self.best_eval = EvaluationOutcome.of(meta["best_eval"])
         self.owes_evaluation = meta["owes_evaluation"]
+        self.no_better = meta.get("no_better", 0)
+        self.logged = dict(meta.get("logged", {}))

@@ -21,8 +21,9 @@ from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.statistics import mean_infos
 from algorithm.evaluation.video import video_path
-from algorithm.runs.logs.metrics import LESSONS, MetricsLogger, Rate
+from algorithm.runs.logs.metrics import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS, MetricsLogger, Rate
 from algorithm.runs.logs.wandb_sink import WandbSink
 from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import EvaluationOutcome
@@ -40,6 +41,7 @@ class Reporter:
         self._console = console
         self._metrics = metrics
         self._latest_metrics: dict[str, float] = {}
+        self._logged: dict[str, float] = {}  # by callbacks, as the last row of each has it
         self._process = psutil.Process()
         self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
@@ -49,8 +51,18 @@ class Reporter:
         self._started = time.monotonic()
 
     def flush(self) -> None:
-        """Write the row that is open."""
+        """Write what callbacks have logged, and the row that is open."""
+        self._log_callbacks()
         self._metrics.flush()
+
+    def _log_callbacks(self) -> None:
+        counters = self._training.counters
+        if counters.logged and not self._metrics.is_closed(counters.step):
+            logged = counters.take_logged()
+            self._metrics.write(
+                counters.step, {f"{CALLBACKS}{name}": value for name, value in logged.items()}
+            )
+            self._logged |= logged
 
     def pretrained(self, behaviour: str, values: Mapping[str, float]) -> None:
         """Log what updates before the first step have come to."""
@@ -64,6 +76,7 @@ class Reporter:
             "eval/return_ci95": interval.half_width,
             "eval/length": float(np.mean(performance.lengths)),
             "time/cpu_seconds": self._training.cpu_seconds,
+            **{f"{EVAL_INFOS}{key}": value for key, value in performance.infos.items()},
         }
         self._metrics.write(step, values, behaviour=behaviour)
         shown = _shown(step, performance, behaviour)
@@ -77,6 +90,7 @@ class Reporter:
         """
         training, watch = self._training, self._training.watch
         step, since_summary = training.counters.step, training.counters.since_summary
+        self._log_callbacks()
         seconds = max(watch.total, 1e-9)
         shared = watch.shares()
         shared["time/env_steps_per_s"] = step / seconds
@@ -126,14 +140,18 @@ class Reporter:
             lessons=training.curricula.lessons,
             metrics=self._latest_metrics,
             readouts=(*family(list(training.agents.values())[-1].config).readouts, *READOUTS),
-            rows=training.collector.rows(),
+            rows=(
+                *training.collector.rows(),
+                *((name, f"{value:.6g}") for name, value in self._logged.items()),
+            ),
         )
         self._console.progress(progress)
 
 
 def _shown(step: int, performance: Performance, behaviour: str = DEFAULT_BEHAVIOUR) -> Evaluation:
     interval = performance.interval
-    return Evaluation(step, interval.mean, interval.half_width, len(performance.returns), behaviour)
+    n = len(performance.returns)
+    return Evaluation(step, interval.mean, interval.half_width, n, behaviour, performance.infos)
 
 
 def _shown_overall(outcome: EvaluationOutcome | None) -> Evaluation | None:
@@ -150,6 +168,9 @@ def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
         "rollout/return_max": float(totals.max()),
         "rollout/return_std": float(totals.std()),
         "rollout/length": float(np.mean([episode.length for episode in episodes])),
+        **{
+            f"{ROLLOUT_INFOS}{key}": value for key, value in mean_infos(one.infos for one in episodes).items()
+        },
     }
 
 

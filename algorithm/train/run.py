@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 import torch
 
+from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.core.errors import RUN_BLOCK
+from algorithm.env.env_id import resolve_env_id
+from algorithm.env.objects import EnvObject
+from algorithm.env.parameters.config import last_lessons
+from algorithm.env.registered import reward_threshold
+from algorithm.env.wrappers import resolve_wrappers
+from algorithm.nn.process import fastest, measure_threads, set_up_process
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.rundir import RunDir
 from algorithm.train.callbacks import Callback
@@ -26,6 +35,7 @@ class RunInputs:
     device:      of the networks
     arguments:   the command line, for the manifest
     flags:       dotted path → value of the changes to a resumed run that are no overrides
+    given:       environments that were handed in as objects
     callbacks:   called behind those of the configuration
     evaluations: of the run in all, after which it ends; None for no such end
     init_from:   networks that a resumed run goes on with, as ``base_config.init_from`` is written
@@ -41,6 +51,7 @@ class RunInputs:
     device: torch.device
     arguments: Sequence[str] = ()
     flags: Mapping[str, object] = field(default_factory=dict)
+    given: EnvObject | None = None
     callbacks: Sequence[Callback] = ()
     evaluations: int | None = None
     init_from: str | None = None
@@ -69,3 +80,39 @@ class RunParts:
     render_modes: Sequence[str]
     resumed: Start | None
     notices: Sequence[str]
+
+
+def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
+    """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
+
+    ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``start_step`` 0
+    where no random actions come first. The rest is :func:`~.assembly.fitted`.
+    """
+    said = []
+    if loaded.config.base_config.stop_at_return == "auto":
+        solved = _solved_at(loaded)
+        loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
+    loaded = decided(loaded, RUN_BLOCK, lambda config: {"start_step": 0} if _unlike_random(config) else {})
+    if loaded.config.run.threads == "auto":
+        seconds = measure_threads()
+        number = fastest(seconds)
+        loaded = decided(loaded, RUN_BLOCK, lambda _: {"threads": number})
+        each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
+        said = [f"threads: {loaded.threads}, measured: {each}"]
+    set_up_process(loaded.threads)
+    return loaded, said
+
+
+def _unlike_random(config: Config) -> bool:
+    """Return whether a training begins without random actions, whatever ``start_step`` is by default."""
+    return config.demonstrations.offline or config.demonstrations.warm_up_policy > 0
+
+
+def _solved_at(loaded: LoadedConfig) -> float | None:
+    """Return the environment's own threshold; None without one or evaluations, and in early lessons."""
+    config, folder = loaded.config, loaded.env_dir
+    early = config.eval_config.lesson == "current" and last_lessons(config.parameters)
+    if early or not config.base_config.kind.registered or config.eval_config.per_step <= 0:
+        return None
+    wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
+    return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)

@@ -22,7 +22,7 @@ from algorithm.train.runtime import Runtime
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
 
-_BY_EVALUATIONS = ("stop_at_return", "evaluations")
+_BY_EVALUATIONS = ("stop_at_return", "stop_without_improvement", "evaluations")
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ class Trainer:
         self._watch.lap("other")
         if not self._stop and not self._counters.is_evaluated:
             self._evaluate()
-        self._reporter.flush()
         self._profile.finish(shares(self._watch.seconds))
-        self._reporter.progress()  # what stays on the screen is the end
         self._callbacks.call("on_end")
+        self._reporter.flush()
+        self._reporter.progress()  # what stays on the screen is the end
 
     def _pretrain(self) -> None:
         """Make the updates that are due before the first step, and see what has come of them."""
@@ -199,6 +199,7 @@ class Trainer:
             episodes = collector.step()
         finally:  # a reset that fails comes after its steps
             counters.step = collector.steps
+        updates = self._training.updates
         for name, agent in self._agents.items():
             agent.learn(collector.behaviour_steps[name], self._watch, run_step=counters.step)
         counters.add(episodes)
@@ -209,6 +210,8 @@ class Trainer:
                 collector.truncate()
         for episode in episodes:
             self._callbacks.call("on_episode", episode)
+        if self._training.updates != updates:
+            self._callbacks.call("on_rollout_end")
         self._callbacks.call("on_step")
 
     def _end_lessons(self, episodes: Sequence[Episode]) -> None:

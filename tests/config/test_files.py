@@ -153,7 +153,7 @@ def test_the_generated_files_have_every_key_and_no_default_of_a_required_one():
         below = path[1:] if len(path) > 1 else path
         assert f"| `{'.'.join(below)}` |" in page
         assert field.description and field.description[-1] in ".}]." and len(field.description) < 200, path
-    assert "| `env_type` | *required* | UNITY or GYM or DM_CONTROL or a plug-in's name |" in page
+    assert "| `env_type` | *required* | UNITY or GYM or DM_CONTROL or OBJECT or a plug-in's name |" in page
     assert "  # env_type:\n" in reference.default_yaml({})
     section = schema["$defs"]["Section"]
     assert section["properties"].keys() == {*Config.model_fields, "ma_config", "inherited"}

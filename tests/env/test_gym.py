@@ -16,7 +16,8 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
-from algorithm.env.gym import GymRecipe, reward_threshold
+from algorithm.env.gym import GymRecipe
+from algorithm.env.registered import reward_threshold
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 
@@ -55,7 +56,7 @@ def test_options_of_a_reset_reach_the_environment():
 @pytest.mark.parametrize(("name", "kind", "what"), [
     ("NoSuchTask-v0", "GYM", "base_config.env_name"),
     ("no.such.module:Task-v0", "GYM", "env_name"),
-    ("x", "OTHER", "built in: UNITY, GYM, DM_CONTROL"),
+    ("x", "OTHER", "built in: UNITY, GYM, DM_CONTROL, OBJECT"),
 ])  # fmt: skip
 def test_what_does_not_exist_says_what_to_check(name, kind, what):
     with pytest.raises((EnvError, UsageError)) as caught:

@@ -11,7 +11,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.core.timing import Stopwatch
-from algorithm.env.base import ResetResult, StepResult
+from algorithm.env.base import ResetResult, StepResult, VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 
@@ -75,7 +75,7 @@ def test_the_time_of_a_step_is_charged_to_its_parts():
     assert marks == ["act", "step", "store", "act", "step", "store", "step", "store"]
 
 
-class Shared:
+class Shared(VecEnv):
     """One simulator with an agent of two behaviours; the observation is (1, step)."""
 
     def __init__(self) -> None:

@@ -198,7 +198,8 @@ def check_block(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Fail unless the block works."""
     if block.language == "python":
         monkeypatch.chdir(folder)
-        shorter = re.sub(r"max_step=[\d_]{4,}", "max_step=60", block.text)  # the page's own would learn
+        # The page's own would learn.
+        shorter = re.sub(r"(max_step=|learn\()[\d_]{4,}", r"\g<1>60", block.text)
         exec(compile(shorter, str(block), "exec"), {"__name__": "example"})
     elif block.language == "yaml":
         check_yaml(block.text, folder)

@@ -40,7 +40,8 @@ OWN = '''\
 
 from functools import partial
 
-from algorithm.env.gym import GymRecipe, make_vector
+from algorithm.env.gym import GymRecipe
+from algorithm.env.registered import make_vector
 from algorithm.env.gym_vector import GymVectorEnv
 
 

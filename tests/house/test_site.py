@@ -92,4 +92,5 @@ def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     outputs = [cell.get("outputs", []) for cell in notebook.cells if cell.cell_type == "code"]
     views = {kind for output in outputs[0] for kind in output.get("data", {})}
     assert "application/vnd.jupyter.widget-view+json" in views, "rich's live display"
-    assert "1210, " in outputs[-1][-1]["data"]["text/plain"]
+    assert "1210, " in outputs[-2][-1]["data"]["text/plain"]
+    assert "'is_success'" in outputs[-1][-1]["data"]["text/plain"], "a class in a cell has trained"

@@ -24,7 +24,8 @@ from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.train.assembly import Assembly, set_up
+from algorithm.train.assembly import Assembly
+from algorithm.train.run import set_up
 from algorithm.train.runtime import check_together, is_offline
 from main import main
 from tests.run.agreement import what_must_agree

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -38,6 +39,28 @@ def test_a_run_ends_at_its_limit_and_not_before():
     counters = some()  # at step 60 and iteration 3
     assert not counters.ends(BaseConfig(max_step=61, max_iter=4), None)
     assert list(counters.ends(BaseConfig(max_step=60, max_iter=3), None)) == ["max_step", "max_iter"]
+
+
+def test_a_run_ends_after_evaluations_in_a_row_without_improvement():
+    counters, patient = some(), BaseConfig(stop_without_improvement=2)  # 2.0 at step 40, 0.5 at step 60
+    assert not counters.ends(patient, None)
+    counters.evaluated({"a": Performance((2.0,), (1,))})
+    again = Counters(["a", "b"])
+    again.load_state(State(meta=json.loads(json.dumps(counters.state().meta))))
+    for one in (counters, again):
+        assert list(one.ends(patient, None)) == ["stop_without_improvement"]
+        assert not one.ends(BaseConfig(), None)
+        one.evaluated({"a": Performance((2.1,), (1,))})
+        assert not one.ends(patient, None), "an improvement begins a new row"
+
+
+def test_what_callbacks_log_is_a_mean_since_the_last_row():
+    counters = some()
+    for value in (1.0, math.nan, 2.0, math.inf, 6.0):
+        counters.log("x", value)
+    again = Counters(["a", "b"])
+    again.load_state(State(meta=json.loads(json.dumps(counters.state().meta))))
+    assert again.take_logged() == {"x": 3.0} and again.take_logged() == {}
 
 
 def test_the_best_evaluation_is_the_first_of_the_highest():

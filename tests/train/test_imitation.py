@@ -10,7 +10,7 @@ import pytest
 from algorithm.agents.on_policy.agent import OnPolicyAgent
 from algorithm.config.loader import load_config
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.train.assembly import set_up
+from algorithm.train.run import set_up
 from algorithm.train.runtime import LocalRuntime
 from tests.demos.episodes import record
 from tests.run.sessions import run

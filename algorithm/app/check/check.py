@@ -16,10 +16,11 @@ from algorithm.app.check.unity import check_player
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.wording import counted
+from algorithm.core.wording import Rows, counted
 from algorithm.env.base import Observation
 from algorithm.env.checks.context import CheckConfig, CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, Level
+from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
@@ -29,35 +30,51 @@ from algorithm.experience.failure_dump import FailureDump
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
-    began = time.monotonic()
     limits = limits or CheckLimits()
-    base, found = loaded.config.base_config, list[Finding]()
-    checks = check_player if base.kind.player else check_single
+    checks = check_player if loaded.config.base_config.kind.player else check_single
+    commands = [("what a training costs", command(options, "--dry_run")), ("train", command(options))]
+    return _show(checks(loaded, limits), loaded, commands, quiet=options.quiet)
+
+
+def check_object(loaded: LoadedConfig, given: EnvSource, *, quiet: bool) -> int:
+    """Do the same for an environment that was handed in as an object."""
+    return _show(check_single(loaded, CheckLimits(), given.copies()), loaded, [], quiet=quiet)
+
+
+def _show(
+    checks: Generator[CheckResult, None, None], loaded: LoadedConfig, commands: Rows, *, quiet: bool
+) -> int:
+    """Show what is found; return the exit code. commands: to go on with where nothing is an error."""
+    began, found = time.monotonic(), list[Finding]()
     source = loaded.source if loaded.file is None else f"{loaded.env_label}/{loaded.source}"
-    with CheckPrinter(quiet=options.quiet) as printer, closing(checks(loaded, limits)) as results:
-        printer.begin(f"{base.env_name}, {source}")
+    with CheckPrinter(quiet=quiet) as printer, closing(checks) as results:
+        printer.begin(f"{loaded.config.base_config.env_name}, {source}")
         for checked in results:
             printer.show(checked)
             found += checked.findings
     counts = [(sum(one.level is level for one in found), level.word) for level in list(Level)[:0:-1]]
     numbers = ", ".join(counted(count, word) if count else f"no {word}s" for count, word in counts)
     rows = [("found", f"{numbers}, in {time.monotonic() - began:.1f} s")]
-    commands = [("what a training costs", command(options, "--dry_run")), ("train", command(options))]
     codes = [one.code for one in found if one.level is Level.ERROR]
     if codes:
         rows.append(("to do", "fix the errors and check again"))
     doubtful = any(one.level >= Level.WARNING for one in found)
-    with open_console(quiet=options.quiet) as console:
+    with open_console(quiet=quiet) as console:
         console.finish(rows, [] if codes else commands, doubtful=doubtful)
     return codes[0] if codes else 0
 
 
-def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckResult, None, None]:
-    """Yield what is found in an environment with one agent, made as for a training."""
+def check_single(
+    loaded: LoadedConfig, limits: CheckLimits, given: EnvSource | None = None
+) -> Generator[CheckResult, None, None]:
+    """Yield what is found in an environment with one agent, made as for a training.
+
+    given: what it is had from instead of its name
+    """
     base, run = loaded.config.base_config, loaded.config.run
     recipe = find_recipe(
         base.env_type,
-        base.env_name,
+        given or base.env_name,
         folder=loaded.env_dir,
         env_args=base.env_args,
         options=loaded.config.reset_config,

@@ -32,8 +32,9 @@ from algorithm.experience.non_finite import Stop
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly, check_eval_spaces, fitted, set_up
+from algorithm.train.assembly import Assembly, check_eval_spaces, fitted
 from algorithm.train.checkpointer import kept_replays
+from algorithm.train.run import set_up
 from algorithm.train.runtime import EnvInfo, check_together, local_collector
 from algorithm.train.state import TrainState, seed_globally
 

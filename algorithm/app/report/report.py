@@ -22,7 +22,7 @@ from algorithm.core.wording import counted, duration, plus_minus, short
 from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.statistics import INTERVAL
 from algorithm.runs.files import write_text
-from algorithm.runs.offers import PAST_SUCCESS, playing_commands
+from algorithm.runs.offers import PAST_PATIENCE, PAST_SUCCESS, going_on, playing_commands
 from algorithm.runs.rundir import RunDir
 
 PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
@@ -192,11 +192,12 @@ def _shares(parts: Mapping[object, object]) -> str:
 
 def command_list(facts: Facts) -> list[tuple[str, str]]:
     """Return purposes and commands to go on with, ready to be copied."""
-    run, name = facts.run, ("-n", facts.run.name)
+    run = facts.run
     playing = playing_commands(run, facts.render_modes, episodes=100)
+    again = ("Train it again with the same seed, under a new name", _same_training(facts))
     return [
-        ("Train it again with the same seed, under a new name", _same_training(facts)),
-        ("Go on with it", run.training_command(*name, "--resume", *_further(facts))),
+        *([] if run.of_object else [again]),
+        ("Go on with it", going_on(run, *_further(facts))),
         *((PURPOSES[purpose], command) for purpose, command in playing.items()),
         ("All curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
         ("Write this page anew", run.command("--report", run.name)),
@@ -208,8 +209,9 @@ def _further(facts: Facts) -> list[str]:
     if facts.config is None or facts.state != FINISHED:
         return []
     base = facts.config.config.base_config
-    if lookup(facts.result, "ended", "by") == "stop_at_return":
-        return [*PAST_SUCCESS]
+    past = {"stop_at_return": PAST_SUCCESS, "stop_without_improvement": PAST_PATIENCE}
+    if (by := lookup(facts.result, "ended", "by")) in past:
+        return [*past[by]]
     limits = {"max_step": base.max_step, "max_iter": base.max_iter}
     return [f"--{key}={2 * limit}" for key, limit in limits.items() if limit > 0]
 

@@ -105,14 +105,7 @@ class PlayableRun:
         if export is None:
             yield
             return
-        found = {name: spec_as_json(spec) for name, spec in specs.items()}
-        if export.manifest.spaces and not _same(found, export.manifest.spaces):
-            raise UsageError(
-                "the environment has other observations or actions than the export was trained with",
-                where=export.source,
-                why=f"there {_text(export.manifest.spaces)}\nhere {_text(found)}",
-                fix=f"use the environment that it was trained with, in its version; {export.versions}",
-            )
+        self.agree(specs)
         try:
             yield
         except StorageError as error:
@@ -122,6 +115,20 @@ class PlayableRun:
                 why=f"{error.why}; {export.versions}",
                 fix="use the version that wrote it, and the environment that it was trained with",
             ) from error
+
+    def agree(self, specs: Mapping[str, AgentSpec]) -> None:
+        """Raise UsageError unless agents see and do in ``specs`` what they were trained with."""
+        found = {name: spec_as_json(spec) for name, spec in specs.items()}
+        if not self.spaces or _same(found, self.spaces):
+            return
+        export, fix = self.export, "use the environment that it was trained with"
+        raise UsageError(
+            "the environment has other observations or actions than "
+            f"the {'export' if export else 'run'} was trained with",
+            where=export.source if export else self.run.shown(self.run.path),
+            why=f"there {_text(self.spaces)}\nhere {_text(found)}",
+            fix=f"{fix}, in its version; {export.versions}" if export else fix,
+        )
 
     def task(self, folder: EnvFolder) -> EnvFolder:
         """Return the folder whose modules may be imported: ``folder``, or none's for an untrusted export.

@@ -18,7 +18,9 @@ from algorithm.config.schema import Config, fields, value_at
 from algorithm.core.errors import UsageError
 from algorithm.core.fields import Naming, facts_of, holds_text
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, Group, installed
-from algorithm.env.kinds import ENVS, kind_of
+from algorithm.env.kinds import ENVS, OBJECT, kind_of
+
+_NAME = ("base_config", "env_name")
 
 LEFT_OUT = "left out"
 """Text in the place of the paths of demonstrations."""
@@ -30,6 +32,7 @@ _REGISTERED = re.compile(r"[\w-]+|[\w-]+/[\w-]+|([\w-]+/)?[\w.-]+-v\d+")
 """Names that a simulator looks up among its own: Gymnasium's ids, domain/task of DM Control."""
 
 _ARGUMENT = re.compile(r"[A-Za-z_]\w*")
+_INFO = re.compile(r"[\w./ -]+")
 _LABEL = re.compile(r"\w[\w -]*")
 """Names of parameters, lessons and behaviours, and the words of ML-Agents."""
 
@@ -51,6 +54,8 @@ def unlisted_keys(config: Config) -> Iterator[str]:
     """Yield the same of one configuration."""
     for path, key in fields(type(config)):
         value, names = value_at(config, path), facts_of(key).names
+        if path == _NAME and config.base_config.kind is OBJECT:  # that name makes nothing
+            continue
         if value == key.default or not holds_text(key.annotation):
             continue
         if names is None:
@@ -116,6 +121,7 @@ _LISTED: Mapping[Naming, Callable[[str], bool]] = {
     "wrappers": lambda name: name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name)),
     "extensions": lambda name: _is_of(EXTENSIONS, name),
     "networks": lambda name: _is_of(NETWORKS, name),
+    "infos": lambda name: bool(_INFO.fullmatch(name)),
     "demos": lambda name: name == LEFT_OUT,
 }
 

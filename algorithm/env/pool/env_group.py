@@ -41,13 +41,17 @@ class GroupFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInfo:
-    """What all sub-environments have in common, as in GymEnv; parameters: their number. Can be pickled."""
+    """What all sub-environments have in common, as in GymEnv. Can be pickled.
+
+    parameters: their number; infos: keys
+    """
 
     name: str
     spec: AgentSpec
     actions: Actions
     time_limit: int | None
     parameters: int = 0
+    infos: tuple[str, ...] = ()
     fps: float | None = None
     render_modes: tuple[str, ...] = ()
 
@@ -119,6 +123,7 @@ class EnvGroup:
             actions=first.actions,
             time_limit=first.time_limit,
             parameters=first.parameters,
+            infos=first.infos.keys,
             fps=first.fps,
             render_modes=first.render_modes,
         )
@@ -213,6 +218,8 @@ class EnvGroup:
             time_step, reward, terminated, truncated = self._envs[i].step(buffers.action[i])
             self._write(buffers, i, time_step)
             buffers.reward[i], buffers.terminated[i], buffers.truncated[i] = reward, terminated, truncated
+            if self.info.infos:
+                buffers.infos[i] = self._envs[i].infos.values[0]
         except BaseException as error:
             buffers.mark_skipped([i])
             return self._fail(i, "step", as_exception(error))

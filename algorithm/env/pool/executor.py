@@ -72,7 +72,9 @@ class InProcessExecutor(Executor):
     ) -> None:
         self._group = EnvGroup(make, range(n))
         self.info = self._group.info
-        self.buffers = StepBuffers(self.info.spec, n, parameters=self.info.parameters)
+        self.buffers = StepBuffers(
+            self.info.spec, n, parameters=self.info.parameters, infos=len(self.info.infos)
+        )
         self.arrangement = f"{n} in process"
         self._watchdog = Watchdog(self.buffers, self.info.name, timeout, on_hang)
 
@@ -141,7 +143,7 @@ class WorkerExecutor(Executor):
             ready, *_ = [worker.wait_ready(timeout, waiting) for worker in self._workers]
             self.info = replace(ready, fps=None, render_modes=())  # pictures are taken in the main process
             self.buffers = self._buffers = SharedStepBuffers(
-                self.info.spec, n, parameters=self.info.parameters
+                self.info.spec, n, parameters=self.info.parameters, infos=len(self.info.infos)
             )
             for worker in self._workers:
                 worker.command("buffers", self.buffers.name)

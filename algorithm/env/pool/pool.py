@@ -20,6 +20,7 @@ from algorithm.env.base import (
     Trace,
     VecEnv,
 )
+from algorithm.env.infos import present
 from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.pool.action_history import ActionHistory
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
@@ -180,6 +181,10 @@ class EnvPool(VecEnv):
             next_parameters=self._named(self._open_values[agent]) if ended else {},
             to_env=self._executor.info.actions.to_env,
         )
+
+    @override
+    def infos(self, agent: int) -> dict[str, float]:
+        return present(self._executor.info.infos, self._buffers.infos[agent])
 
     @override
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:

@@ -22,23 +22,30 @@ class StepBuffers:
     """
 
     def __init__(
-        self, spec: AgentSpec, n: int, buffer: memoryview | None = None, *, parameters: int = 0
+        self,
+        spec: AgentSpec,
+        n: int,
+        buffer: memoryview | None = None,
+        *,
+        parameters: int = 0,
+        infos: int = 0,
     ) -> None:
         """Make them.
 
         buffer: memory of at least :meth:`num_bytes`; allocated by default
-        parameters: K, of an episode
+        parameters, infos: numbers of an episode, those that it gets and those that come of it
         """
         if buffer is None:
-            buffer = memoryview(bytearray(self.num_bytes(spec, n, parameters)))
+            buffer = memoryview(bytearray(self.num_bytes(spec, n, parameters, infos)))
         arrays: dict[str, NDArray[Any]] = {}
         start = 0
-        for name, shape, dtype in _columns(spec, n, parameters):
+        for name, shape, dtype in _columns(spec, n, parameters, infos):
             arrays[name] = np.ndarray(shape, dtype, buffer, start)
             start += _padded(shape, dtype)
         self.action: Float = arrays["action"]  # [N, A] flat, in [-1, 1]
         self.seed: Int = arrays["seed"]  # [N] of the next reset
         self.parameters: Double = arrays["parameters"]  # [N, K] of the next reset
+        self.infos: Double = arrays["infos"]  # [N, K] of the episode of the last step
         self.obs: dict[str, Array] = {name: arrays[f"obs/{name}"] for name in spec.obs.names}  # [N, ...]
         self.final: dict[str, Array] = {name: arrays[f"final/{name}"] for name in spec.obs.names}
         # [N, ΣN] choices allowed for the next action, and where the last episode ended. A row is valid once
@@ -73,9 +80,9 @@ class StepBuffers:
             self.final_mask[i] = self.action_mask[i]
 
     @staticmethod
-    def num_bytes(spec: AgentSpec, n: int, parameters: int = 0) -> int:
+    def num_bytes(spec: AgentSpec, n: int, parameters: int = 0, infos: int = 0) -> int:
         """Return the memory that the buffers of ``n`` sub-environments need."""
-        return sum(_padded(shape, dtype) for _, shape, dtype in _columns(spec, n, parameters))
+        return sum(_padded(shape, dtype) for _, shape, dtype in _columns(spec, n, parameters, infos))
 
     def mark_skipped(self, indices: Sequence[int]) -> None:
         """Mark these rows as having taken no step."""
@@ -91,12 +98,14 @@ class SharedStepBuffers(StepBuffers):
     The system's resource tracker removes the memory if the process that created it is killed.
     """
 
-    def __init__(self, spec: AgentSpec, n: int, *, name: str | None = None, parameters: int = 0) -> None:
+    def __init__(
+        self, spec: AgentSpec, n: int, *, name: str | None = None, parameters: int = 0, infos: int = 0
+    ) -> None:
         """name: of existing memory to open; without it memory is created, which :meth:`close` removes."""
         self._owns = name is None
-        size = self.num_bytes(spec, n, parameters) if self._owns else 0
+        size = self.num_bytes(spec, n, parameters, infos) if self._owns else 0
         self._memory = SharedMemory(name, create=self._owns, size=size)
-        super().__init__(spec, n, self._memory.buf, parameters=parameters)
+        super().__init__(spec, n, self._memory.buf, parameters=parameters, infos=infos)
 
     @property
     def name(self) -> str:
@@ -112,10 +121,13 @@ class SharedStepBuffers(StepBuffers):
             self._memory.unlink()
 
 
-def _columns(spec: AgentSpec, n: int, parameters: int) -> Iterator[tuple[str, tuple[int, ...], str]]:
+def _columns(
+    spec: AgentSpec, n: int, parameters: int, infos: int
+) -> Iterator[tuple[str, tuple[int, ...], str]]:
     yield "action", (n, spec.action.size), "float32"
     yield "seed", (n,), "int64"
     yield "parameters", (n, parameters), "float64"
+    yield "infos", (n, infos), "float64"
     for kind in ("obs", "final"):
         for name, shape, dtype in spec.obs.items():
             yield f"{kind}/{name}", (n, *shape), dtype

@@ -68,7 +68,10 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
         if command == "close":
             break
         if command == "buffers":
-            buffers = SharedStepBuffers(group.info.spec, n, name=argument, parameters=group.info.parameters)
+            info = group.info
+            buffers = SharedStepBuffers(
+                info.spec, n, name=argument, parameters=info.parameters, infos=len(info.infos)
+            )
             continue
         connection.send(_execute(group, cast(SharedStepBuffers, buffers), command, argument))
     try:

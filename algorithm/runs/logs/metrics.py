@@ -79,8 +79,14 @@ METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
 LESSONS = "lesson/"
 """First part of the names of the numbers of lessons."""
 
-RECORDED = ("unity/", LESSONS, "param/", PLUGIN_METRICS)
-"""First parts of the names of what a simulator, a parameter or a plug-in records; the rest is its own."""
+ROLLOUT_INFOS, EVAL_INFOS = "rollout/info/", "eval/info/"
+"""First parts of the names of numbers from the infos of environments."""
+
+CALLBACKS = "callback/"
+"""First part of the names of what callbacks log."""
+
+RECORDED = ("unity/", LESSONS, "param/", PLUGIN_METRICS, ROLLOUT_INFOS, EVAL_INFOS, CALLBACKS)
+"""First parts of the names of what others record: simulators, parameters, plug-ins, callbacks."""
 
 
 class MetricsLogger:
@@ -138,6 +144,10 @@ class MetricsLogger:
         if upload:
             upload.start(None if state is None else state.get("wandb"), _rows_of(jsonl))
 
+    def is_closed(self, step: int) -> bool:
+        """Return whether nothing can be written for ``step`` any more."""
+        return step <= self._closed_step
+
     def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
         """Add values to the row of ``step``; NaN and infinity become an empty cell, null, or no point.
 
@@ -146,7 +156,7 @@ class MetricsLogger:
         """
         for name in values:
             _check_known(name)
-        if step <= self._closed_step or step < self._step:
+        if self.is_closed(step) or step < self._step:
             raise ValueError(f"metrics: step {step} comes after step {max(self._step, self._closed_step)}")
         if step > self._step:
             self.flush()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from algorithm.agents.roles import Contribution, Episode
 from algorithm.config.loader import LoadedConfig
+from algorithm.env.objects import EnvSource
 
 GRANT = b""
 """Permission for one more rollout. It is small: a parent that sends must not wait for a worker that does."""
@@ -36,6 +37,7 @@ class Job:
     task:     as the command line names it
     files:    folder of the run
     render:   show the environment
+    given:    what its environment is had from instead of a name
     """
 
     index: int
@@ -46,6 +48,7 @@ class Job:
     task: str
     files: Path
     render: bool
+    given: EnvSource | None = None
 
     def number(self, agent: int) -> int:
         """Return the id that the worker's agent has in the run, where no other one has it."""

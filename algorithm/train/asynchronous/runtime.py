@@ -73,12 +73,13 @@ class AsyncRuntime(Runtime):
                 why="they share its weights in the memory of the machine",
                 fix="--device cpu, or set num_processes: 1",
             )
+        if assembly.given:
+            assembly.given.train.check(1, num_processes(assembly.loaded), ())
         refuse_resets(assembly.loaded.config.parameters, "num_processes above 1", "num_processes: 1")
         self._loaded, self._faults, self._stack = assembly.loaded, assembly.faults, assembly.stack
         self._base, n = self._loaded.config.base_config, num_processes(self._loaded)
         self.make_replay = ReplayBuffer
-        folder = run.path / "workers"
-        folder.mkdir(exist_ok=True)
+        (folder := run.path / "workers").mkdir(exist_ok=True)
         self._workers: list[TrainingProcess] = []
         start_resource_tracker()
         atexit.register(self._close)  # before the interpreter waits for its children
@@ -93,6 +94,7 @@ class AsyncRuntime(Runtime):
                 task=run.argument,
                 files=run.path,
                 render=render and index == 0,
+                given=assembly.given.train if assembly.given else None,
             )
             self._workers.append(TrainingProcess(job, assembly.since, folder / f"worker_{index}.log"))
         first, *others = [self._wait(worker, self._faults.waiting) for worker in self._workers]

@@ -21,6 +21,7 @@ from algorithm.core.console import Console, Evaluation, Progress, Sections
 from algorithm.core.errors import RUN_BLOCK, UserError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
+from algorithm.env.objects import EnvObject
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.env.pool.worker import WorkerRefusal
 from algorithm.experience.faults import Faults
@@ -78,6 +79,7 @@ class Worker:
             faults=self._faults,
             stack=stack,
             files=job.files,
+            given=EnvObject(job.given, job.given) if job.given else None,
         )
         env = assembly.env("train", 1, render=job.render)
         self.env = EnvInfo.of(env)

@@ -1,0 +1,241 @@
+"""An agent to hold: it learns again and again, acts, is evaluated and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+from typing_extensions import Self, override
+
+from algorithm.app.cli.flag_types import GRAPH, is_export
+from algorithm.app.given import EnvLike, handed_in, played_in
+from algorithm.app.policy import PolicyState, TrainedPolicy
+from algorithm.app.run import Run, Which
+from algorithm.app.start import TrainingPlan
+from algorithm.core.errors import UsageError
+from algorithm.evaluation.evaluate import Performance
+from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
+from algorithm.runs.names import MODELS
+from algorithm.train.callbacks import Callback, Training
+
+_NEVER = {"base_config.stop_at_return": None}
+"""``learn`` says how many steps there are; success alone does not end them."""
+
+
+class _Until(Callback):
+    """The end of one call of ``learn``."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    @override
+    def on_step(self, training: Training) -> None:
+        if training.step >= self._step:
+            training.stop(f"learn was to come to step {self._step:,}")
+
+
+class HeldAgent:
+    """An agent and its environment, whose training goes on with every call of ``learn``.
+
+    algorithm: ``SAC``, ``TD3``, ``PPO`` and so on; None for that of the configuration
+    env:       a task by name, or an object; see :func:`train`, also for all else
+
+    The first ``learn`` makes the folder of the run, ``agent.run``, as a training from the command line does.
+    Raises ConfigError and UsageError as :func:`train` does, at once.
+    """
+
+    def __init__(
+        self,
+        algorithm: str | None,
+        env: EnvLike,
+        *,
+        eval_env: EnvLike | None = None,
+        config: str | None = None,
+        overrides: Mapping[str, object] | None = None,
+        preset: str | None = None,
+        name: str | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        directory: str | Path = MODELS,
+        quiet: bool = False,
+    ) -> None:
+        task, given = TrainingPlan.named(env, eval_env)
+        flags = {"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name}
+        plan = TrainingPlan(
+            task=task,
+            given=given,
+            config=config,
+            overrides=overrides or {},
+            flags=flags,
+            defaults=_NEVER,
+            seed=seed,
+            device=device,
+            directory=directory,
+            quiet=quiet,
+        )
+        loaded = plan.load()
+        self._plan: TrainingPlan | None = replace(plan, seed=loaded.seed)
+        self._max_step = loaded.config.base_config.max_step
+        self._given = given
+        self._device = device
+        self._quiet = quiet
+        self._run: Run | None = None
+        self._policy: TrainedPolicy | None = None
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        env: EnvLike | None = None,
+        *,
+        eval_env: EnvLike | None = None,
+        device: str = "auto",
+        quiet: bool = False,
+        trust: bool = False,
+    ) -> Self:
+        """Return the agent of a run, or of what :meth:`save` has written.
+
+        path:  folder of a run, whose training can go on; or an export, which acts and is evaluated
+        env:   as of the constructor; needed where it was an object
+        trust: as of :class:`Run`
+        Raises UsageError for an environment with other observations or actions.
+        """
+        agent = cls.__new__(cls)
+        agent._plan = agent._policy = None
+        agent._device = device
+        agent._quiet = quiet
+        agent._given = None if env is None else handed_in(env, eval_env) or played_in(env)
+        agent._run = Run(path, env=agent._given, trust=trust)
+        agent._run.check_spaces(agent._given)
+        agent._max_step = agent._run.config.base_config.max_step
+        return agent
+
+    @override
+    def __repr__(self) -> str:
+        return f"Agent({self._run!r}, step={self.step:,})" if self._run else "Agent(has not learned)"
+
+    @property
+    def run(self) -> Run:
+        """Its run on the disk. UsageError before it has learned."""
+        if self._run is None:
+            raise UsageError(
+                "the agent has learned nothing yet",
+                why="its networks are made, and its folder, when it begins to learn",
+                fix="agent.learn(steps) first",
+            )
+        return self._run
+
+    @property
+    def step(self) -> int:
+        """Environment steps so far; 0 before it has learned."""
+        return 0 if self._run is None else max(checkpoint_steps(self._run.folder / "checkpoints"))
+
+    @property
+    def policy(self) -> TrainedPolicy:
+        """The policy as it is now."""
+        if self._policy is None or self._policy.step != self.step:
+            self._policy = self.run.policy("latest")
+        return self._policy
+
+    @property
+    def networks(self) -> nn.Module:
+        """All networks as they are now, with ``state_dict()``; a copy, of which ``learn`` takes nothing."""
+        return self.policy.networks
+
+    def learn(
+        self,
+        steps: int,
+        *,
+        callbacks: Sequence[Callback] = (),
+        on_step: Callable[[Training], object] | None = None,
+    ) -> Self:
+        """Train for so many steps more; return this agent.
+
+        Each call ends with a checkpoint, and the next one goes on from there exactly, as ``--resume`` does:
+        calls of 1,000 and 2,000 steps learn what one of 3,000 does. What falls or grows until the end goes by
+        ``base_config.max_step``, or by the end of this call where that is later.
+        Raises as :func:`train`; what was learned until then is kept.
+        """
+        if steps < 1:
+            raise UsageError(
+                "there is nothing to learn", where=f"learn({steps})", fix="give a number of steps"
+            )
+        until, callbacks = self.step + steps, [*callbacks, _Until(self.step + steps)]
+        longer = until if 0 < self._max_step < until else None
+        if longer is not None:
+            self._max_step = longer
+        if self._run is not None:
+            self._run.resume(
+                self._given,
+                max_step=longer,
+                callbacks=callbacks,
+                on_step=on_step,
+                device=self._device,
+                quiet=self._quiet,
+            )
+            return self
+        assert self._plan is not None, "what was loaded has a run"
+        made: list[Path] = []
+        try:
+            self._plan.begin(longer, callbacks, on_step, on_folder=made.append)
+        finally:
+            if made and checkpoint_steps(made[0] / "checkpoints"):
+                self._run = Run(made[0], env=self._given)
+        return self
+
+    def predict(
+        self,
+        obs: Any,  # noqa: ANN401 - a space may hold anything
+        state: PolicyState | None = None,
+        episode_start: Sequence[bool] | NDArray[np.bool_] | None = None,
+        deterministic: bool = True,
+        info: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, PolicyState]:
+        """Return the action for an observation, and what is to be handed in with the next one.
+
+        For the arguments see :meth:`Policy.act`.
+        """
+        return self.policy.act(obs, state, deterministic, info, episode_start)
+
+    def evaluate(
+        self, env: EnvLike | None = None, episodes: int = 10, checkpoint: Which = "latest"
+    ) -> Performance:
+        """Play episodes with the deterministic policy; return returns and lengths.
+
+        env: any environment with these observations and actions; by default that of evaluations
+        """
+        return self.run.evaluate(episodes, checkpoint, env=env)
+
+    def set_env(self, env: EnvLike, *, eval_env: EnvLike | None = None) -> None:
+        """Learn in another environment from now on; open episodes of the last one end as truncated.
+
+        Raises UsageError for one with other observations or actions.
+        """
+        if self._run is None:
+            assert self._plan is not None, "what was loaded has a run"
+            task, given = TrainingPlan.named(env, eval_env)
+            self._plan = replace(self._plan, task=task, given=given)
+            self._given = given
+            return
+        given = handed_in(env, eval_env) or played_in(env)
+        self._run.check_spaces(given)
+        self._run = Run(self._run.folder, env=given)
+        self._given = given
+
+    def save(self, path: str | Path) -> Path:
+        """Write the agent as it is now, and return the path.
+
+        path: ``FILE.zip``, networks and configuration; ``FILE.onnx``, the policy as a graph; else a new
+              folder, a copy of the whole run, with which :meth:`load` can go on to learn
+        Raises UsageError for what is there already, StorageError.
+        """
+        run, target = self.run, Path(path)
+        if is_export(str(path)) or target.suffix == GRAPH:
+            return run.export(target, "latest")
+        run.copy(target)
+        return target

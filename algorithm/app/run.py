@@ -1,0 +1,285 @@
+"""A training on the disk, as Python code uses it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from typing_extensions import override
+
+from algorithm.agents.base import Agent
+from algorithm.agents.networks import pick_device
+from algorithm.app.cli.flag_types import GRAPH, HUB, is_export
+from algorithm.app.console.output import open_console
+from algorithm.app.given import EnvLike, given_flags, handed_in, played_in
+from algorithm.app.parameters import played_lessons
+from algorithm.app.play import LIMITS
+from algorithm.app.policy import TrainedPolicy, interface, make_gym_env
+from algorithm.app.resume import go_on
+from algorithm.app.sharing.export import build, write
+from algorithm.app.sharing.onnx import run_graph
+from algorithm.app.sharing.opening import PlayableRun, open_export, run_in
+from algorithm.app.training import Screen
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import LoadedConfig, load_config_file
+from algorithm.config.locate import EnvFolder, find_env
+from algorithm.config.schema import Config
+from algorithm.core.errors import StorageError, UsageError, visible
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.env.objects import EnvObject
+from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
+from algorithm.evaluation.evaluate import evaluate as play_episodes
+from algorithm.experience.faults import Faults
+from algorithm.runs.checkpoints.checkpoint import Checkpoint
+from algorithm.runs.lock import RunLock
+from algorithm.runs.logs.metrics import read_metrics
+from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import Assembly
+from algorithm.train.callbacks import Callback, OnStep, Training
+from algorithm.train.run import RunInputs
+
+Which = Literal["best", "latest"] | int
+"""Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""
+
+
+class Run:
+    """A training on the disk: its settings, results and checkpoints.
+
+    folder: of the run; or an export of one, ``FILE.zip`` or ``hf://OWNER/NAME``, whose policy can be loaded
+            and evaluated. Every byte of it is verified.
+    env:    environment instead of the run's own, which a run of an object needs: no name makes it again
+    trust:  run the code that an export brings or names
+    Raises UsageError for a folder without a run and for code that is not trusted, StorageError for an export
+    that is not what was written.
+    """
+
+    def __init__(self, folder: str | Path, *, env: EnvLike | None = None, trust: bool = False) -> None:
+        self._export = open_export(str(folder), trust=trust) if is_export(str(folder)) else None
+        self._dir = self._export.run if self._export else run_in(Path(folder))
+        self._found = PlayableRun(self._dir, self._dir, self._export)
+        self.folder = self._dir.path
+        self._env = env
+
+    @override
+    def __repr__(self) -> str:
+        return f"Run({str(self._export.source if self._export else self.folder)!r})"
+
+    @property
+    def config(self) -> Config:
+        """Its whole configuration."""
+        return load_config_file(self._dir.config, env=self._task_folder(), require_runnable=True).config
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """Content of ``result.json``: steps, updates, evaluations. StorageError if it has not ended."""
+        return self._dir.read_result()
+
+    @property
+    def metrics(self) -> dict[str, list[float]]:
+        """Table of all logged metrics: name → values, ``step`` among them; nan where a row has none."""
+        return read_metrics(self._of_this_machine("metrics").metrics_jsonl)
+
+    @property
+    def report(self) -> Path:
+        """The page on this run."""
+        return self._of_this_machine("report").report
+
+    def policy(
+        self, checkpoint: Which = "best", *, env: EnvLike | None = None, device: str = "cpu"
+    ) -> TrainedPolicy:
+        """Return the policy of a checkpoint; see :func:`load`."""
+        loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
+        given = self._played(env)
+        adapter = interface(loaded, given)
+        specs = {DEFAULT_BEHAVIOUR: adapter.spec}
+        with self._assembly(loaded, device, given) as assembly:
+            agents = self._players(assembly, specs, saved)
+        return TrainedPolicy(agents[DEFAULT_BEHAVIOUR], adapter, saved.step)
+
+    def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
+        """Return the run's environment in its wrappers, as evaluations step it, in a ``--lesson``."""
+        loaded = self._loaded()
+        lessons, _ = played_lessons(loaded.config, _words(lesson))
+        return make_gym_env(loaded, "evaluate", lessons, self._played())
+
+    def export(self, file: str | Path, checkpoint: Which = "best", *, replace: bool = False) -> Path:
+        """Write the run as one file to share, or its policy, as ``--export`` does; return its path.
+
+        file: ``FILE.zip``, or ``FILE.onnx``, which with several behaviours is a folder
+        Raises UsageError if there is a file of that name, unless ``replace``; StorageError; ExportError for a
+        graph that is not what it should be.
+        """
+        if str(file).endswith(GRAPH):
+            run_graph(self._found, self._loaded(), Path(file), checkpoint, replace=replace)
+            return Path(file)
+        write(self._of_this_machine("export"), checkpoint, Path(file), replace=replace, warn=_warn)
+        return Path(file)
+
+    def push(self, repository: str, checkpoint: Which = "best", *, private: bool = False) -> str:
+        """Put an export on the Hugging Face hub, as ``--push`` does; return its address.
+
+        repository: ``OWNER/NAME``
+        """
+        run = self._of_this_machine("push")
+        built = build(run, checkpoint, source=f"{HUB}{repository}", warn=_warn)
+        return built.upload(repository, private=private)
+
+    def copy(self, folder: Path) -> None:
+        """Copy the run, with all that its training goes on from, into a new folder.
+
+        Raises UsageError if there is one, and where the run is being trained; StorageError.
+        """
+        run = self._of_this_machine("copy")
+        if folder.exists():
+            raise UsageError("there is something of that name already", where=folder, fix="give another name")
+        with RunLock(run.lock, notice=_warn):
+            try:
+                shutil.copytree(run.path, folder, ignore=shutil.ignore_patterns(run.lock.name))
+            except OSError as error:
+                raise StorageError.of(error, what="the run cannot be copied", where=folder) from error
+
+    def evaluate(
+        self,
+        episodes: int = 10,
+        checkpoint: Which = "best",
+        *,
+        env: EnvLike | None = None,
+        device: str = "cpu",
+        lesson: str | None = None,
+    ) -> Performance:
+        """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths.
+
+        env:    any other environment with these observations and actions
+        lesson: as of ``--lesson``
+        """
+        loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
+        lessons, _ = played_lessons(loaded.config, _words(lesson), saved)
+        given = self._played(env)
+        with self._assembly(loaded, device, given, lessons) as assembly:
+            played = assembly.env("evaluate")
+            agents = self._players(assembly, played.specs, saved)
+            limit = episode_limit(loaded.config, played.time_limit)
+            found = play_episodes(played, eval_policies(agents, "playing"), episodes, length_limit=limit)
+            assert found is not None, "nothing stops it"
+            if line := cut_off_line(found.values(), loaded.config, played.time_limit):
+                assembly.faults.console.warn(line)
+        return next(iter(found.values()))
+
+    def resume(
+        self,
+        env: EnvLike | None = None,
+        *,
+        eval_env: EnvLike | None = None,
+        max_step: int | None = None,
+        overrides: Mapping[str, object] | None = None,
+        callbacks: Sequence[Callback] = (),
+        on_step: Callable[[Training], object] | None = None,
+        device: str = "auto",
+        quiet: bool = False,
+    ) -> Run:
+        """Go on with the training from its newest checkpoint, as ``--resume`` does; return the run.
+
+        env, eval_env: as of :func:`train`; by default those of this object, else the run's own by its name
+        Raises UsageError for an environment with other observations or actions.
+        """
+        run, folder = self._of_this_machine("resume"), self._task_folder()
+        env = self._env if env is None else env
+        given = None if env is None else handed_in(env, eval_env) or played_in(env)
+        self.check_spaces(given)
+        lanes = given.train.lanes if given else 0
+        flags = given_flags({"base_config.max_step": max_step, "base_config.n_envs": lanes or None})
+        own = load_config_file(run.config, env=folder, require_runnable=True)
+        loaded = load_config_file(run.config, overrides or {}, flags, env=folder, require_runnable=True)
+        inputs = RunInputs(
+            loaded=loaded,
+            run=run,
+            device=pick_device(device),
+            arguments=("python", run.env),
+            given=given,
+            flags=flags,
+            callbacks=all_callbacks(callbacks, on_step),
+        )
+        go_on(inputs, own, screen=Screen(quiet=quiet))
+        self._env = given
+        return self
+
+    def check_spaces(self, given: EnvObject | None) -> None:
+        """Raise UsageError for environments with other observations or actions than were trained with."""
+        if given is not None:
+            self._found.agree({DEFAULT_BEHAVIOUR: interface(self._loaded(), given).spec})
+
+    def _loaded(self) -> LoadedConfig:
+        return load_config_file(self._dir.config, LIMITS, env=self._task_folder(), require_runnable=True)
+
+    def _task_folder(self) -> EnvFolder:
+        """Return the task's folder; of a task that is not here the run's own, of an export the current one.
+
+        What is imported later is looked for there, too, and the folder of an export does not stay.
+        """
+        try:
+            folder = find_env(self._dir.env)
+        except ConfigError:
+            folder = EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
+        return self._found.task(folder)
+
+    @contextmanager
+    def _assembly(
+        self,
+        loaded: LoadedConfig,
+        device: str,
+        given: EnvObject | None,
+        lessons: Mapping[str, str] | None = None,
+    ) -> Iterator[Assembly]:
+        with ExitStack() as stack:
+            console = stack.enter_context(open_console(quiet=True))
+            yield Assembly(
+                loaded=loaded,
+                device=pick_device(device),
+                faults=Faults(console),
+                stack=stack,
+                lessons=lessons,
+                given=given,
+            )
+
+    def _played(self, env: EnvLike | None = None) -> EnvObject | None:
+        """Return the environment to play in; None for the run's own by its name."""
+        env = self._env if env is None else env
+        return None if env is None else played_in(env)
+
+    def _players(
+        self, assembly: Assembly, specs: Mapping[str, AgentSpec], saved: Checkpoint
+    ) -> Mapping[str, Agent]:
+        if assembly.given:
+            self._found.agree(specs)
+        with self._found.fitting(specs):
+            return assembly.players(specs, self.folder, saved)
+
+    def _of_this_machine(self, wanted: str) -> RunDir:
+        """Return the folder, with all that a training writes. Raises UsageError for an export."""
+        if self._export is None:
+            return self._dir
+        raise UsageError(
+            f"an export has no {wanted}",
+            where=self._export.source,
+            why="it holds networks and configuration, and neither optimiser, replay nor metrics",
+            fix=f"use the run's own folder, where it was trained: it is called {self._export.manifest.name}",
+        )
+
+
+def _words(lesson: str | None) -> list[str]:
+    return [] if lesson is None else lesson.split(",")
+
+
+def all_callbacks(
+    callbacks: Sequence[Callback], on_step: Callable[[Training], object] | None
+) -> list[Callback]:
+    """Return callbacks, and a function as the last one of them."""
+    return [*callbacks, *([OnStep(on_step)] if on_step is not None else [])]
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {visible(text)}", file=sys.stderr)

@@ -1,0 +1,45 @@
+"""Numbers of episodes from the infos of environments, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from algorithm.env.infos import EpisodeInfos, present
+from algorithm.env.outputs import SpaceMismatchError
+
+KEYS = ("done", "reward_a")
+
+
+def test_the_last_value_counts_or_the_sum_of_a_reward():
+    one = EpisodeInfos(KEYS)
+    for info in (
+        {"reward_a": 1},
+        {"done": False, "reward_a": np.float32(2.0), "other": "text"},
+        {"done": True},
+    ):
+        one.add(info)
+    assert present(KEYS, one.values[0]) == {"done": 1.0, "reward_a": 3.0}
+    one.begin()
+    assert present(KEYS, one.values[0]) == {}
+    one.add({"done": np.inf, "reward_a": 4.0})
+    assert present(KEYS, one.values[0]) == {"reward_a": 4.0}, "what is not finite is not there"
+    with pytest.raises(SpaceMismatchError, match="done"):
+        one.add({"done": "yes"})
+
+
+def test_of_many_those_count_that_have_one_and_took_a_step():
+    many, all_three = EpisodeInfos(KEYS, 3), np.ones(3, np.bool_)
+    ended = np.array([False, True, False])
+    many.add_batch({"reward_a": np.array([1.0, 2.0, 3.0])}, all_three, np.zeros(3, np.bool_))
+    infos = {"reward_a": np.array([1.0, 50.0, 3.0]), "_reward_a": np.array([True, True, False])}
+    last = {"reward_a": np.array([0.0, 7.0, 0.0]), "done": np.array([0, 1, 0])}
+    many.add_batch({**infos, "final_info": last}, all_three, ended, last="final_info")
+    assert many.values[:, 1].tolist() == [2.0, 9.0, 3.0], "50 is of the next episode's reset"
+    assert present(KEYS, many.values[1]) == {"done": 1.0, "reward_a": 9.0}
+
+    many.add_batch({"reward_a": np.array([5.0, 5.0, 5.0])}, ~ended, np.zeros(3, np.bool_))
+    assert many.values[:, 1].tolist() == [7.0, 9.0, 8.0], "the second one was reset in that step"
+    many.begin_next(np.array([0]))
+    many.add_batch({"reward_a": np.array([5.0, 5.0, 5.0])}, all_three, np.zeros(3, np.bool_))
+    assert many.values[:, 1].tolist() == [5.0, 5.0, 13.0]

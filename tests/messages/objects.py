@@ -1,0 +1,63 @@
+"""Environments that are objects: what they cannot do, what is none, and what callbacks log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import SyncVectorEnv
+
+from algorithm.app.given import handed_in
+from algorithm.app.policy import refuse_non_finite
+from algorithm.config.schema import BaseConfig
+from algorithm.core.errors import UserError
+from algorithm.env.object_recipe import absent
+from algorithm.env.objects import EnvObject, source_of
+from algorithm.runs.offers import going_on, playing_commands
+from algorithm.runs.rundir import RunDir
+from algorithm.train.callbacks import Training
+from algorithm.train.counters import Counters
+from algorithm.train.signals import StopRequest
+from tests.toys_objects import Handle, Shared, Walk
+
+
+def refusals() -> dict[str, Callable[[], object]]:
+    """Name -> what raises the error."""
+    one, lanes = source_of(Walk()), source_of(SyncVectorEnv([Walk] * 2))
+    training = Training(Path(), None, {}, Counters(()), StopRequest())  # type: ignore[arg-type]
+    return {
+        "n_envs": partial(one.check, 2, 0, ()),
+        "arguments": partial(one, size=2.0),
+        "workers": partial(source_of(partial(Walk, threading.Lock())).check, 1, 1, ()),
+        "n_envs of a vector environment": partial(lanes.check, 3, 0, ()),
+        "a wrapped vector environment": partial(lanes.check, 2, 0, ["wrappers", "film"]),
+        "one of a vector environment": lanes,
+        "a number": partial(source_of, 3),
+        "nothing made": source_of(dict),
+        "a shared simulator": partial(EnvObject.of, gym.wrappers.TimeLimit(Shared(), 5)),
+        "no copy": partial(EnvObject.of, gym.wrappers.TimeLimit(Handle(), 5)),
+        "eval_env": partial(handed_in, "Pendulum-v1", "CartPole-v1"),
+        "a command line": lambda: (_ for _ in ()).throw(absent("my.Walk")),
+        "NaN": partial(refuse_non_finite, {"obs": np.array([[0.0, np.nan]])}),
+        "log of a text": partial(training.log, "loss", "much"),  # type: ignore[arg-type]
+        "log by a wrong name": partial(training.log, "a b", 1.0),
+    }
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    for name, refused in refusals().items():
+        try:
+            refused()
+        except UserError as error:
+            yield name, str(error)
+    run = RunDir("object/Walk", "a", Path("models/object/Walk/a").absolute(), "object/Walk")
+    commands = [going_on(run, "--max_step=200"), *playing_commands(run, ["rgb_array"]).values()]
+    yield "commands", "\n".join(commands)
+    counters = Counters(())
+    counters.no_better = 3
+    for why, flags in counters.ends(BaseConfig(stop_without_improvement=3), None).values():
+        yield "without improvement", f"{why}\n{' '.join(flags)}"

@@ -1,0 +1,292 @@
+"""Environments that are objects, and an agent to hold."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+import yaml
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import asac
+from algorithm.app.check import check
+from algorithm.app.command import main
+from algorithm.env.checks.context import CheckLimits
+from algorithm.env.objects import EnvObject
+from tests.toys_objects import Handle, Plane, Shared, Unseeded, Walk
+
+ROOT = Path(__file__).resolve().parents[1]
+KEYS = {
+    "base_config.preset": "plain",
+    "base_config.info_keys": ["is_success", "reward/all", "nowhere"],
+    "sac_config.save_model_per_step": 40,
+    "sac_config.write_summary_per_step": 25,
+    "sac_config.start_step": 20,
+    "sac_config.batch_size": 8,
+    "nn_config.q.dense_n": 8,
+    "nn_config.policy.dense_n": 8,
+    "eval_config.per_step": 40,
+    "eval_config.episodes": 2,
+}
+ROLLOUTS = {"ppo_config.rollout_step": 16, "ppo_config.num_minibatch": 2, "eval_config.per_step": 40}
+SHORT = {"overrides": KEYS, "max_step": 60, "seed": 1, "device": "cpu", "quiet": True}
+HELD = {key: value for key, value in SHORT.items() if key != "max_step"}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def networks(run: asac.Run) -> dict[str, torch.Tensor]:
+    return run.policy("latest").networks.state_dict()
+
+
+def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys() and [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+def with_keys(**keys: object) -> dict:
+    given = {name.replace("__", "."): value for name, value in keys.items()}
+    return {**SHORT, "overrides": {**KEYS, **given}}
+
+
+# ---- environments
+
+
+def test_an_object_trains_bit_for_bit_as_its_name_does():
+    named = asac.train("Pendulum-v1", **with_keys(base_config__env_args={"g": 10.0}))
+    wanted, fresh = networks(named), partial(gym.make, "Pendulum-v1", g=10.0)
+    assert named.evaluate(2) == named.evaluate(2, env=fresh) == named.evaluate(2, env="Pendulum-v1")
+    env = gym.make("Pendulum-v1")
+    for given in (env, fresh, EnvObject.of(env)):
+        run = asac.train(given, **SHORT)
+        assert_same(networks(run), wanted)
+    assert run.folder.parent.parent.name == "object" and run.folder.parent.name == "Pendulum-v1"
+    written = yaml.safe_load((run.folder / "config.yaml").read_text())["base_config"]
+    assert (written["env_type"], written["env_name"]) == (
+        "OBJECT",
+        "gymnasium.envs.classic_control.pendulum.PendulumEnv",
+    )
+    noted = json.loads((run.folder / "manifest.json").read_text())["env_objects"]
+    assert noted["train"] == f"{written['env_name']}, an instance"
+    env.step(env.action_space.sample())  # it is open
+
+
+class Notes(asac.Callback):
+    """A record of what is called, which logs something at each point."""
+
+    def __init__(self) -> None:
+        self.rollouts: list[int] = []
+        self.successes: list[float] = []
+
+    def on_step(self, training):
+        training.log("own/step", training.step)
+
+    def on_rollout_end(self, training):
+        self.rollouts.append(training.step)
+
+    def on_evaluation(self, training, evaluation):
+        self.successes.append(evaluation.infos["is_success"])
+
+    def on_end(self, training):
+        training.log("last", np.float32(0.5))
+
+
+def test_a_class_of_ones_own_is_trained_evaluated_filmed_and_exported(tmp_path):
+    notes = Notes()
+    run = asac.train(Walk, callbacks=[notes], **with_keys(eval_config__video=True))
+    assert run.folder.parent == (tmp_path / "models/object/Walk")
+    assert list((run.folder / "videos").glob("*.mp4"))
+    rows = run.metrics
+    steps = [value for value in rows["callback/own/step"] if not np.isnan(value)]
+    assert steps == [13.0, 38.0, 55.5], "means of 1 to 25, 26 to 50, 51 to 60"
+    assert rows["callback/last"][-1] == 0.5
+    for part in ("rollout", "eval"):  # the infos repeat the reward, and it is summed
+        assert np.allclose(rows[f"{part}/info/reward/all"], rows[f"{part}/return_mean"], equal_nan=True)
+        assert 0 <= np.nanmax(rows[f"{part}/info/is_success"]) <= 1
+        assert f"{part}/info/nowhere" not in rows
+    assert notes.successes and notes.rollouts == list(range(21, 61))
+    assert run.evaluate(2).infos == run.evaluate(2, env=Walk()).infos
+
+    run.export("walk.zip")
+    run.export("walk.onnx")
+    obs = np.array([0.5], np.float32)
+    action, _ = asac.load("walk.zip", env=Walk).act(obs)
+    assert np.array_equal(action, run.policy().act(obs)[0])
+    with pytest.raises(asac.UsageError, match="no name makes it again"):
+        asac.load(run.folder)
+    with pytest.raises(asac.NumericalError, match="not finite"):
+        run.policy().act(np.array([np.nan], np.float32))
+    assert isinstance(asac.make_env(Walk, overrides={"base_config.env_args": {"size": 3.0}}), Walk)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_vector_environment_brings_its_own_lanes(mode):
+    env = SyncVectorEnv([Walk] * 3, autoreset_mode=mode)
+    # The others reset an environment with all, and no single one.
+    limit = {"base_config__max_step_each_iter": 7} if mode is AutoresetMode.DISABLED else {}
+    run = asac.train(env, **with_keys(**limit))
+    assert run.result["steps"] == 60 and not env.closed
+    assert yaml.safe_load((run.folder / "config.yaml").read_text())["base_config"]["n_envs"] == 3
+    rows = run.metrics
+    for part in ("rollout", "eval"):
+        assert np.allclose(rows[f"{part}/info/reward/all"], rows[f"{part}/return_mean"], equal_nan=True)
+    assert run.resume(max_step=90, device="cpu", quiet=True).result["steps"] == 90
+
+
+def test_a_class_steps_many_in_workers_and_infos_come_along():
+    limit = {"base_config__max_step_each_iter": 7, "base_config__n_envs": 2}
+    there = asac.train(lambda: Walk(), **with_keys(base_config__workers=1, **limit))
+    here = asac.train(Walk, **with_keys(**limit))
+    assert_same(networks(there), networks(here))
+    rows = here.metrics
+    assert np.allclose(rows["rollout/info/reward/all"], rows["rollout/return_mean"], equal_nan=True)
+
+
+@pytest.mark.parametrize("env", [Shared(), Handle(), gym.wrappers.TimeLimit(Handle(), 5)])
+def test_an_instance_without_a_copy_needs_another_one(env):
+    with pytest.raises(asac.UsageError, match="second environment"):
+        asac.train(env, **SHORT)
+    assert asac.train(env, eval_env=Walk, **{**SHORT, "max_step": 10}).result["steps"] == 10
+
+
+def test_a_copy_shares_nothing_and_a_spec_makes_one_where_there_is_no_copy():
+    for env in (Walk(2.0), Unseeded(2.0)):
+        other = EnvObject.of(env).evaluate()
+        assert other.unwrapped is not env and other.unwrapped.size == 2.0
+    gym.register("Handle-v0", Handle, max_episode_steps=4)
+    env = gym.make("Handle-v0")
+    other = EnvObject.of(env).evaluate()
+    assert other.unwrapped is not env.unwrapped and other.spec.max_episode_steps == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        (Walk(), {"base_config__n_envs": 2}),
+        (Walk(), {"base_config__workers": 1}),
+        (Walk(), {"base_config__env_args": {"size": 2.0}}),
+        (partial(Walk, threading.Lock()), {"base_config__workers": 1}),
+        (SyncVectorEnv([Walk] * 2), {"base_config__n_envs": 3}),
+        (SyncVectorEnv([Walk] * 2), {"base_config__wrappers": [{"TimeLimit": {"max_episode_steps": 3}}]}),
+        (object(), {}),
+        (dict, {}),
+    ],
+)
+def test_what_an_object_cannot_do_is_refused_before_a_run_is_made(given, keys):
+    with pytest.raises(asac.UsageError):
+        asac.train(given, **with_keys(**keys))
+    assert not list(Path("models").glob("object/*/*"))
+
+
+def test_objects_are_checked_in_a_process_of_their_own(monkeypatch):
+    few = partial(CheckLimits, steps=30, compared=5, episodes=2, seconds=0.2)
+    monkeypatch.setattr(check, "CheckLimits", few)
+    assert asac.check(Walk(), quiet=True)
+    assert not asac.check(Plane(), quiet=True), "its step returns one number"
+
+
+# ---- going on
+
+KILLED = """
+import os, signal
+import asac
+from tests.test_env_objects import SHORT
+from tests.toys_objects import Walk
+
+def strike(training):
+    if training.step == 55:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asac.train(Walk(), name="a", on_step=strike, **{**SHORT, "max_step": 90})
+"""
+
+
+def test_a_killed_run_goes_on_with_its_object_as_if_nothing_had_happened(capsys):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    run = asac.Run("models/object/Walk/a")
+    with pytest.raises(asac.UsageError, match="no name makes it again"):
+        run.resume()
+    with pytest.raises(asac.UsageError, match="other observations"):
+        run.resume(Plane)
+    for flags in (["--resume"], ["--eval=1"]):
+        assert main(["object/Walk", "-n", "a", *flags]) == 2
+    run.resume(Walk(), device="cpu", quiet=True)
+    assert "resumed exactly" in (run.folder / "train.log").read_text()
+    assert_same(networks(run), networks(asac.train(Walk, **{**SHORT, "max_step": 90})))
+    assert main(["object/Walk", "--report", "a"]) == 0
+    assert "asac.Run(" in (run.folder / "report.html").read_text()
+
+
+# ---- an agent to hold
+
+
+@pytest.mark.parametrize(("algorithm", "keys"), [("SAC", KEYS), ("PPO", ROLLOUTS)])
+def test_to_learn_in_parts_is_to_learn_at_once(algorithm, keys):
+    held = {**HELD, "overrides": keys}
+    parts = asac.Agent(algorithm, env := Walk(), **held)
+    assert repr(parts) == "Agent(has not learned)" and parts.step == 0
+    for steps in (25, 1, 34):
+        parts.learn(steps)
+        torch.rand(3), np.random.rand(3)  # what others draw meanwhile changes nothing
+        parts.evaluate(Walk(), 1)
+    assert parts.step == 60 and parts.run.folder.parent.name == "Walk"
+    once = asac.Agent(algorithm, Walk, **held).learn(60)
+    assert_same(parts.networks.state_dict(), once.networks.state_dict())
+    assert not env.closed, "it is its owner's"
+
+
+def test_an_agent_acts_moves_and_is_saved(tmp_path):
+    agent = asac.Agent("SAC", Walk, **HELD)
+    with pytest.raises(asac.UsageError, match="learned nothing"):
+        agent.predict(np.zeros(1, np.float32))
+    agent.learn(30, callbacks=[(notes := Notes())])
+    assert notes.rollouts == list(range(21, 31))
+    obs = np.array([0.5], np.float32)
+    action, state = agent.predict(obs)
+    both, _ = agent.predict(np.stack([obs, obs]), None, episode_start=[True, False])
+    assert action.shape == (1,) and np.allclose(both[0], action, atol=1e-6) and state is not None
+    before = copy.deepcopy(agent.networks.state_dict())
+    assert isinstance(agent.networks, torch.nn.Module) and agent.evaluate(Walk(3.0), 2).lengths == (10, 10)
+
+    zipped, folder = agent.save(tmp_path / "small.zip"), agent.save(tmp_path / "whole")
+    assert_same(asac.Agent.load(zipped, Walk).networks.state_dict(), before)
+    with pytest.raises(asac.UsageError, match="an export has no resume"):
+        asac.Agent.load(zipped, Walk, quiet=True).learn(10)
+    with pytest.raises(asac.UsageError, match="already"):
+        agent.save(folder)
+    other = asac.Agent.load(folder, Walk, device="cpu", quiet=True).learn(30)
+    assert_same(other.networks.state_dict(), agent.learn(30).networks.state_dict())
+
+    with pytest.raises(asac.UsageError, match="other observations"):
+        agent.set_env(Plane)
+    agent.set_env(Walk(2.0))
+    assert agent.learn(10).step == 70
+    noted = json.loads((agent.run.folder / "manifest.json").read_text())["resumed"]
+    assert noted[-1]["env_objects"]["train"] == "tests.toys_objects.Walk, an instance"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("x", "much"), ("x", None), ("x", [1, 2]), ("", 1), ("a b", 1), ("../x", 1), (3, 1)]
+)
+def test_what_is_no_metric_is_an_error_of_the_callback(name, value):
+    agent = asac.Agent("SAC", Walk, **HELD)
+    with pytest.raises(asac.CallbackError, match="on_step") as caught:
+        agent.learn(10, on_step=lambda training: training.log(name, value))
+    assert isinstance(caught.value.__cause__, asac.UsageError)
+    assert agent.step == 1, "it is saved, and can go on"
