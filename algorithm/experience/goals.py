@@ -22,6 +22,7 @@ from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.spaces import in_space
+from algorithm.env.objects import EnvSource
 from algorithm.env.observations import UNNAMED
 from algorithm.env.outputs import SpaceMismatchError, as_bool, as_number, flags_of, numbers_of
 from algorithm.env.pool.process_exit import exits_as_errors
@@ -168,10 +169,13 @@ def _tried(env: gym.Env[Any, Any], options: dict[str, Any] | None) -> tuple[Arra
     return reached, wanted, as_number(reward, "the reward")
 
 
-def make_relabel(loaded: LoadedConfig, name: str, spec: AgentSpec, stack: ExitStack) -> Relabel:
+def make_relabel(
+    loaded: LoadedConfig, name: str, spec: AgentSpec, stack: ExitStack, source: EnvSource | None = None
+) -> Relabel:
     """Return hindsight for a behaviour of an environment with goals, else what changes nothing.
 
-    stack: closes the environment that rewards are asked of
+    stack:  closes the environment that rewards are asked of
+    source: of an environment that was handed in as an object
     Raises UsageError where hindsight is asked for and cannot be had; EnvError as :class:`EnvGoals`.
     """
     config = loaded.for_behaviour(name)
@@ -179,7 +183,7 @@ def make_relabel(loaded: LoadedConfig, name: str, spec: AgentSpec, stack: ExitSt
     if keys.her_ratio == 0:
         return Relabel("no hindsight: her_ratio is 0" if set(spec.obs.names) == OF_GOALS else "")
     try:
-        task = _task(loaded, config, spec, stack)
+        task = _task(loaded, config, spec, stack, source)
     except NoHindsightError as error:
         if keys.her_ratio != "auto":
             raise
@@ -202,7 +206,9 @@ def make_relabel(loaded: LoadedConfig, name: str, spec: AgentSpec, stack: ExitSt
     )
 
 
-def _task(loaded: LoadedConfig, config: Config, spec: AgentSpec, stack: ExitStack) -> EnvGoals | None:
+def _task(
+    loaded: LoadedConfig, config: Config, spec: AgentSpec, stack: ExitStack, source: EnvSource | None
+) -> EnvGoals | None:
     """Return the environment's goals; None where nothing asks for them. Raises as :func:`make_relabel`."""
     base, automatic = config.base_config, config.replay_config.her_ratio == "auto"
     windows = misplaced(config.algorithm, "replay_config", "her_ratio") is None
@@ -217,7 +223,7 @@ def _task(loaded: LoadedConfig, config: Config, spec: AgentSpec, stack: ExitStac
     try:
         recipe = find_recipe(
             base.env_type,
-            base.env_name,
+            source or base.env_name,
             folder=loaded.env_dir,
             env_args=base.env_args,
             options=config.reset_config,

@@ -166,6 +166,7 @@ class Assembly:
         loaded, memory = self.loaded, memory or MemoryBudget()
         check_behaviours(loaded, specs)
         agents: dict[str, Agent] = {}
+        goals = self.given.source("evaluate") if self.given else None  # its state is no part of the training
         for name, spec in specs.items():
             config = loaded.for_behaviour(name)
             file = nn_file(config, networks)
@@ -186,7 +187,7 @@ class Assembly:
                 greedy=greedy,
                 make_replay=make_replay,
                 demonstrations=demos,
-                relabel=make_relabel(loaded, name, spec, self.stack) if learning else None,
+                relabel=make_relabel(loaded, name, spec, self.stack, goals) if learning else None,
             )
             agents[name] = family(config).make_agent(inputs)
         modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
