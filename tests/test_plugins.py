@@ -380,7 +380,7 @@ def problem(there: Path, key: str, value: str):
     ("key", "value", "told"),
     [
         ("base_config.env_type", "GRIDWRLD", "there is no kind of environment `GRIDWRLD`"),
-        ("base_config.env_type", "GRIDWRLD", "did you mean `GRIDWORLD`? built in: UNITY, GYM, DM_CONTROL;"),
+        ("base_config.env_type", "GRIDWRLD", "did you mean `GRIDWORLD`? built in: UNITY, GYM,"),
         ("base_config.env_type", "GRIDWRLD", f"{sys.executable} -m pip install PACKAGE"),
         ("sac_config.extensions", "[smal]", "did you mean `small`? installed plug-ins: small"),
         ("sac_config.extensions", "[{Curiosity: null}]", "keys of its own: sac_config.curiosity"),

@@ -32,7 +32,7 @@ _REGISTERED = re.compile(r"[\w-]+|[\w-]+/[\w-]+|([\w-]+/)?[\w.-]+-v\d+")
 """Names that a simulator looks up among its own: Gymnasium's ids, domain/task of DM Control."""
 
 _ARGUMENT = re.compile(r"[A-Za-z_]\w*")
-_INFO = re.compile(r"[\w./ -]+")
+_INFO = re.compile(r"[A-Za-z_][\w-]*(/[\w-]+)*")
 _LABEL = re.compile(r"\w[\w -]*")
 """Names of parameters, lessons and behaviours, and the words of ML-Agents."""
 
