@@ -37,7 +37,6 @@ NOT_RUN = {
     r"make ": "tests/house/test_docs.py looks for the target; some would install, or run these tests",
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
-    r"python main.py path/to/folder ": "the reader's own; tests/house/test_docs.py loads such a config.yaml",
     r"python main.py walk.py:Walk --watch": "it has no picture",
     r"pip install ": "tests/house/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
@@ -53,7 +52,7 @@ NOT_RUN = {
     r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
     r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",
     r"python main.py (gymnasium_robotics|my_reach.py):": "another package, or the reader's own file",
-    r"python main.py own/thermostat": "tests/house/test_presets.py trains and plays the worked example",
+    r"python main.py own/walk": "tests/house/test_presets.py trains and plays the worked example",
 }
 """How commands begin that are not executed, and why."""
 
