@@ -20,7 +20,7 @@ from algorithm.config.locate import find_env
 from algorithm.core.data import State
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.env.base import Observation, ResetResult, StepResult
+from algorithm.env.base import Observation, ResetResult, StepResult, VecEnv
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import load_checkpoint
 from algorithm.runs.logs.metrics import read_metrics
@@ -43,7 +43,7 @@ default:
 """
 
 
-class TwoKinds:
+class TwoKinds(VecEnv):
     """Two walkers with two observations and one action, one runner with one and two; episodes of 7 steps."""
 
     arrangement = "1 of two kinds"
