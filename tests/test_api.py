@@ -93,7 +93,7 @@ def test_train_play_evaluate_and_go_on():
     assert (run.folder / "config.yaml").read_text().startswith(RESOLVED)
     assert "sac_config.start_step=40\n" in (run.folder / "overrides.txt").read_text()
     evaluations = dict(e[1:] for e in notes.seen if e[0] == "evaluation")
-    assert run.evaluate(2, 120).interval.mean == evaluations[120], "the episodes of the training"
+    assert run.evaluate(2, 120).mean == evaluations[120], "the episodes of the training"
 
     policy, env = asac.load(run, "latest"), asac.make_env("CartPole-v1")
     assert policy.step == 120 and policy.observation_space == env.observation_space

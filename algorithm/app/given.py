@@ -1,4 +1,4 @@
-"""What Python code hands in as an environment: the name of a task, or an object."""
+"""Environments that Python code hands in: the name of a task, or an object."""
 
 from __future__ import annotations
 

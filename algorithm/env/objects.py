@@ -35,7 +35,7 @@ class LanesKeptOpen(VectorWrapper):
 
 
 class EnvSource:
-    """What single environments are had from; called with keyword arguments as a class would be.
+    """Source of single environments; called with keyword arguments as a class would be.
 
     name:  qualified, such as ``__main__.Walk``
     short: for the folder of its runs
@@ -220,12 +220,12 @@ class EnvObject:
 
     @property
     def label(self) -> str:
-        """What its runs are filed under: ``object/Walk``."""
+        """Folder of its runs among those of all tasks: ``object/Walk``."""
         return f"{OBJECT_RUNS}{self.train.short}"
 
     @property
     def noted(self) -> Mapping[str, str]:
-        """What a run keeps of it, as JSON."""
+        """Note of it in a run, as JSON."""
         sources = {"train": self.train, "evaluate": self.evaluate}
         return {purpose: f"{one.name}, {one.kind}" for purpose, one in sources.items()}
 

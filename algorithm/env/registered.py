@@ -1,4 +1,4 @@
-"""What Gymnasium's registry knows of an environment: threshold, vector class, package."""
+"""Facts of Gymnasium's registry about an environment: threshold, vector class, package."""
 
 from __future__ import annotations
 

@@ -39,6 +39,11 @@ class Performance:
     infos: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def mean(self) -> float:
+        """Mean return."""
+        return self.interval.mean
+
+    @property
     def interval(self) -> Interval:
         """Mean return with its 95 % interval."""
         return mean_interval(self.returns)

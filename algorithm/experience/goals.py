@@ -46,7 +46,7 @@ class NoHindsightError(UsageError):
 
 
 class EnvGoals(GoalTask):
-    """What an environment says of transitions towards goals, by an instance that is used for nothing else.
+    """Rewards and ends of transitions towards goals, by an instance that is used for nothing else.
 
     One call does for many transitions where the environment answers four at once as it answers them one by
     one; ``at_once`` says whether it does so of rewards.

@@ -25,7 +25,7 @@ GoalStrategy = Literal["future", "final", "episode"]
 
 
 class GoalTask(Protocol):
-    """What an environment says of transitions towards goals. May be called by several threads.
+    """Rewards and ends of transitions towards goals. May be called by several threads.
 
     achieved, desired: [P, ...] what the transition led to, and its goal, in the dtypes of the spec
     """

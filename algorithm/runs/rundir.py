@@ -200,7 +200,7 @@ class RunDir:
 
     @property
     def of_object(self) -> bool:
-        """Whether its environment was an object of Python code, and commands have no name for it."""
+        """True if its environment was an object of Python code, for which commands have no name."""
         return self.env.startswith(OBJECT_RUNS)
 
     @property

@@ -1,4 +1,4 @@
-"""What is said of hindsight: on the start screen, and where it cannot be had."""
+"""Messages about hindsight: on the start screen, and where it cannot be had."""
 
 from __future__ import annotations
 

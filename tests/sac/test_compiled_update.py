@@ -132,6 +132,7 @@ def test_a_traced_update_is_the_update(traced, name):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # three graphs of the largest, on a machine that does other things
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_compiled_update_is_the_update(name):
     compare(OPTIONS[name])

@@ -162,7 +162,7 @@ class OffPolicyLearner(Learner):
 
     @property
     def compiled(self) -> bool:
-        """Whether a part of the last update was compiled before it was taken."""
+        """True if a part of the last update was compiled before it was taken."""
         return self._compiled is not None and self._compiled.graphs > 0
 
     def _draw(self, batch: SequenceBatch, tokens: int) -> Tensor:

@@ -41,7 +41,7 @@ class GroupFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInfo:
-    """What all sub-environments have in common, as in GymEnv. Can be pickled.
+    """Facts that all sub-environments have in common, as in GymEnv. Can be pickled.
 
     parameters: their number; infos: keys
     """
