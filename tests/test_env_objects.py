@@ -22,8 +22,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import asac
 from algorithm.app.check import check
 from algorithm.app.command import main
+from algorithm.app.given import played_in
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.objects import EnvObject
+from algorithm.env.toys.bits import ToyBits
 from tests.toys_objects import Handle, Plane, Shared, Unseeded, Walk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -233,7 +235,54 @@ def test_a_killed_run_goes_on_with_its_object_as_if_nothing_had_happened(capsys)
     assert "asac.Run(" in (run.folder / "report.html").read_text()
 
 
+class Trained(ToyBits):
+    """It notes batches of goals that it is asked for."""
+
+    asked = 0
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        type(self).asked += np.ndim(achieved_goal) == 2
+        return super().compute_reward(achieved_goal, desired_goal, info)
+
+
+class Played(Trained):
+    asked = 0
+
+
+def test_hindsight_asks_the_environment_that_is_trained_in():
+    asac.train(
+        partial(gym.wrappers.TimeLimit, Trained(), 12), eval_env=Played, **with_keys(eval_config__max_step=12)
+    )
+    assert Trained.asked > 5 and Played.asked == 0
+
+
+def test_a_vector_environment_with_goals_trains_without_hindsight():
+    lanes = SyncVectorEnv([lambda: gym.wrappers.TimeLimit(ToyBits(), 12)] * 2)
+    run = asac.train(lanes, **SHORT)
+    assert "a vector environment cannot be split" in (run.folder / "train.log").read_text()
+
+
+def test_a_task_that_is_played_in_by_name_brings_no_wrappers():
+    """A run wraps it in its own."""
+    assert "RepeatAction" not in str(played_in("gym/mountain_car").evaluate())
+
+
 # ---- an agent to hold
+
+
+def test_a_learn_that_could_not_begin_leaves_the_end_where_it_was():
+    works = []
+
+    def make():
+        if not works:
+            raise OSError("not yet")
+        return gym.wrappers.TimeLimit(Walk(), 10)
+
+    agent = asac.Agent("SAC", make, **{**HELD, "overrides": {**KEYS, "base_config.max_step": 50}})
+    with pytest.raises(asac.EnvError, match="not yet"):
+        agent.learn(80)
+    works.append(True)
+    assert agent.learn(80).step == 80 and agent.learn(10).step == 90
 
 
 @pytest.mark.parametrize(("algorithm", "keys"), [("SAC", KEYS), ("PPO", ROLLOUTS)])

@@ -13,7 +13,7 @@ from torch import nn
 from typing_extensions import Self, override
 
 from algorithm.app.cli.flag_types import GRAPH, is_export
-from algorithm.app.given import EnvLike, handed_in, played_in
+from algorithm.app.given import EnvLike, as_object
 from algorithm.app.policy import PolicyState, TrainedPolicy
 from algorithm.app.run import Run, Which
 from algorithm.app.start import TrainingPlan
@@ -80,7 +80,6 @@ class HeldAgent:
         )
         loaded = plan.load()
         self._plan: TrainingPlan | None = replace(plan, seed=loaded.seed)
-        self._max_step = loaded.config.base_config.max_step
         self._given = given
         self._device = device
         self._quiet = quiet
@@ -109,10 +108,9 @@ class HeldAgent:
         agent._plan = agent._policy = None
         agent._device = device
         agent._quiet = quiet
-        agent._given = None if env is None else handed_in(env, eval_env) or played_in(env)
+        agent._given = as_object(env, eval_env)
         agent._run = Run(path, env=agent._given, trust=trust)
         agent._run.check_spaces(agent._given)
-        agent._max_step = agent._run.config.base_config.max_step
         return agent
 
     @override
@@ -133,7 +131,7 @@ class HeldAgent:
     @property
     def step(self) -> int:
         """Environment steps so far; 0 before it has learned."""
-        return 0 if self._run is None else max(checkpoint_steps(self._run.folder / "checkpoints"))
+        return 0 if self._run is None else max(checkpoint_steps(self._run.folder / "checkpoints"), default=0)
 
     @property
     def policy(self) -> TrainedPolicy:
@@ -166,10 +164,9 @@ class HeldAgent:
                 "there is nothing to learn", where=f"learn({steps})", fix="give a number of steps"
             )
         until, callbacks = self.step + steps, [*callbacks, _Until(self.step + steps)]
-        longer = until if 0 < self._max_step < until else None
-        if longer is not None:
-            self._max_step = longer
         if self._run is not None:
+            end = self._run.config.base_config.max_step
+            longer = until if 0 < end < until else None
             self._run.resume(
                 self._given,
                 max_step=longer,
@@ -180,6 +177,8 @@ class HeldAgent:
             )
             return self
         assert self._plan is not None, "what was loaded has a run"
+        end = self._plan.load().config.base_config.max_step
+        longer = until if 0 < end < until else None
         made: list[Path] = []
         try:
             self._plan.begin(longer, callbacks, on_step, on_folder=made.append)
@@ -222,7 +221,7 @@ class HeldAgent:
             self._plan = replace(self._plan, task=task, given=given)
             self._given = given
             return
-        given = handed_in(env, eval_env) or played_in(env)
+        given = as_object(env, eval_env)
         self._run.check_spaces(given)
         self._run = Run(self._run.folder, env=given)
         self._given = given

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeAlias
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from typing_extensions import TypeIs
 
-from algorithm.app.policy import make_gym_env
 from algorithm.config.loader import load_config
 from algorithm.core.errors import UsageError
 from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, source_of
+from algorithm.env.registry import find_recipe
 
 _Name: TypeAlias = str | os.PathLike[str]
 
@@ -54,10 +53,36 @@ def played_in(env: EnvLike) -> EnvObject:
     if is_name(env):
         task = os.fspath(env)
         loaded = load_config(task, seed=0, require_runnable=True)
-        source: EnvSource = EnvMaker(partial(make_gym_env, loaded, "evaluate"), name=task)
+        base = loaded.config.base_config
+        recipe = find_recipe(  # the run that is played in it has wrappers and parameters of its own
+            base.env_type,
+            base.env_name,
+            folder=loaded.env_dir,
+            env_args=base.env_args,
+            options=loaded.config.reset_config,
+            wrappers=(),
+        )
+        source: EnvSource = EnvMaker(recipe.make_gym_env, name=task)
     else:
         source = source_of(env)
     return EnvObject(source, source)
+
+
+def as_object(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject | None:
+    """Return environments for a run that is there, by name or objects; None where none is given.
+
+    Raises UsageError as :func:`handed_in`, and for an ``eval_env`` alone.
+    """
+    if env is not None:
+        return handed_in(env, eval_env) or played_in(env)
+    if eval_env is None:
+        return None
+    raise UsageError(
+        "eval_env is for an environment that is an object",
+        where=f"eval_env={eval_env!r:.80}",
+        why="env is not given, so the run has its own by name, and its evaluations too",
+        fix="give env as well, or leave eval_env out",
+    )
 
 
 def given_flags(flags: Mapping[str, object]) -> dict[str, object]:

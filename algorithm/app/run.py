@@ -15,7 +15,7 @@ from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
 from algorithm.app.cli.flag_types import GRAPH, HUB, is_export
 from algorithm.app.console.output import open_console
-from algorithm.app.given import EnvLike, given_flags, handed_in, played_in
+from algorithm.app.given import EnvLike, as_object, given_flags, played_in
 from algorithm.app.parameters import played_lessons
 from algorithm.app.play import LIMITS
 from algorithm.app.policy import TrainedPolicy, interface, make_gym_env
@@ -187,8 +187,7 @@ class Run:
         Raises UsageError for an environment with other observations or actions.
         """
         run, folder = self._of_this_machine("resume"), self._task_folder()
-        env = self._env if env is None else env
-        given = None if env is None else handed_in(env, eval_env) or played_in(env)
+        given = as_object(self._env if env is None else env, eval_env)
         self.check_spaces(given)
         lanes = given.train.lanes if given else 0
         flags = given_flags({"base_config.max_step": max_step, "base_config.n_envs": lanes or None})

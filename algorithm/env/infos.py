@@ -42,7 +42,7 @@ class EpisodeInfos:
     def add(self, info: Mapping[str, Any]) -> None:
         """Take the info of a step of an only environment. Raises SpaceMismatchError for what is no number."""
         for k, key in enumerate(self.keys):
-            if key in info:
+            if info.get(key) is not None:
                 self._put(k, np.True_, np.float64(as_number(info[key], f"info[{key!r}]")))
 
     def add_batch(self, infos: Batched, took: Bool, ended: Bool, *, last: str = "") -> None:
@@ -58,12 +58,26 @@ class EpisodeInfos:
         for source, rows in ((infos, took & ~ended), (finals, took & ended)):
             for k, key in enumerate(self.keys):
                 if key in source:
-                    there = np.asarray(source.get(f"_{key}", True), np.bool_)
-                    found = numbers_of(source[key], len(rows), f"infos[{key!r}]").astype(np.float64)
-                    self._put(k, rows & there, found)
+                    there = rows & np.asarray(source.get(f"_{key}", True), np.bool_)
+                    self._put(k, *_numbers(source[key], there, f"infos[{key!r}]"))
 
     def _put(self, k: int, rows: Bool | np.bool_, found: Double | np.float64) -> None:
         before = self.values[:, k]
         if self.keys[k].startswith(_SUMMED):
             found = np.where(np.isnan(before), found, before + found)
         self.values[:, k] = np.where(rows, found, before)
+
+
+def _numbers(values: Any, there: Bool, what: str) -> tuple[Bool, Double]:  # noqa: ANN401 - whatever was put there
+    """Return which environments have a number [N], and the numbers [N]; None is none.
+
+    Vector classes of Gymnasium hold whatever is no number of Python's own as objects.
+    """
+    given = np.asarray(values)
+    if given.dtype != np.object_ or given.shape != there.shape:
+        return there, numbers_of(given, len(there), what).astype(np.float64)
+    there = there & np.array([one is not None for one in given])
+    found = np.full(len(there), np.nan)
+    for row in np.flatnonzero(there):
+        found[row] = as_number(given[row], what)
+    return there, found

@@ -130,6 +130,7 @@ def make_vec_env(
     kind, name = kind_of(env_type), env_name
     if not isinstance(name, str):
         more = {"wrappers": wrappers, "window": render, "film": video, "parameters": pool.parameters.names}
+        more["arguments"] = env_type == OBJECT.name and env_args
         name.check(n, pool.workers, [what for what, value in more.items() if value])
         kind, name = OBJECT, name.name
     if isinstance(env_name, LentLanes):

@@ -93,8 +93,8 @@ def eval_loop(
     num_envs, length_limit, on_non_finite: see :class:`~algorithm.experience.collector.LocalCollector`
     """
     try:
-        found = {name: callback.recorder(name) for name in players}
-        recorders = {name: recorder for name, recorder in found.items() if recorder is not None}
+        found = ((name, callback.recorder(name)) for name in players)
+        recorders = {name: recorder for name, recorder in found if recorder is not None}
         rollout = LocalCollector(
             env,
             players,
@@ -123,12 +123,10 @@ def evaluate(
     """Play the first ``episodes`` episodes of every behaviour, in the order in which they begin.
 
     Those that end first would be the short ones. The environments begin at episode 0, so every call plays the
-    same starts; only the policy differs. An episode that is cut off without an end does not count, and the
-    one that began after it counts instead.
+    same starts. An episode that is cut off does not count, and the one that began after it counts instead.
 
     on_episode: called with each episode that counts
     on_non_finite: policy for episodes with such numbers, which do not count; by default the first one raises
-
     Returns None if ``stop`` became true on the way. Raises EnvError if unfinished behaviours had no agents
     for ``PATIENCE`` steps, or all of their episodes are cut off.
     """

@@ -175,7 +175,7 @@ def make_relabel(
     """Return hindsight for a behaviour of an environment with goals, else what changes nothing.
 
     stack:  closes the environment that rewards are asked of
-    source: of an environment that was handed in as an object
+    source: of training environments that were handed in as objects
     Raises UsageError where hindsight is asked for and cannot be had; EnvError as :class:`EnvGoals`.
     """
     config = loaded.for_behaviour(name)
@@ -223,15 +223,15 @@ def _task(
     try:
         recipe = find_recipe(
             base.env_type,
-            source or base.env_name,
+            source.another() if source else base.env_name,
             folder=loaded.env_dir,
             env_args=base.env_args,
             options=config.reset_config,
             wrappers=config.wrappers_for("train"),
         )
+        env = recipe.make_gym_env()
     except UsageError as error:
         raise _no_goals(base.env_name, error.what) from error
-    env = recipe.make_gym_env()
     stack.callback(_close, env)
     if not env.has_wrapper_attr(_REWARD):
         raise _no_goals(base.env_name, f"it has no method {_REWARD}")

@@ -37,11 +37,22 @@ def playing_commands(
 def going_on(run: RunDir, *flags: str) -> str:
     """Return the command that goes on with a run; flags: beyond the end that it had."""
     if run.of_object:
-        steps = [flag.partition("=")[2] for flag in flags if flag.startswith("--max_step=")]
-        return f"{run.in_python}.resume({''.join(f'max_step={n}' for n in steps)})"
+        return f"{run.in_python}.resume({_arguments(flags)})"
     return run.training_command("-n", run.name, "--resume", *flags)
 
 
 def can_be_watched(render_modes: Sequence[str], *, display: bool) -> bool:
     """Return whether ``--watch`` would open a window."""
     return display and "human" in render_modes
+
+
+def _arguments(flags: Sequence[str]) -> str:
+    """Return flags, and keys behind ``-o``, as arguments of ``resume`` in Python."""
+    pairs = [flag.removeprefix("--").split("=") for flag in flags if "=" in flag]
+    steps = [f"max_step={value}" for key, value in pairs if key == "max_step"]
+    others = {key: value for key, value in pairs if key != "max_step"}
+    keys = [
+        f"{(key if '.' in key else f'base_config.{key}')!r}: {'None' if value == 'null' else value}"
+        for key, value in others.items()
+    ]
+    return ", ".join([*steps, *([f"overrides={{{', '.join(keys)}}}"] if keys else [])])

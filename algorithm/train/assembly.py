@@ -166,7 +166,7 @@ class Assembly:
         loaded, memory = self.loaded, memory or MemoryBudget()
         check_behaviours(loaded, specs)
         agents: dict[str, Agent] = {}
-        goals = self.given.source("evaluate") if self.given else None  # its state is no part of the training
+        goals = self.given.train if self.given else None
         for name, spec in specs.items():
             config = loaded.for_behaviour(name)
             file = nn_file(config, networks)

@@ -24,8 +24,20 @@ def test_the_last_value_counts_or_the_sum_of_a_reward():
     assert present(KEYS, one.values[0]) == {}
     one.add({"done": np.inf, "reward_a": 4.0})
     assert present(KEYS, one.values[0]) == {"reward_a": 4.0}, "what is not finite is not there"
+    one.add({"done": None})
+    assert present(KEYS, one.values[0]) == {"reward_a": 4.0}, "None is not there"
     with pytest.raises(SpaceMismatchError, match="done"):
         one.add({"done": "yes"})
+
+
+def test_objects_of_vector_classes_are_read_one_by_one():
+    """Gymnasium batches numpy's own truth values so."""
+    many, took = EpisodeInfos(KEYS, 3), np.ones(3, np.bool_)
+    values = np.array([np.True_, None, np.False_], object)
+    many.add_batch({"done": values, "_done": np.array([True, True, True])}, took, ~took)
+    assert [present(KEYS, row) for row in many.values] == [{"done": 1.0}, {}, {"done": 0.0}]
+    with pytest.raises(SpaceMismatchError, match="done"):
+        many.add_batch({"done": np.array([None, "yes", None], object)}, took, ~took)
 
 
 def test_of_many_those_count_that_have_one_and_took_a_step():

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from algorithm.app.given import handed_in
+from algorithm.app.given import as_object, handed_in
 from algorithm.app.policy import refuse_non_finite
 from algorithm.config.schema import BaseConfig
 from algorithm.core.errors import UserError
@@ -41,6 +41,7 @@ def refusals() -> dict[str, Callable[[], object]]:
         "a shared simulator": partial(EnvObject.of, gym.wrappers.TimeLimit(Shared(), 5)),
         "no copy": partial(EnvObject.of, gym.wrappers.TimeLimit(Handle(), 5)),
         "eval_env": partial(handed_in, "Pendulum-v1", "CartPole-v1"),
+        "eval_env alone": partial(as_object, None, Walk),
         "a command line": lambda: (_ for _ in ()).throw(absent("my.Walk")),
         "NaN": partial(refuse_non_finite, {"obs": np.array([[0.0, np.nan]])}),
         "log of a text": partial(training.log, "loss", "much"),  # type: ignore[arg-type]
@@ -55,7 +56,12 @@ def messages() -> Iterator[tuple[str, str]]:
         except UserError as error:
             yield name, str(error)
     run = RunDir("object/Walk", "a", Path("models/object/Walk/a").absolute(), "object/Walk")
-    commands = [going_on(run, "--max_step=200"), *playing_commands(run, ["rgb_array"]).values()]
+    further = ("--max_step=200", "--max_iter=8", "-o", "base_config.stop_at_return=null")
+    commands = [
+        going_on(run, *further[:1]),
+        going_on(run, *further),
+        *playing_commands(run, ["rgb_array"]).values(),
+    ]
     yield "commands", "\n".join(commands)
     counters = Counters(())
     counters.no_better = 3
