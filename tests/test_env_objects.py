@@ -288,22 +288,23 @@ def test_a_learn_that_could_not_begin_leaves_the_end_where_it_was():
 @pytest.mark.parametrize(("algorithm", "keys"), [("SAC", KEYS), ("PPO", ROLLOUTS)])
 def test_to_learn_in_parts_is_to_learn_at_once(algorithm, keys):
     held = {**HELD, "overrides": keys}
-    parts = asac.Agent(algorithm, env := Walk(), **held)
+    parts = asac.Agent(algorithm, env := Walk(), **held, max_grad_norm=0.5)
     assert repr(parts) == "Agent(has not learned)" and parts.step == 0
+    parts.predict(np.zeros(1, np.float32))  # makes the networks that learning begins with
+    assert parts.evaluate(Walk(), 1).lengths == (10,) and parts.step == 0
     for steps in (25, 1, 34):
         parts.learn(steps)
         torch.rand(3), np.random.rand(3)  # what others draw meanwhile changes nothing
         parts.evaluate(Walk(), 1)
     assert parts.step == 60 and parts.run.folder.parent.name == "Walk"
-    once = asac.Agent(algorithm, Walk, **held).learn(60)
+    own = "sac_config" if algorithm == "SAC" else "ppo_config"
+    once = asac.Agent(algorithm, Walk, **HELD | {"overrides": keys | {f"{own}.max_grad_norm": 0.5}}).learn(60)
     assert_same(parts.networks.state_dict(), once.networks.state_dict())
     assert not env.closed, "it is its owner's"
 
 
 def test_an_agent_acts_moves_and_is_saved(tmp_path):
     agent = asac.Agent("SAC", Walk, **HELD)
-    with pytest.raises(asac.UsageError, match="learned nothing"):
-        agent.predict(np.zeros(1, np.float32))
     agent.learn(30, callbacks=[(notes := Notes())])
     assert notes.rollouts == list(range(21, 31))
     obs = np.array([0.5], np.float32)

@@ -34,6 +34,10 @@ class _Until(Callback):
         self._step = step
 
     @override
+    def on_start(self, training: Training) -> None:
+        self.on_step(training)
+
+    @override
     def on_step(self, training: Training) -> None:
         if training.step >= self._step:
             training.stop(f"learn was to come to step {self._step:,}")
@@ -45,7 +49,8 @@ class HeldAgent:
     algorithm: ``SAC``, ``TD3``, ``PPO`` and so on; None for that of the configuration
     env:       a task by name, or an object; see :func:`train`, also for all else
 
-    The first ``learn`` makes the folder of the run, ``agent.run``, as a training from the command line does.
+    What needs its networks first, ``learn`` or ``predict``, makes the folder of the run, ``agent.run``, as a
+    training from the command line does.
     Raises ConfigError and UsageError as :func:`train` does, at once.
     """
 
@@ -63,6 +68,7 @@ class HeldAgent:
         device: str = "auto",
         directory: str | Path = MODELS,
         quiet: bool = False,
+        **keys: object,
     ) -> None:
         task, given = TrainingPlan.named(env, eval_env)
         flags = {"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name}
@@ -70,7 +76,7 @@ class HeldAgent:
             task=task,
             given=given,
             config=config,
-            overrides=overrides or {},
+            overrides={**(overrides or {}), **keys},
             flags=flags,
             defaults=_NEVER,
             seed=seed,
@@ -119,13 +125,10 @@ class HeldAgent:
 
     @property
     def run(self) -> Run:
-        """Its run on the disk. UsageError before it has learned."""
+        """Its run on the disk; made here, with a checkpoint of step 0, if it has not learned yet."""
         if self._run is None:
-            raise UsageError(
-                "the agent has learned nothing yet",
-                why="its networks are made, and its folder, when it begins to learn",
-                fix="agent.learn(steps) first",
-            )
+            self._begin(0, quiet=True)
+        assert self._run is not None, "it has begun"
         return self._run
 
     @property
@@ -163,29 +166,44 @@ class HeldAgent:
             raise UsageError(
                 "there is nothing to learn", where=f"learn({steps})", fix="give a number of steps"
             )
-        until, callbacks = self.step + steps, [*callbacks, _Until(self.step + steps)]
-        if self._run is not None:
-            end = self._run.config.base_config.max_step
-            longer = until if 0 < end < until else None
-            self._run.resume(
-                self._given,
-                max_step=longer,
-                callbacks=callbacks,
-                on_step=on_step,
-                device=self._device,
-                quiet=self._quiet,
-            )
+        until = self.step + steps
+        if self._run is None:
+            self._begin(until, callbacks, on_step, quiet=self._quiet)
             return self
+        end = self._run.config.base_config.max_step
+        self._run.resume(
+            self._given,
+            max_step=until if 0 < end < until else None,
+            callbacks=[*callbacks, _Until(until)],
+            on_step=on_step,
+            device=self._device,
+            quiet=self._quiet,
+        )
+        return self
+
+    def _begin(
+        self,
+        until: int,
+        callbacks: Sequence[Callback] = (),
+        on_step: Callable[[Training], object] | None = None,
+        *,
+        quiet: bool,
+    ) -> None:
+        """Train a new run until a step, 0 for its first checkpoint alone."""
         assert self._plan is not None, "what was loaded has a run"
         end = self._plan.load().config.base_config.max_step
-        longer = until if 0 < end < until else None
         made: list[Path] = []
+        plan = replace(self._plan, quiet=quiet)
         try:
-            self._plan.begin(longer, callbacks, on_step, on_folder=made.append)
+            plan.begin(
+                until if 0 < end < until else None,
+                [*callbacks, _Until(until)],
+                on_step,
+                on_folder=made.append,
+            )
         finally:
             if made and checkpoint_steps(made[0] / "checkpoints"):
                 self._run = Run(made[0], env=self._given)
-        return self
 
     def predict(
         self,

@@ -34,6 +34,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     callbacks: Sequence[Callback] = (),
     on_step: Callable[[Training], object] | None = None,
     quiet: bool = False,
+    **keys: object,
 ) -> Run:
     """Train as ``asac TASK`` does, and return the run.
 
@@ -47,6 +48,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     directory: folder of all runs
     callbacks: called behind those of the configuration; on_step: a function instead of a whole class
     quiet:     print warnings and the result alone
+    keys:      keys of the configuration without their block, such as ``n_envs=4``; they win over ``overrides``
 
     Raises ConfigError with every fault of the configuration, UsageError, EnvError, StorageError and
     NumericalError as the command does, CallbackError for whatever a callback raises.
@@ -56,7 +58,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
         task=label,
         given=given,
         config=config,
-        overrides=overrides or {},
+        overrides={**(overrides or {}), **keys},
         flags={"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name},
         seed=seed,
         device=device,

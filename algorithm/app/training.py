@@ -163,7 +163,8 @@ def run_training(
         plot_returns(parts.loaded, run, outcome, console)
         parts.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
-        show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
+        if outcome.training.counters.step or not screen.quiet:
+            show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
     return Trained(run, result, inputs.stop.exit_code)
 
 

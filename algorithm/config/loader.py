@@ -11,7 +11,15 @@ from typing import Any
 from algorithm.agents.registry import FAMILIES, barred, misplaced
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import EnvFolder, find_env
-from algorithm.config.resolve import SEED_PATH, Overrides, Resolved, overridden, resolve, with_values
+from algorithm.config.resolve import (
+    SEED_PATH,
+    Overrides,
+    Resolved,
+    in_blocks,
+    overridden,
+    resolve,
+    with_values,
+)
 from algorithm.config.schema import AUTO, BEHAVIOUR_KEYS, PLAIN, Config, fields, value_at
 from algorithm.config.sections import (
     DEFAULT_SECTION,
@@ -119,7 +127,8 @@ def load_config(
 
     env: a folder below ``envs/``, the path of any folder with a config.yaml, or the name of an environment.
     config: section, file or ``FILE:SECTION``; None is the section ``default``.
-    overrides: ``a.b=value`` each, the value spelt as in YAML; or a mapping. They win over the file.
+    overrides: ``a.b=value`` each, the value spelt as in YAML; or a mapping. They win over the file. A block
+        that the key alone tells may be left out: see :func:`in_blocks`.
     flags: dotted path → value of the command line's own flags. They win over ``overrides``.
     seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
     defaults: dotted path → value where the file is silent, instead of the schema's own.
@@ -129,6 +138,7 @@ def load_config(
     problems: list[Problem] = []
     folder, choice = _found(env, config, problems)
     below, shipped = layered(choice, problems)
+    overrides = in_blocks(overrides, below, flags)
     given = overridden(Node({}), overrides, flags, [])
     off = _switched_off(below, given)
     tree = merge(with_values(Node({}), {**folder.defaults, **defaults}, "the defaults"), below)
@@ -171,6 +181,7 @@ def load_config_file(
     problems: list[Problem] = []
     read = read_yaml(path, problems)
     tree = as_section(read, path.name, problems) if read else Node({})
+    overrides = in_blocks(overrides, tree, flags)
     tree = overridden(tree, overrides, flags, problems)
     resolved = resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
     _refuse(resolved, overrides, problems)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from algorithm.agents.registry import FAMILIES, misplaced
 from algorithm.config.errors import Problem
 from algorithm.config.random_params import Distribution, draw
-from algorithm.config.schema import BEHAVIOUR_KEYS, Config, field_at
+from algorithm.config.schema import BEHAVIOUR_KEYS, MERGE_KEYS, Config, field_at, fields
 from algorithm.config.sections import as_section, under_memory
 from algorithm.config.tree import KeyPath, Node, from_value_at, merge, to_value
 from algorithm.config.validation import build
@@ -60,6 +61,39 @@ def parse_override(text: str) -> tuple[KeyPath, object]:
 
 Overrides = Sequence[str] | Mapping[str, object]
 """Changes of a configuration: texts ``a.b=value`` of a command line, or dotted path → value of a program."""
+
+
+_SECOND = ("eval_config", "reward_signals", "behavioral_cloning", "demonstrations")
+"""Blocks that are not meant where a key that others have too stands without its block."""
+
+
+def in_blocks(overrides: Overrides, below: Node, flags: Mapping[str, object]) -> Overrides:
+    """Return the overrides with the block of each key that was written without it.
+
+    So ``batch_size`` is ``sac_config.batch_size``, and ``ppo_config.batch_size`` where PPO is chosen.
+    What fits no block, or several, stays as it is.
+    """
+    bare = overridden(Node({}), overrides, flags, [])
+    algorithm = bare.value_at("algorithm") or below.value_at("algorithm") or Config().algorithm
+    if algorithm not in FAMILIES:
+        return overrides
+    if isinstance(overrides, Mapping):
+        return {_in_block(key, algorithm): value for key, value in overrides.items()}
+    parts = [text.partition("=") for text in overrides]
+    return [
+        f"{_in_block(key.strip(), algorithm) if equals else key}{equals}{value}"
+        for key, equals, value in parts
+    ]
+
+
+def _in_block(key: str, algorithm: str) -> str:
+    if "." in key or key in Config.model_fields or key in MERGE_KEYS:
+        return key
+    homes = [path[0] for path, _ in fields() if path[1:] == (key,)]
+    if len(homes) > 1:
+        homes = [block for block in homes if block not in _SECOND]
+        homes = [block for block in homes if not misplaced(algorithm, block, key)] or homes
+    return f"{homes[0]}.{key}" if len(homes) == 1 else key
 
 
 def overridden(

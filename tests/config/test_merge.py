@@ -3,8 +3,9 @@
 import pytest
 
 from algorithm.config import Config, ConfigError, find_env, load_config
+from algorithm.config.resolve import in_blocks
 from algorithm.config.schema import fields, value_at
-from algorithm.config.tree import from_value, from_value_at, merge, to_value
+from algorithm.config.tree import Node, from_value, from_value_at, merge, to_value
 from algorithm.config.validation import build
 from tests.config.conftest import PENDULUM, places, refusal
 
@@ -115,6 +116,38 @@ OVERRIDES = {
     "nn_config.rep.dense_n=32": None,
     "sac_config.nn='quoted'": "quoted",
 }
+
+
+SHORT = [
+    # algorithm, key as it was written → key that it is; the same where it fits no block or several
+    ("SAC", "learning_rate", "sac_config.learning_rate"),
+    ("PPO", "learning_rate", "ppo_config.learning_rate"),
+    ("ACER", "learning_rate", "acer_config.learning_rate"),
+    ("TD3", "capacity", "replay_config.capacity"),
+    ("SAC", "max_step", "base_config.max_step"),  # eval_config has it too
+    ("SAC", "episodes", "eval_config.episodes"),
+    ("PPO", "n_step", "sac_config.n_step"),  # and is refused as SAC's
+    ("PPO", "batch_size", "sac_config.batch_size"),
+    ("SAC", "updates", "updates"),
+    ("SAC", "clip", "ppo_config.clip"),
+    ("SAC", "algorithm", "algorithm"),
+    ("SAC", "nowhere", "nowhere"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "written", "key"), SHORT)
+def test_a_key_without_its_block_is_that_of_the_algorithm(algorithm, written, key):
+    below, chosen = from_value({"algorithm": algorithm}, "a file"), {"algorithm": algorithm}
+    assert in_blocks({written: 1}, below, {}) == {key: 1}
+    assert in_blocks([f"{written}=1"], Node({}), chosen) == [f"{key}=1"]
+
+
+def test_keys_without_blocks_are_kept_with_them(loaded):
+    found = loaded("batch_size=64", "q={dense_n: 5}")
+    assert found.overrides == ("sac_config.batch_size=64", "nn_config.q={dense_n: 5}")
+    assert found.config.run.batch_size == 64
+    with pytest.raises(ConfigError, match="cannot read the override `batch_size`"):
+        loaded("batch_size")
 
 
 def test_overrides_are_typed_by_the_schema_and_flags_win(loaded):

@@ -129,8 +129,8 @@ class TrainOptions:
         roles=EVERY_ROLE,
         default=(),
         action="append",
-        metavar="A.B=VALUE",
-        help="set any key of the configuration; repeatable",
+        metavar="KEY=VALUE",
+        help="set any key of the configuration, such as n_envs=4; repeatable",
     )
     eval: int | None = _what(
         "--eval", type=positive, metavar="N", help="play N episodes without sampling, measure"
