@@ -215,7 +215,9 @@ def test_what_fails_takes_nothing_from_the_others(training: Training) -> None:
         training.strike(fault)
     check(training)
     gone = training.metric("ds/lost") + training.metric("ds/dropped")
-    assert sum(missing(made) for made in training.stored().values()) * LENGTH == gone
+    holes = sum(missing(made) for made in training.stored().values()) * LENGTH
+    # what an ending actor gives up is no hole: nothing stands behind it; at most its queue and open episodes
+    assert holes <= gone <= holes + len(training.actors) * (8 + 2) * LENGTH
     assert "the learner was started anew" in training.said(training.actors[0])
 
 
