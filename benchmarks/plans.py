@@ -54,7 +54,7 @@ class Suite:
 class Plan:
     """Suites, and the sides that are of other libraries, with what ``sb3:bare`` gets for them."""
 
-    peers: Mapping[str, Mapping[str, str]]
+    peers: Mapping[str, Mapping[str, Any]]
     suites: Mapping[str, Suite]
 
     @classmethod

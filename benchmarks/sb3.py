@@ -103,10 +103,13 @@ def bare(
     algorithm: str,
     library: str = "stable_baselines3",
     policy: str = "",
+    replay: str = "",
+    learning_starts: int = 0,
 ) -> Answer:
     """Train with nothing said but the policy's class and the seed; ``error`` where that cannot be.
 
     library: its module, as for :func:`train` · policy: another class than that of the observations
+    replay: class of the replay buffer · learning_starts: 0, or instead of its default
     """
     try:
         made = Monitor(make_env(**env))
@@ -120,7 +123,9 @@ def bare(
             else "MlpPolicy"
         )
         module = import_module(library)
-        model = getattr(module, algorithm)(policy, made, seed=seed, device="cpu")
+        said: dict[str, Any] = {"learning_starts": learning_starts} if learning_starts else {}
+        said |= {"replay_buffer_class": getattr(module, replay)} if replay else {}
+        model = getattr(module, algorithm)(policy, made, seed=seed, device="cpu", **said)
         named = {"library": library.replace("_", "-"), "version": module.__version__}
         return {"algorithm": algorithm, "policy": policy, **_fit(model, env, seed, **fit), **named}
     except Exception as error:
