@@ -57,6 +57,10 @@ def test_without_a_terminal_a_line_every_ten_seconds():
         console.progress(progress(step=step))
     steps = ["step=100", "step=110", "step=120", "eval", "step=5", "step=6"]
     assert [line.split()[0] for line in shown] == steps
+    found = [" loss/q=" in line for line in shown]
+    clock.now += 10
+    console.progress(progress(step=7, metrics={"loss/q": 9.0}))
+    assert found == [True, *[False] * 5] and " loss/q=9" in shown[-1], "metrics stand where they are new"
 
 
 def live(width=80, encoding="utf-8", clock=None):

@@ -39,7 +39,7 @@ class Warnings:
 
 
 class LineConsole(Console):
-    """One ``key=value`` line every ten seconds, for pipes and files.
+    """One ``key=value`` line every ten seconds, for pipes and files; metrics once, when they are new.
 
     emit:  shows a line
     alert: shows a warning
@@ -60,6 +60,7 @@ class LineConsole(Console):
         self._clock = clock
         self._next = -math.inf
         self._step = 0  # of the last line
+        self._metrics: Mapping[str, float] = {}  # of the last line that had any
         self._warnings = Warnings()
 
     @override
@@ -76,7 +77,9 @@ class LineConsole(Console):
         if self.due() and progress.step != self._step:
             self._next = self._clock() + LINE_INTERVAL_S
             self._step = progress.step
-            self.message(progress_line(progress))
+            fresh = progress.metrics if progress.metrics != self._metrics else {}
+            self._metrics = progress.metrics
+            self.message(progress_line(replace(progress, metrics=fresh)))
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
