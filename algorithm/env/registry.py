@@ -127,44 +127,69 @@ def make_vec_env(
     if video and (render or pool.workers):
         raise ValueError("a video needs an environment in this process, without a window")
     use_folder(folder, env_type)
-    kind, name = kind_of(env_type), env_name
-    if not isinstance(name, str):
-        more = {"wrappers": wrappers, "window": render, "film": video, "parameters": pool.parameters.names}
-        more["arguments"] = env_type == OBJECT.name and env_args
-        name.check(n, pool.workers, [what for what, value in more.items() if value])
-        kind, name = OBJECT, name.name
-    if isinstance(env_name, LentLanes):
-        return GymVectorEnv(env_name.make, seed_of=seed_of, options=options, name=name, infos=pool.infos)
+    request = EnvRequest(
+        env_name=env_name if isinstance(env_name, str) else env_name.name,
+        folder=folder,
+        env_args=env_args or {},
+        n=n,
+        seed_of=seed_of,
+        options=options,
+        render=render,
+        video=video,
+        wrappers=tuple(wrappers),
+        pool=pool,
+    )
+    if not isinstance(env_name, str):
+        return _handed_in(env_name, env_type, request)
+    kind = kind_of(env_type)
     maker = load_maker(kind)
     if not _is_recipe(maker):
-        request = EnvRequest(
-            env_name=name,
-            folder=folder,
-            env_args=env_args or {},
-            n=n,
-            seed_of=seed_of,
-            options=options,
-            render=render,
-            video=video,
-            wrappers=tuple(wrappers),
-            pool=pool,
-        )
         return _made_at_once(kind, maker, request)
+    recipe = _recipe_for(env_type, env_name, request)
+    plain = kind.registered and not (pool.workers or wrappers or pool.parameters.names or render or video)
+    if plain and has_vector_class(recipe.env_id, n):
+        return _own_vector(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
+    return pool.make(recipe, n=n, seed_of=seed_of)
+
+
+def _handed_in(source: EnvSource, env_type: str, request: EnvRequest) -> VecEnv:
+    """Return the environments of an object. Raises UsageError for what such ones cannot have."""
+    pool = request.pool
+    asked = {
+        "wrappers": request.wrappers,
+        "window": request.render,
+        "film": request.video,
+        "parameters": pool.parameters.names,
+        "arguments": env_type == OBJECT.name and request.env_args,
+    }
+    source.check(request.n, pool.workers, [what for what, value in asked.items() if value])
+    if isinstance(source, LentLanes):
+        return _own_vector(source.make, request)
+    return pool.make(_recipe_for(env_type, source, request), n=request.n, seed_of=request.seed_of)
+
+
+def _recipe_for(env_type: str, env_name: str | EnvSource, request: EnvRequest) -> GymRecipe:
     recipe = find_recipe(
         env_type,
         env_name,
-        folder=folder,
-        env_args=env_args,
-        options=options,
-        wrappers=wrappers,
-        parameters=pool.parameters.targets,
+        folder=request.folder,
+        env_args=request.env_args,
+        options=request.options,
+        wrappers=request.wrappers,
+        parameters=request.pool.parameters.targets,
     )
-    plain = kind.registered and not (pool.workers or wrappers or pool.parameters.names or render or video)
-    if plain and has_vector_class(recipe.env_id, n):
-        make = partial(make_vector, recipe.env_id, n, recipe.env_args)
-        return GymVectorEnv(make, seed_of=seed_of, options=options, name=name, infos=pool.infos)
-    recipe = replace(recipe, render=render, video=video, infos=pool.infos)
-    return pool.make(recipe, n=n, seed_of=seed_of)
+    return replace(recipe, render=request.render, video=request.video, infos=request.pool.infos)
+
+
+def _own_vector(make: Callable[[], Any], request: EnvRequest) -> GymVectorEnv:
+    """Return the environments of a vector class of their own."""
+    return GymVectorEnv(
+        make,
+        seed_of=request.seed_of,
+        options=request.options,
+        name=request.env_name,
+        infos=request.pool.infos,
+    )
 
 
 def _is_recipe(maker: object) -> TypeIs[type[GymRecipe]]:
