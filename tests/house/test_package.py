@@ -83,7 +83,7 @@ def test_a_wheel_trains_and_plays_where_there_is_neither_a_checkout_nor_an_extra
     assert python("-m", "ds", "--version").strip() == VERSION
     out = python("-m", "asac", "toy/identity", "--max_step=60", "-n", "run", "--seed=1", "--device=cpu")
     assert "python -m asac toy/identity -n run --resume" in out, "the commands are those that work here"
-    assert (work / "models/toy/identity/run/report.html").is_file()
+    assert '[tensorboard]"' in out and (work / "models/toy/identity/run/report.html").is_file()
     (work / "main.py").write_text(PLAY)
     assert "  asac CartPole-v1 -n own --resume" in python("main.py")
     assert "--resume" in python("-m", "asac", "--help", absent=HEAVY)
