@@ -4,7 +4,7 @@ ARG PYTHON=3.11
 FROM python:${PYTHON}-slim-bookworm AS build
 ARG PYTHON
 ARG TORCH=cpu
-ARG EXTRAS=bullet,tasks
+ARG EXTRAS=bullet,ds,tasks,video
 RUN apt-get update && apt-get install -y --no-install-recommends g++ swig && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY constraints constraints

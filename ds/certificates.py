@@ -6,19 +6,23 @@ An authority of its own signs the learner's certificate. Its key is forgotten: n
 from __future__ import annotations
 
 import argparse
+import importlib
 import ipaddress
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from algorithm.core.errors import StorageError, UsageError, UserError
+from algorithm.core.extras import needs
 from ds.net.security import AUTHORITY, CERTIFICATE, KEY, TOKEN, make_folder, make_token, write_new
+
+with suppress(ImportError):  # `main` says what to install
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _SKEW = timedelta(days=1)
 """Tolerance for different clocks of the machines."""
@@ -35,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.days < 1:
         parser.error("--days must be at least 1")
     try:
+        with needs("ds", "making certificates"):
+            importlib.import_module("cryptography.x509")
         make(args.folder, args.hosts, days=args.days, replace=args.replace)
     except UserError as error:
         print(error, file=sys.stderr)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -10,7 +11,7 @@ from typing import NoReturn
 from algorithm.app.cli.completion import complete
 from algorithm.app.cli.ds import DistributedOptions, distributed_parser, parse_distributed
 from algorithm.app.command import as_program, guarded, interruptible_imports, say
-from algorithm.config.locate import find_env
+from algorithm.core.extras import needs
 from algorithm.runs.names import check_directory, run_names
 
 
@@ -21,6 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(options: DistributedOptions) -> int:
+    with needs("ds", "training with actors"):
+        for package in ("cryptography", "grpc", "msgspec"):
+            importlib.import_module(package)
     check_directory(options.train.directory)
     if options.role == "cluster":
         from ds.cluster.command import cluster
@@ -30,6 +34,8 @@ def _command(options: DistributedOptions) -> int:
         from ds.evolver.command import evolve
 
         return evolve(options)
+    from algorithm.config.locate import find_env
+
     label = find_env(options.train.env).label
     say(options.train, f"{label}, {options.role}: loading torch")
     with interruptible_imports():

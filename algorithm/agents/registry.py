@@ -14,9 +14,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from algorithm.agents import config as shared
-from algorithm.agents.imitation import rules as imitation
-
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.agents.base import Family
     from algorithm.agents.behaviour_config import BehaviourConfig
@@ -44,6 +41,9 @@ def family(config: BehaviourConfig) -> Family:
 
 def contradictions(config: BehaviourConfig) -> Iterator[Any]:
     """Yield the contradictions between the chosen family's keys and those of other blocks."""
+    from algorithm.agents import config as shared  # with pydantic, which nobody needs to name families
+    from algorithm.agents.imitation import rules as imitation
+
     module = _optional(FAMILIES[config.algorithm], "config")
     clones, mixes = (getattr(module, name, False) for name in ("CLONES", "MIXES"))
     yield from shared.contradictions(config)

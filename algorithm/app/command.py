@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from algorithm.app.cli.completion import complete
 from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.translation import write_translation
-from algorithm.config.loader import LoadedConfig, load_config
-from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, described, visible
 from algorithm.core.streams import mend_streams
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.runs.listing import listing
 from algorithm.runs.names import check_directory, report_names, run_names
+
+if TYPE_CHECKING:  # help and a mistyped flag are shown without pydantic
+    from algorithm.config.loader import LoadedConfig
+    from algorithm.config.locate import EnvFolder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,11 +81,15 @@ def _command(options: TrainOptions) -> int:
 def _print(options: TrainOptions) -> int:
     """Do what needs neither a task nor a run: a list, a program, a translated file."""
     if options.from_mlagents is not None:
+        from algorithm.app.translation import write_translation
+
         show_notices(options)
         return write_translation(options)
     if options.card:
         print((Path(__file__).parents[1] / "export" / "play.py").read_text("utf-8"), end="")
     else:
+        from algorithm.runs.listing import listing
+
         print(visible(listing(options.env, options.directory)))
     return 0
 
@@ -93,7 +97,7 @@ def _print(options: TrainOptions) -> int:
 def _read_only(options: TrainOptions) -> int:
     """Do what needs no configuration: a page, or an episode that failed."""
     show_notices(options)
-    folder = find_env(options.env)
+    folder = _found(options)
     if options.failure:
         say(options, f"{folder.label}: replaying {options.failure}")
         from algorithm.app.check.check import check_failure
@@ -109,7 +113,7 @@ def _with_run(options: TrainOptions) -> int:
     """Do something with a run that is there."""
     if options.shares:  # all else has a console of its own
         show_notices(options)
-    folder = find_env(options.env)
+    folder = _found(options)
     say(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         if options.plays:
@@ -153,7 +157,15 @@ def _train(options: TrainOptions) -> int:
     return train_repeatedly(options, loaded, lambda seed: _load(options, seed))
 
 
+def _found(options: TrainOptions) -> EnvFolder:
+    from algorithm.config.locate import find_env
+
+    return find_env(options.env)
+
+
 def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
+    from algorithm.config.loader import load_config
+
     flags = config_flags(options)
     return load_config(
         options.env, options.config, options.overrides, flags, seed=seed, require_runnable=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from statistics import fmean
 
 import gymnasium
@@ -21,6 +22,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
+from algorithm.core.extras import install_command
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, counted
@@ -112,10 +114,16 @@ def show_finish(
     commands = [
         ("go on", _longer(run, outcome)),
         *playing_commands(run, render_modes, display=has_display()).items(),
-        ("curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
+        ("curves", _curves(run)),
         ("report", run.shown(run.report)),
     ]
     console.finish(rows, commands, doubtful=not updates)
+
+
+def _curves(run: RunDir) -> str:
+    """Return the command that shows the curves; where its package is missing, what installs it behind it."""
+    command = shlex.join(["tensorboard", "--logdir", run.shown(run.log)])
+    return command if find_spec("tensorboard") else f"{command}  # first {install_command('tensorboard')}"
 
 
 def _longer(run: RunDir, outcome: Outcome) -> str:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from algorithm.agents.registry import FAMILIES, misplaced
 from algorithm.config.errors import did_you_mean
+
+REFERENCE = Path(__file__).parents[1] / "default_config.yaml"
+"""Every key, as :mod:`algorithm.config.reference` writes them."""
 
 COMMANDS: Mapping[str, Sequence[str]] = {
     "train": (),
@@ -139,10 +143,13 @@ def _ours(name: str, algorithm: str) -> str | None:
         return ALGORITHMS.get(algorithm)
     if name in FLAGS:
         return FLAGS[name]
-    from algorithm.config.schema import fields  # not needed by a command line that can be read
+    names = KEYS.get(name, (name,))
+    if not re.search(rf"^ +(# )?({'|'.join(map(re.escape, names))}):", REFERENCE.read_text("utf-8"), re.M):
+        return None  # a typo is answered at once: the schema takes half a second
+    from algorithm.config.schema import fields
 
     family = algorithm.upper() if algorithm.upper() in FAMILIES else "SAC"
-    paths = [path for path, _ in fields() if path[-1] in KEYS.get(name, (name,)) and len(path) == 2]
+    paths = [path for path, _ in fields() if path[-1] in names and len(path) == 2]
     path = next((".".join(path) for path in paths if misplaced(family, *path) is None), None)
     return path and f"-o {path}={{}}"
 

@@ -10,8 +10,6 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from google.protobuf.message import DecodeError
-
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import FaultyRecordingError
 
@@ -69,6 +67,8 @@ class DemoRecords:
         return self._parsed(message, data, what)
 
     def _parsed(self, message: Any, data: bytes, what: str) -> Any:  # noqa: ANN401 - protobuf messages
+        from google.protobuf.message import DecodeError  # it is there where messages are
+
         try:
             return message.FromString(data)
         except DecodeError as error:

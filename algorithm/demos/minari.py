@@ -12,6 +12,7 @@ import numpy as np
 
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import EnvError, UsageError, described
+from algorithm.core.extras import needs
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.config import MINARI, MINARI_ID
@@ -24,7 +25,6 @@ from algorithm.demos.episode import (
 )
 from algorithm.demos.spaces import flat_actions
 from algorithm.env.adapter import Adapter
-from algorithm.env.install_hints import install_command
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Space
 
@@ -70,15 +70,8 @@ def read_minari(name: str, wanted: Behaviours | None, notify: Notify) -> Iterato
 
 def library_for(name: str) -> Any:  # noqa: ANN401 - it need not be installed
     """Return the package; name: of the data set that needs it. Raises UsageError without it."""
-    try:
+    with needs("offline", "a data set of Minari", where=f"{MINARI}{name}"):
         import minari
-    except ImportError as error:
-        raise UsageError(
-            "data sets of Minari need the package minari",
-            where=f"{MINARI}{name}",
-            why=described(error),
-            fix=install_command("offline"),
-        ) from error
     return minari
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
-from pathlib import Path
 
 import gymnasium as gym
 
 from algorithm.core.errors import mend
+from algorithm.core.extras import install_command
 
 _EXTRAS = {
     "ale_py": "atari",
@@ -22,24 +21,6 @@ _EXTRAS = {
     "dm_control": "dmc",
 }
 """Package named in an import error -> the extra of pyproject.toml that contains it."""
-
-_UNTIL = {"dmc": (3, 13)}
-"""Extra -> the first Python for which a package of it cannot be had."""
-
-_CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
-
-
-def install_command(extra: str) -> str:
-    """Return the command that installs an extra, of a checkout or of the installed package.
-
-    Where there is none for this version of Python, return that instead.
-    """
-    if extra in _UNTIL and sys.version_info >= _UNTIL[extra]:
-        major, minor = _UNTIL[extra]
-        older = f"Python {major}.{minor - 1} or an older one"
-        return f"use {older}: for {major}.{minor} the extra {extra} has no packages"
-    editable = "-e " if _CHECKOUT.is_file() else ""
-    return f'in the project\'s folder: {sys.executable} -m pip install {editable}".[{extra}]"'
 
 
 def advice(error: BaseException, otherwise: str) -> str:

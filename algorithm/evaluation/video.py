@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-import imageio_ffmpeg  # type: ignore[import-untyped]
 import numpy as np
 from typing_extensions import override
 
 from algorithm.agents.roles import Episode
 from algorithm.core.errors import EnvError
+from algorithm.core.extras import needs
 from algorithm.core.system.files import replace
 from algorithm.core.system.processes import NEW_GROUP
 from algorithm.env.base import Picture, VecEnv
@@ -23,6 +25,7 @@ from algorithm.evaluation.callbacks import EvalCallback
 DEFAULT_FPS = 30.0
 """Frames per second of environments that state none."""
 
+_ASKED = "--video or eval_config.video"
 _CLOSING_S = 60.0
 _PICTURES = ("-v", "error", "-y", "-nostdin", "-f", "rawvideo", "-pix_fmt", "rgb24")
 # Players expect 4:2:0 chroma subsampling, which needs even sides.
@@ -187,13 +190,15 @@ def video_recorders(
     folder: of the videos, ``step_000004000_episode_1.mp4`` and so on
     warn:   called for every video that fails
 
-    Raises EnvError if the environment has no pictures, before anything is played.
+    Raises EnvError if the environment has no pictures, before anything is played, and UsageError without
+    the extra ``video``.
     """
+    _library()
     env.reset(episode=0)
     if env.render() is None:
         raise EnvError(
             "the environment has no pictures to make a film of",
-            where="--video or eval_config.video",
+            where=_ASKED,
             why="its render mode rgb_array gives none",
             fix="leave the film out, or add that render mode to the environment",
         )
@@ -206,10 +211,16 @@ def video_path(folder: Path, step: int, episode: int = 1) -> Path:
     return folder / f"step_{step:09d}_episode_{episode}.mp4"
 
 
+def _library() -> Any:  # noqa: ANN401 - a module that need not be installed
+    """Return the package that has ffmpeg. Raises UsageError without the extra ``video``."""
+    with needs("video", "a film", where=_ASKED):
+        return importlib.import_module("imageio_ffmpeg")
+
+
 def _ffmpeg() -> str:
     """Return the path of imageio's ffmpeg, or of the system's. Raises VideoError."""
     try:
-        path: str = imageio_ffmpeg.get_ffmpeg_exe()
+        path: str = _library().get_ffmpeg_exe()
     except RuntimeError as error:
         raise VideoError("there is no ffmpeg: install imageio-ffmpeg, or ffmpeg itself") from error
     return path

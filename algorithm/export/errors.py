@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from algorithm.core.errors import UsageError, UserError
+from algorithm.core.errors import UserError
+from algorithm.core.extras import needs
 
 
 class ExportError(UserError):
@@ -16,11 +17,5 @@ class ExportError(UserError):
 
 def required(library: str) -> ModuleType:
     """Import a library of the extra ``export``. Raises UsageError if it is not installed."""
-    try:
+    with needs("export", "a policy as ONNX"):
         return importlib.import_module(library)
-    except ImportError as error:
-        raise UsageError(
-            f"an export to ONNX needs {library}",
-            why=str(error),
-            fix='pip install ".[export]"',
-        ) from error

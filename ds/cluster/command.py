@@ -17,8 +17,8 @@ from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.command import show_notices
 from algorithm.config.locate import find_env
 from algorithm.core.errors import UsageError, UserError
+from algorithm.core.extras import needs
 from algorithm.core.program import program
-from algorithm.env.install_hints import install_command
 from algorithm.train.signals import StopRequest
 from ds.cluster.cluster import NAMESPACE, Cluster, target_size_name
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
@@ -174,17 +174,8 @@ def gcs_address(ray: ModuleType) -> str:
 
 def _import_ray() -> ModuleType:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    try:
+    with needs("ray", "the role cluster or evolver"):
         import ray
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise UsageError(
-            "ray is not installed",
-            where="the role cluster",
-            why="it is an extra of its own",
-            fix=install_command("ray"),
-        ) from None
     return ray
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import argcomplete
 import pytest
 
-from algorithm.app.cli.completion import with_completers
+from algorithm.app.cli.completers import with_completers
 from algorithm.app.cli.ds import distributed_parser
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.config.schema import fields

@@ -135,7 +135,7 @@ def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
         lambda: read(tmp_path / "a.demo"),
         lambda: DemoWriter(tmp_path / "a.demo", spec_of(("eye", (2,), "float32")), "x"),
     ):
-        with pytest.raises(UsageError, match=r"pip install mlagents-envs==0\.28\.0"):
+        with pytest.raises(UsageError, match=r'pip install -e "\.\[unity\]"'):
             use()
 
 

@@ -221,7 +221,7 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
         monkeypatch.setenv(variable, "")
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r'(?s)ray is not installed.*pip install -e "\.\[ray\]"'):
+    with pytest.raises(UsageError, match=r'(?s)needs the extra ray.*pip install -e "\.\[ray\]"'):
         start_ray()
 
 

@@ -15,6 +15,7 @@ FAMILIES = tuple(dict.fromkeys(registry.FAMILIES.values()))
 
 ORDER = (
     "algorithm.core.errors",
+    "algorithm.core.extras",
     "algorithm.core.plugins",
     "algorithm.core.fields",
     "algorithm.core.system",

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import asac
 from algorithm.core.program import VERSION, as_typed, program
@@ -23,7 +24,34 @@ run = asac.train("CartPole-v1", max_step=60, seed=1, name="own", device="cpu")
 policy, env = asac.load(run, "latest"), gym.make("CartPole-v1")
 obs, _ = env.reset(seed=0)
 assert env.action_space.contains(policy.act(obs)[0])
+run.resume(max_step=70)
+run.evaluate(1)
+run.export("shared.zip", "latest")
 """
+CORE_ALONE = """
+import os, sys
+from importlib.machinery import PathFinder
+
+EXTRAS = "argcomplete cryptography google grpc imageio imageio_ffmpeg msgspec tensorboard"
+ABSENT = f"{EXTRAS} {os.environ['ABSENT']}".split()
+
+class Installed(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in ABSENT else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Installed
+"""
+"""A ``sitecustomize.py``, with which the packages of some extras are not installed, and those of ABSENT."""
+HEAVY = "gymnasium numpy pydantic torch yaml"
+"""What a command line is read without."""
+WITHOUT = {
+    "ds": "-m ds toy/identity learner",
+    "video": "-m asac CartPole-v1 -n own --video",
+    "completion": "-m asac --completion bash",
+}
+"""Extra -> a command that needs it."""
+OF_THE_REQUIREMENTS = ("bullet", "completion", "ds", "tensorboard", "unity", "video")
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +63,19 @@ def built(root, tmp_path_factory):
     return folder
 
 
-def test_a_wheel_trains_and_plays_where_there_is_no_checkout(built, root, tmp_path):
+def test_a_wheel_trains_and_plays_where_there_is_neither_a_checkout_nor_an_extra(built, root, tmp_path):
     (wheel,) = built.glob("*.whl")
     site, work = tmp_path / "site", tmp_path / "work"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
+    (site / "sitecustomize.py").write_text(CORE_ALONE)
     work.mkdir()
     environment = os.environ | {"PYTHONPATH": str(site)}
 
-    def python(*words):
+    def python(*words, absent=""):
+        env = environment | {"ABSENT": absent}
         command = [sys.executable, *words]
-        return subprocess.run(
-            command, cwd=work, env=environment, capture_output=True, text=True, check=True
-        ).stdout
+        return subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, check=True).stdout
 
     listed = python("-m", "asac", "--list")
     tasks = {path.parent.relative_to(root / "envs").as_posix() for path in root.glob("envs/*/*/config.yaml")}
@@ -55,9 +83,18 @@ def test_a_wheel_trains_and_plays_where_there_is_no_checkout(built, root, tmp_pa
     assert python("-m", "ds", "--version").strip() == VERSION
     out = python("-m", "asac", "toy/identity", "--max_step=60", "-n", "run", "--seed=1", "--device=cpu")
     assert "python -m asac toy/identity -n run --resume" in out, "the commands are those that work here"
-    assert (work / "models/toy/identity/run/report.html").is_file()
+    assert '[tensorboard]"' in out and (work / "models/toy/identity/run/report.html").is_file()
     (work / "main.py").write_text(PLAY)
     assert "  asac CartPole-v1 -n own --resume" in python("main.py")
+    assert "--resume" in python("-m", "asac", "--help", absent=HEAVY)
+    with pytest.raises(subprocess.CalledProcessError) as mistyped:
+        python("-m", "asac", "toy/identity", "--resme", absent=HEAVY)
+    assert mistyped.value.stderr.endswith("did you mean --resume?\n")
+    for extra, command in WITHOUT.items():
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            python(*command.split())
+        fix = f'{sys.executable} -m pip install "advanced-soft-actor-critic[{extra}]"\n'
+        assert failed.value.returncode == 2 and failed.value.stderr.endswith(fix)
 
 
 def test_every_name_of_the_package_is_there():
@@ -78,13 +115,25 @@ def test_both_archives_hold_all_that_is_needed(built, root):
     assert {"main.py", "main_ds.py", "pyproject.toml", "README.md", "envs/gym/pendulum/config.yaml"} <= inside
 
 
-def test_the_requirements_are_those_of_the_package_and_two_extras(root):
+def test_the_requirements_are_those_of_the_package_and_six_extras(root):
     wanted = {line for line in (root / "requirements.txt").read_text().splitlines() if line[:1].isalpha()}
     text = (root / "pyproject.toml").read_text()
     core = re.search(r"^dependencies = \[(.*?)^\]", text, re.M | re.S)
-    extras = re.findall(r"^(?:bullet|unity) = \[(.*)\]$", text, re.M)
-    assert core and len(extras) == 2
+    extras = re.findall(rf"^(?:{'|'.join(OF_THE_REQUIREMENTS)}) = \[(.*)\]", text, re.M)
+    assert core and len(extras) == len(OF_THE_REQUIREMENTS)
     assert set(re.findall(r'"([^"]+)"', core[1] + "".join(extras))) == wanted
+
+
+def test_the_citation_is_that_of_the_package(root):
+    cited = yaml.safe_load((root / "CITATION.cff").read_text())
+    project = (root / "pyproject.toml").read_text()
+    (author,) = re.findall(r'^authors = \[\{ name = "(.+)" \}\]$', project, re.M)
+    (keywords,) = re.findall(r"^keywords = (\[.+\])$", project, re.M)
+    assert cited["version"] == VERSION and cited["authors"] == [{"name": author}]
+    assert cited["keywords"] == yaml.safe_load(keywords)
+    page = (root / "docs/citing.md").read_text()
+    assert all(f"{{{text}}}" in page for text in (cited["title"], author, VERSION))
+    assert any(root.glob("LICENSE*")) == ("license" in cited), "docs/citing.md says how one is added"
 
 
 @pytest.mark.parametrize(

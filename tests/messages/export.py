@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from algorithm.core.errors import UserError
+from algorithm.export.errors import required
 from algorithm.export.names import ports_of, refuse_collisions
 from tests.export import test_export as graphs
 from tests.export.policies import agent_of, checker, exported, graph_of, with_names
@@ -39,6 +41,7 @@ def messages() -> Iterator[tuple[str, str]]:
         (graphs._version_depends_on_inputs, {}),
     ):
         yield damage.__name__.strip("_").replace("_", " "), _said(partial(_checked, damage, row))
+    yield "a package of an extra", _said(lambda: required("not_installed")).replace(sys.executable, "PYTHON")
 
 
 def _checked(damage: Callable[[Any], None], row: dict[str, str]) -> object:

@@ -1,17 +1,23 @@
 """One row, three places; names are documented; a kill loses little."""
 
+import io
 import json
 import logging
 import math
 import re
+import time
 from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
 import pytest
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from algorithm.agents.metrics import SIGNALS
 from algorithm.core.errors import StorageError
+from algorithm.runs.logs.events import LoggedPicture, event_file, event_of
 from algorithm.runs.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
 from tests.runs.small_disk import files_no_larger_than
 
@@ -52,6 +58,29 @@ def images(folder, tag):
 
     events = EventAccumulator(str(folder), {"images": 0}, purge_orphaned_data=True).Reload()
     return [(image.step, iio.imread(image.encoded_image_string)) for image in events.Images(tag)]
+
+
+def theirs(**fields):
+    """The record of an event as TensorBoard's own package writes it."""
+    record = io.BytesIO()
+    RecordWriter(record).write(Event(wall_time=time.time(), **fields).SerializeToString())
+    return record.getvalue()
+
+
+@pytest.mark.parametrize("step", [0, 1, 127, 128, 300_000_000, 2**40])
+def test_records_are_those_of_the_package(step, tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1.7e9 + 0.25)
+    picture = LoggedPicture(84, 300, 3, bytes(range(256)))
+    row = {"a": 0.0, "loss/ü": -1e-30, "nan": math.nan, "n" * 200: 1e39, "rep/plot": picture}
+    numbers = [Summary.Value(tag=name, simple_value=row[name]) for name in ("a", "loss/ü", "n" * 200)]
+    image = Summary.Image(height=84, width=300, colorspace=3, encoded_image_string=picture.png)
+    values = [*numbers, Summary.Value(tag="rep/plot", image=image)]
+    assert event_of(step, row) == theirs(step=step, summary=Summary(value=values))
+    assert event_of(step, {"nan": math.nan}) == b""
+    file = event_file(tmp_path / "log", purge=step)
+    file.write(b"row")
+    purge = theirs(step=step, session_log=SessionLog(status=SessionLog.START))
+    assert file.path.read_bytes() == theirs(file_version="brain.Event:2") + purge + b"row"
 
 
 def write(logger, *steps):

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from algorithm.config.yaml_io import parse_value
-from algorithm.demos.config import ENDINGS, MINARI, MINARI_ID
 from algorithm.runs.names import Ckpt
 
 HUB = "hf://"
@@ -83,6 +81,8 @@ def folder(text: str) -> Path:
 
 def recording(text: str) -> str:
     """Return the target of a recording, a file of a known ending or ``minari:ID``."""
+    from algorithm.demos.config import ENDINGS, MINARI, MINARI_ID  # with pydantic
+
     named = MINARI_ID.fullmatch(text.removeprefix(MINARI)) is not None
     if not (named if text.startswith(MINARI) else Path(text).suffix in ENDINGS):
         files = " nor ".join(f"FILE{ending}" for ending in ENDINGS)
@@ -92,6 +92,8 @@ def recording(text: str) -> str:
 
 def mapping(text: str) -> dict[str, Any]:
     """Parse ``k=v,k=v``, each value as in YAML, or one YAML mapping."""
+    from algorithm.config.yaml_io import parse_value
+
     pairs = [pair.partition("=") for pair in re.split(r",(?=\s*\w+\s*=)", text)]
     try:
         if all(re.fullmatch(r"\s*\w+\s*", key) and equals for key, equals, _ in pairs):

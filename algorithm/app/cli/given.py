@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from algorithm.app.cli.train import TrainOptions
-from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK
 
 
@@ -31,6 +30,8 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
 
 def task_flags(options: TrainOptions) -> dict[str, object]:
     """Return the given flags that say what is trained: name without dashes → value, as it is written."""
+    from algorithm.config.yaml_io import inline
+
     flags = {
         "config": options.config,
         "algorithm": options.algorithm,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from algorithm.app.cli.flag_types import HUB
 from algorithm.core.errors import StorageError, UsageError, described
-from algorithm.env.install_hints import install_command
+from algorithm.core.extras import needs
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -59,14 +59,8 @@ def hub_api(repository: str) -> HfApi:
             why="it has the form OWNER/NAME, where OWNER is your name there or that of an organisation",
             fix="for example: --push my-name/cart-pole, or hf://my-name/cart-pole to load it",
         )
-    try:
+    with needs("hub", "the hub", where=repository):
         from huggingface_hub import HfApi
-    except ImportError as error:
-        raise UsageError(
-            "the hub cannot be reached without the package huggingface_hub",
-            why=str(error),
-            fix=install_command("hub"),
-        ) from error
     return HfApi()
 
 

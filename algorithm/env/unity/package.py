@@ -22,6 +22,7 @@ from types import ModuleType
 from typing_extensions import override
 
 from algorithm.core.errors import EnvError
+from algorithm.core.extras import install_command
 
 _RELEASE = "0.28.0"
 _MESSAGES = "mlagents_envs.communicator_objects."
@@ -63,7 +64,7 @@ def _needed(why: str) -> EnvError:
         f"Unity environments need the package mlagents-envs {_RELEASE}",
         where="base_config.env_type: UNITY",
         why=why,
-        fix=f"{sys.executable} -m pip install mlagents-envs=={_RELEASE}",
+        fix=install_command("unity"),
     )
 
 

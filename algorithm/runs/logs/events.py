@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import io
 import math
 import os
 import socket
+import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,45 +57,84 @@ class LoggedPicture(NamedTuple):
 def event_file(folder: Path, purge: int | None = None) -> RecordFile:
     """Return a new event file of a folder, made with the first record.
 
-    Tensorboard's own writer is not used: its thread ends at the first error, and it is unknown then what has
-    been written. A row is one record, so it is whole or not there.
+    The package's own writer is not used: it brings gRPC and protobuf, its thread ends at the first error, and
+    it is unknown then what has been written. A row is one record, so it is whole or not there.
 
     purge: a resumed run's: TensorBoard forgets what earlier files say of this step and later ones
     """
     stamps = [path.name.split(".")[3] for path in folder.glob(EVENT_FILES)]  # read in their order
     stamp = max([int(time.time()), *(int(before) + 1 for before in stamps if before.isdigit())])
-    head = _record(file_version="brain.Event:2")
+    head = _record(0, _bytes(_FILE_VERSION, b"brain.Event:2"))
     if purge is not None:
-        from tensorboard.compat.proto.event_pb2 import SessionLog
-
-        head += _record(step=purge, session_log=SessionLog(status=SessionLog.START))
+        head += _record(purge, _bytes(_SESSION_LOG, _number(1, _SESSION_START)))
     name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"
     return RecordFile(folder / name, begun=False, head=head)
 
 
 def event_of(step: int, row: Mapping[str, float | LoggedPicture]) -> bytes:
     """Return the record of a row's finite numbers and its pictures; empty without any."""
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
     values = []
     for name, value in row.items():
+        tag = _bytes(1, name.encode())
         if isinstance(value, LoggedPicture):
-            image = Summary.Image(
-                height=value.height,
-                width=value.width,
-                colorspace=value.colours,
-                encoded_image_string=value.png,
-            )
-            values.append(Summary.Value(tag=name, image=image))
+            sizes = b"".join(_number(key, size) for key, size in enumerate(value[:3], 1))
+            values.append(tag + _bytes(4, sizes + _bytes(4, value.png)))
         elif math.isfinite(value):
-            values.append(Summary.Value(tag=name, simple_value=value))
-    return _record(step=step, summary=Summary(value=values)) if values else b""
+            single = ctypes.c_float(value).value  # beyond its range infinity
+            values.append(tag + _key(2, _FLOAT) + struct.pack("<f", single))
+    return _record(step, _bytes(_SUMMARY, b"".join(_bytes(1, one) for one in values))) if values else b""
 
 
-def _record(**fields: object) -> bytes:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.summary.writer.record_writer import RecordWriter
+_DOUBLE, _BYTES, _FLOAT = 1, 2, 5
+"""Wire types of protobuf besides 0, a whole number."""
+_FILE_VERSION, _SUMMARY, _SESSION_LOG = 3, 5, 7
+"""Fields of a message ``Event`` (tensorflow/core/util/event.proto) besides 1, the time, and 2, the step."""
+_SESSION_START = 1
 
-    record = io.BytesIO()
-    RecordWriter(record).write(Event(wall_time=time.time(), **fields).SerializeToString())
-    return record.getvalue()
+
+def _record(step: int, content: bytes) -> bytes:
+    """Return an event with a field as a record: its length, the event, and a checksum behind each."""
+    event = _key(1, _DOUBLE) + struct.pack("<d", time.time()) + (_number(2, step) if step else b"") + content
+    length = struct.pack("<Q", len(event))
+    return length + _checksum(length) + event + _checksum(event)
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _key(field, _BYTES) + _varint(len(content)) + content
+
+
+def _number(field: int, value: int) -> bytes:
+    return _key(field, 0) + _varint(value)
+
+
+def _key(field: int, wire: int) -> bytes:
+    return _varint(field << 3 | wire)
+
+
+def _varint(value: int) -> bytes:
+    """Return a number ≥ 0 in groups of seven bits, the lowest first."""
+    digits = bytearray()
+    while value > 0x7F:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def _table() -> Iterator[int]:
+    """Yield the remainder of each byte by the polynomial of CRC-32C (RFC 3720, appendix B.4), reflected."""
+    for remainder in range(256):
+        for _ in range(8):
+            remainder = remainder >> 1 ^ 0x82F63B78 * (remainder & 1)
+        yield remainder
+
+
+_TABLE = tuple(_table())
+
+
+def _checksum(data: bytes) -> bytes:
+    """Return CRC-32C, rotated and shifted as TFRecord has it."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8
+    value ^= 0xFFFFFFFF
+    return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -16,7 +16,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from algorithm.core.errors import UsageError
-from algorithm.env.install_hints import install_command
+from algorithm.core.extras import install_command
 from algorithm.runs.config import WandbConfig
 from algorithm.runs.logs.rows import Row
 
