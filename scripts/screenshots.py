@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
+from typing_extensions import override
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -69,6 +70,7 @@ PROGRESS = Progress(
 class _Terminal(io.StringIO):
     encoding = "utf-8"
 
+    @override
     def isatty(self) -> bool:
         return True
 
