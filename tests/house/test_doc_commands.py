@@ -72,6 +72,7 @@ def as_script(words: list[str]) -> Words:
 
 
 README = ROOT / "README.md"
+OWN_PAGE = ROOT / "docs" / "own_environment.md"
 BLOCKS = list(commands_by_page(PAGES))
 AT_THE_TOP = {words for page, block in BLOCKS if page.parent == ROOT for words in block}
 COMMANDS = sorted({words for _, block in BLOCKS for words in block})
@@ -112,7 +113,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all commands are typed in, with the files they name; one finds the runs of another."""
     desk = tmp_path_factory.mktemp("desk")
     (desk / "my_env.py").write_text(MY_ENV)
-    (walk,) = (block.text for block in blocks_of(README, README.read_text()) if "class Walk" in block.text)
+    blocks = blocks_of(OWN_PAGE, OWN_PAGE.read_text())
+    (walk,) = (block.text for block in blocks if "class Walk" in block.text)
     (desk / "walk.py").write_text(walk)
     (desk / "settings.yaml").write_text("default:\n  sac_config: {n_step: 3}\n")
     return desk

@@ -5,7 +5,9 @@ A block of a language that is not known here, or a command that nobody checks, i
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -192,6 +194,16 @@ def test_code_fits_the_column_of_the_site() -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_examples_work(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_block(block, tmp_path, monkeypatch)
+
+
+def test_walk_is_the_same_environment_on_every_page() -> None:
+    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text("utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    texts += [block.text for block in BLOCKS if block.language == "python"]
+    trees = [ast.parse(text) for text in texts if "class Walk" in text]
+    walks = [ast.unparse(node) for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert [walk for walk in walks if walk != walks[0]] == []
+    assert len(walks) == 4, "the notebook, README.md, docs/own_environment.md, docs/python.md"
 
 
 def check_block(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
