@@ -65,6 +65,7 @@ def as_markdown() -> str:
 
 
 _CODE = re.compile(r"(?<!\w)--?[a-z]\w*(?: [A-Z]+)?|[a-z]\w*_\w+(?:\.\w+)*")
+_NETWORK = re.compile(r"`(nn_config\.\w+)\.(\w+)`")
 
 
 def _same(theirs: str, *ours: str) -> str:
@@ -80,7 +81,7 @@ def _together(ours: Sequence[str]) -> str:
         return f"`nn_config.*.{first.rpartition('.')[2]}`"
     if len(ours) > 1 and "build_path" in first:
         return f"`{first.rpartition('.')[0]}.*`"
-    return ", ".join(f"`{name}`" for name in ours)
+    return ", ".join(_NETWORK.sub(r"`\1`: `\2`", f"`{name}`") for name in ours)
 
 
 def _listed(names: Sequence[str]) -> str:
