@@ -11,7 +11,7 @@ from algorithm.config.yaml_io import parse_value
 
 _E, _G, _C = "env_settings", "engine_settings", "checkpoint_settings"
 _U = "base_config.unity_args"
-_FLAG = "a flag of the command"
+_FLAG = "use the flag"
 _ENDLESS = 1_000_000
 
 once = partial(row, run=FIRST)
@@ -38,14 +38,14 @@ RUN: tuple[TrainerKey, ...] = (
     once(
         f"{_E}.env_path",
         *tuple(f"{_U}.build_path.{system}" for system in ("linux", "win32", "darwin")),
-        means="below this folder, else the current one",
+        means="relative to this folder, else to the current one",
     ),
     once(f"{_E}.env_args", "base_config.env_args", to=_words),
     once(f"{_E}.base_port", f"{_U}.port"),
     once(f"{_E}.num_envs", "base_config.n_envs", default=1),
     once(f"{_E}.num_areas", f"{_U}.num_areas"),
-    once(f"{_E}.seed", "sac_config.seed", to=_seed, says="-1: a fresh one"),
-    once(f"{_E}.timeout_wait", "base_config.env_timeout", to=whole, means="of each message"),
+    once(f"{_E}.seed", "sac_config.seed", to=_seed, says="-1: a new one"),
+    once(f"{_E}.timeout_wait", "base_config.env_timeout", to=whole, means="for each message"),
     once(
         f"{_E}.max_lifetime_restarts",
         "base_config.env_restarts",
@@ -60,9 +60,11 @@ RUN: tuple[TrainerKey, ...] = (
     once(f"{_G}.target_frame_rate", f"{_U}.target_frame_rate"),
     once(f"{_G}.capture_frame_rate", f"{_U}.capture_frame_rate"),
     once(f"{_G}.no_graphics", f"{_U}.no_graphics"),
-    told(f"{_G}.no_graphics_monitor", f"{_U}.no_graphics is of all players"),
+    told(f"{_G}.no_graphics_monitor", f"{_U}.no_graphics applies to all players"),
     told(f"{_C}.run_id", f"{_FLAG}: -n NAME"),
-    told(f"{_C}.initialize_from", "ML-Agents' networks cannot be read; --init_from takes runs of ours"),
+    told(
+        f"{_C}.initialize_from", "ML-Agents' networks cannot be read; --init_from takes a run of this project"
+    ),
     told(f"{_C}.load_model", f"{_FLAG}: --resume"),
     told(f"{_C}.resume", f"{_FLAG}: --resume"),
     told(f"{_C}.force", "nothing is ever overwritten"),

@@ -8,7 +8,7 @@ from typing import Any
 from algorithm.config.mlagents.keys import NOTHING, Given, TrainerKey, positive, row, told, whole
 
 _R, _B = "reward_signals", "behavioral_cloning"
-_OWN_NETWORK = "its network has the sizes of this project"
+_OWN_NETWORK = "the network has its default size"
 
 number = partial(row, to=whole)
 
@@ -37,7 +37,7 @@ def _memory(given: Given) -> bool:
 def _unused(signal: str, *own: str) -> list[TrainerKey]:
     """Return the keys of a signal's network that say nothing here."""
     names = ("normalize", "hidden_units", "num_layers", "vis_encode_type", "memory", "goal_conditioning_type")
-    says = "it has no network of its own" if signal == "extrinsic" else _OWN_NETWORK
+    says = "has no network" if signal == "extrinsic" else _OWN_NETWORK
     return [
         told(f"{_R}.{signal}.network_settings.{name}", says)
         for name in (*names, "deterministic", "max_num_agents")
@@ -60,11 +60,11 @@ SIGNALS: tuple[TrainerKey, ...] = (
         f"{_R}.curiosity.strength",
         "sac_config.curiosity_strength",
         default=1.0,
-        means="of a bonus in units of its own standard deviation",
+        means="the error is divided by its standard deviation",
     ),
     row(f"{_R}.curiosity.gamma", "reward_signals.curiosity.gamma", default=0.99),
     row(f"{_R}.curiosity", "reward_signals.curiosity.ends", to=lambda value, given: False, says="as there"),
-    told(f"{_R}.curiosity.learning_rate", "its model learns with the step size of the networks"),
+    told(f"{_R}.curiosity.learning_rate", "uses the agent's learning rate"),
     told(f"{_R}.curiosity.encoding_size", _OWN_NETWORK),
     *_unused("curiosity"),
     row(f"{_R}.rnd.strength", "reward_signals.rnd.strength", default=1.0),
@@ -82,7 +82,7 @@ SIGNALS: tuple[TrainerKey, ...] = (
     number(f"{_R}.gail.encoding_size", "reward_signals.gail.dense_n"),
     number(f"{_R}.gail.network_settings.hidden_units", "reward_signals.gail.dense_n"),
     row(f"{_R}.gail.network_settings.num_layers", "reward_signals.gail.dense_depth"),
-    told(f"{_R}.gail.samples_per_update", "as many as in a batch of the agent"),
+    told(f"{_R}.gail.samples_per_update", "as many as in the agent's batch"),
     *_unused("gail", "hidden_units", "num_layers"),
     row(f"{_B}.demo_path", "demonstrations.path", to=_demos),
     row(f"{_B}.strength", "behavioral_cloning.strength", default=1.0),
@@ -93,7 +93,7 @@ SIGNALS: tuple[TrainerKey, ...] = (
         to=_per_window,
         says="batch_size / sequence_length",
     ),
-    told(f"{_B}.num_epoch", "behavioral_cloning.updates: steps for each update of the agent"),
-    told(f"{_B}.samples_per_update", "behavioral_cloning.updates: steps for each update of the agent"),
+    told(f"{_B}.num_epoch", "behavioral_cloning.updates sets steps per update of the agent"),
+    told(f"{_B}.samples_per_update", "behavioral_cloning.updates sets steps per update of the agent"),
 )
 """Keys of reward signals and cloning; the defaults of a block count where a file has the block."""

@@ -48,22 +48,46 @@ def place_of(theirs: str, trainer: str) -> str:
 
 
 def as_markdown() -> str:
-    """Return the table for the documentation: a row for each key of theirs, those that are told in words."""
+    """Return the table for the documentation: keys of theirs with ours or a reason, alike ones in one row."""
     rows: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for key in (key for keys in TRAINERS.values() for key in keys if key.theirs):
         name = _as_block(key) if not key.ours else key.theirs
         ours, says = rows.setdefault(name, ({}, {}))
-        ours |= dict.fromkeys(_NETWORK.sub(r"`\1`: `\2`", f"`{one}`") for one in key.ours)
+        ours |= dict.fromkeys(key.ours)
         says |= dict.fromkeys(one for one in (key.says, key.means) if one not in ("", "as there"))
-    lines = ["| key of ML-Agents | here | what differs |", "|---|---|---|"]
+    alike: dict[str, list[str]] = {}
     for name, (ours, says) in rows.items():
         words = _CODE.sub(r"`\g<0>`", "; ".join(says))
-        lines.append(f"| `{name}` | {', '.join(ours) or 'told'} | {words} |")
-    return "\n".join(lines)
+        here = (_same(name, *ours) if not words else "") or _together(list(ours))
+        alike.setdefault(f"{here} ({words})" if here and words else here or words, []).append(name)
+    lines = (f"| {_listed(names)} | {here} |" for here, names in alike.items())
+    return "\n".join(["| key of ML-Agents | here |", "|---|---|", *lines])
 
 
 _CODE = re.compile(r"(?<!\w)--?[a-z]\w*(?: [A-Z]+)?|[a-z]\w*_\w+(?:\.\w+)*")
 _NETWORK = re.compile(r"`(nn_config\.\w+)\.(\w+)`")
+
+
+def _same(theirs: str, *ours: str) -> str:
+    """Return the block of ours that has a key of the same name; nothing if there is none."""
+    block, _, last = ours[0].rpartition(".") if len(ours) == 1 else ("", "", "")
+    return f"`{block}`, same name" if block and theirs.endswith(f".{last}") else ""
+
+
+def _together(ours: Sequence[str]) -> str:
+    """Return our names for a key; in one word those of networks or systems that have the same."""
+    first = ours[0] if ours else ""
+    if len(ours) > 1 and first.startswith("nn_config"):
+        return f"`nn_config.*.{first.rpartition('.')[2]}`"
+    if len(ours) > 1 and "build_path" in first:
+        return f"`{first.rpartition('.')[0]}.*`"
+    return ", ".join(_NETWORK.sub(r"`\1`: `\2`", f"`{name}`") for name in ours)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names of keys, without a block that is the one before."""
+    blocks = ["", *(name.rpartition(".")[0] for name in names)]
+    return ", ".join(f"`{name.removeprefix(f'{blocks[at]}.')}`" for at, name in enumerate(names))
 
 
 def _as_block(told: TrainerKey) -> str:

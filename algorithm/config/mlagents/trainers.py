@@ -30,7 +30,7 @@ _H, _N, _M = "hyperparameters", "network_settings", "network_settings.memory"
 _CONVS = {"simple": "simple", "default": "simple", "nature_cnn": "nature", "resnet": "resnet"}
 _CONVS |= dict.fromkeys(("match3", "fully_connected"), "simple")
 _SCHEDULES = one_of({"constant": "constant", "linear": "linear"})
-_FALLS = "there it falls in a line; here it stays"
+_FALLS = "constant here; there it falls linearly"
 
 number = partial(row, to=whole)
 
@@ -83,7 +83,7 @@ COMMON: tuple[TrainerKey, ...] = (
         default=500_000,
         to=_interval,
         run=LEAST,
-        means="with an evaluation, which ML-Agents has not",
+        means="also evaluates, which ML-Agents does not",
     ),
     row(
         "even_checkpoints",
@@ -94,17 +94,17 @@ COMMON: tuple[TrainerKey, ...] = (
         says="max_steps / keep_checkpoints",
     ),
     number("keep_checkpoints", "checkpoint_config.keep", default=5, run=MOST),
-    told("time_horizon", "no target is cut there; segments of actors: base_config.max_episode_length"),
-    told("threaded", "acting and learning take turns in one process; main_ds.py runs them side by side"),
+    told("time_horizon", "no target is cut there; for actors see base_config.max_episode_length"),
+    told("threaded", "one process acts and learns in turn; main_ds.py does both at once"),
     told("init_path", "ML-Agents' networks cannot be read; --init_from takes a run of this project"),
-    told("framework", "it is PyTorch"),
-    told("output_path", "runs are written below --directory"),
-    told("model_path", "runs are written below --directory"),
-    told("summary_path", "runs are written below --directory"),
+    told("framework", "always PyTorch"),
+    told("output_path", "use the flag --directory"),
+    told("model_path", "use the flag --directory"),
+    told("summary_path", "use the flag --directory"),
     *(
         told(
             f"self_play.{key}",
-            "no self-play: all teams learn at once, from one another as they are",
+            "no self-play: all teams learn at once, against the current policies",
         )
         for key in (
             "save_steps",
@@ -123,17 +123,17 @@ COMMON: tuple[TrainerKey, ...] = (
     row(
         f"{_N}.vis_encode_type", "nn_config.rep.conv", default="simple", to=one_of(_CONVS), says="the nearest"
     ),
-    told(f"{_N}.goal_conditioning_type", "a goal is an observation as any other"),
-    told(f"{_N}.conditioning_type", "a goal is an observation as any other"),
+    told(f"{_N}.goal_conditioning_type", "a goal is an ordinary observation"),
+    told(f"{_N}.conditioning_type", "a goal is an ordinary observation"),
     told(f"{_N}.deterministic", "evaluations and --watch never sample; --run with --disable_sample"),
-    told(f"{_N}.max_num_agents", "no networks over teams of agents"),
+    told(f"{_N}.max_num_agents", "no networks for teams of agents"),
     always("nn_config.policy.activation", "silu"),
     always("sac_config.reward_scaling", False, "rewards as they come, as there"),
     row(
         _M,
         "sac_config.seq_encoder",
         to=lambda value, given: "RNN",
-        says="the layers stand behind it, not in front",
+        says="here the layers follow the memory",
     ),
     row(_M, "nn_config.rep.rnn", to=lambda value, given: "lstm", says="as there"),
     row(
@@ -141,7 +141,7 @@ COMMON: tuple[TrainerKey, ...] = (
         "nn_config.rep.rnn_n",
         default=128,
         to=lambda value, given: max(1, int(positive(value) // 2)),
-        says="half of it: there it counts both states",
+        says="half: ML-Agents counts both LSTM states",
     ),
 )
 """Keys of both trainers."""
@@ -163,7 +163,12 @@ PPO: tuple[TrainerKey, ...] = (
         to=_parts,
         says="buffer_size / batch_size",
     ),
-    row(f"{_H}.beta", "ppo_config.entropy_coef", default=5e-3, means="it stays; there it falls by default"),
+    row(
+        f"{_H}.beta",
+        "ppo_config.entropy_coef",
+        default=5e-3,
+        means="constant here; there it falls by default",
+    ),
     told(f"{_H}.beta_schedule", _FALLS),
     row(f"{_H}.epsilon", "ppo_config.clip", "ppo_config.clip_value", default=0.2),
     row(
@@ -171,7 +176,7 @@ PPO: tuple[TrainerKey, ...] = (
         "ppo_config.clip_schedule",
         default="linear",
         to=_SCHEDULES,
-        means="a linear one falls to 0, there to 0.1",
+        means="linear falls to 0 here, to 0.1 there",
     ),
     row(f"{_H}.lambd", "ppo_config.gae_lambda", default=0.95),
     row(f"{_H}.num_epoch", "ppo_config.num_epoch", default=3),
@@ -207,14 +212,14 @@ SAC: tuple[TrainerKey, ...] = (
         f"{_H}.buffer_init_steps",
         "sac_config.start_step",
         default=0,
-        means="of random actions; there the policy acts as it begins",
+        means="random actions here, the untrained policy there",
     ),
     row(
         f"{_H}.buffer_init_steps",
         "sac_config.start_repeat_c",
         "sac_config.start_repeat_d",
         to=lambda value, given: 1 if to_whole(value) else NOTHING,
-        says="none is held",
+        says="actions are not held",
     ),
     row(f"{_H}.tau", "sac_config.tau", default=0.005),
     row(
@@ -241,7 +246,7 @@ SAC: tuple[TrainerKey, ...] = (
         "checkpoint_config.replay",
         to=one_of({"True": "always", "False": "last"}),
         run=OfRun(lambda values: "always" if "always" in values else "last"),
-        says="so that --resume is exact",
+        says="--resume is exact",
     ),
     told(f"{_H}.target_entropy", "sac_config.target_c_alpha and target_d_alpha set it"),
     always("sac_config.n_step", 1),
