@@ -18,7 +18,7 @@ SamplerState = tuple[dict[str, ArrayChunks], dict[str, float | None]]
 
 
 class Sampler:
-    """Draw of anchors among the transitions of one storage. By itself it is uniform, with weights of 1.
+    """Draw of transitions from one storage. By itself it is uniform, with weights of 1.
 
     storage: the rows of the replay it belongs to; a transition's slot is its id modulo ``storage.capacity``
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -114,6 +115,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (desk / "my_env.py").write_text(MY_ENV)
     (walk,) = (block.text for block in blocks_of(README, README.read_text()) if "class Walk" in block.text)
     (desk / "walk.py").write_text(walk)
+    for example in (ROOT / "docs" / "examples").glob("*.py"):
+        shutil.copy(example, desk)
     (desk / "settings.yaml").write_text("default:\n  sac_config: {n_step: 3}\n")
     return desk
 
