@@ -9,8 +9,9 @@ The names are imported when they are first used: torch takes seconds.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from algorithm.core.lazy import lazy
 
 if TYPE_CHECKING:
     from algorithm.app.agent import HeldAgent as Agent
@@ -26,26 +27,29 @@ if TYPE_CHECKING:
     __version__: str
 
 _PLACES = {
-    "train": "app.api:train",
-    "Agent": "app.agent:HeldAgent",
-    "Run": "app.run:Run",
-    "load": "app.api:load",
-    "Policy": "app.policy:TrainedPolicy",
-    "make_env": "app.api:make_env",
-    "check": "app.api:check",
-    "from_mlagents": "app.translation:from_mlagents",
-    "Callback": "train.callbacks:Callback",
-    "CallbackError": "train.callbacks:CallbackError",
-    "Training": "train.callbacks:Training",
-    "ConfigError": "config.errors:ConfigError",
-    "EnvError": "core.errors:EnvError",
-    "ModelError": "core.errors:ModelError",
-    "NumericalError": "core.errors:NumericalError",
-    "SpaceMismatchError": "env.outputs:SpaceMismatchError",
-    "StorageError": "core.errors:StorageError",
-    "UsageError": "core.errors:UsageError",
-    "__version__": "core.program:VERSION",
+    "train": "algorithm.app.api:train",
+    "Agent": "algorithm.app.agent:HeldAgent",
+    "Run": "algorithm.app.run:Run",
+    "load": "algorithm.app.api:load",
+    "Policy": "algorithm.app.policy:TrainedPolicy",
+    "make_env": "algorithm.app.api:make_env",
+    "check": "algorithm.app.api:check",
+    "from_mlagents": "algorithm.app.translation:from_mlagents",
+    "Callback": "algorithm.train.callbacks:Callback",
+    "CallbackError": "algorithm.train.callbacks:CallbackError",
+    "Training": "algorithm.train.callbacks:Training",
+    "ConfigError": "algorithm.config.errors:ConfigError",
+    "EnvError": "algorithm.core.errors:EnvError",
+    "ModelError": "algorithm.core.errors:ModelError",
+    "NumericalError": "algorithm.core.errors:NumericalError",
+    "SpaceMismatchError": "algorithm.env.outputs:SpaceMismatchError",
+    "StorageError": "algorithm.core.errors:StorageError",
+    "UsageError": "algorithm.core.errors:UsageError",
+    "__version__": "algorithm.core.program:VERSION",
 }
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__, _PLACES)
 
 __all__ = [
     "Agent",
@@ -68,14 +72,3 @@ __all__ = [
     "make_env",
     "train",
 ]
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _PLACES[name].partition(":")
-    return getattr(importlib.import_module(f"algorithm.{module}"), attribute)
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from textwrap import indent
 
@@ -14,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import asac  # noqa: E402 - the path comes before
+from algorithm import nn  # noqa: E402
 from algorithm.app.cli.ds import distributed_parser  # noqa: E402
 from algorithm.app.cli.parsing import train_parser  # noqa: E402
 from algorithm.app.policy import PolicyState  # noqa: E402
@@ -47,9 +50,9 @@ def flags(parser: argparse.ArgumentParser) -> str:
 
 def names() -> str:
     """Return the signature and the docstring of every name of the package, and of a class its members."""
-    offered = {name: getattr(asac, name) for name in asac._PLACES if name != "__version__"}
-    offered["PolicyState"] = PolicyState  # which Policy.act returns
-    return "\n\n".join(part for name, value in offered.items() for part in _described(name, value))
+    found = {name: getattr(asac, name) for name in asac._PLACES if name != "__version__"}
+    found["PolicyState"] = PolicyState  # which Policy.act returns
+    return "\n\n".join(part for name, value in found.items() for part in _described(name, value))
 
 
 def _described(name: str, value: Callable[..., object]) -> Iterator[str]:
@@ -114,13 +117,33 @@ def _as_list(block: str) -> str:
     return f"{head.strip()}\n\n- {items}".strip()
 
 
+def offered(package: str) -> str:
+    """Return a table of the names that a package offers, with what each of them is."""
+    module = importlib.import_module(package)
+    rows = [f"| `{name}` | {_first_sentence(getattr(module, name))} |" for name in module.__all__]
+    return "\n".join(["| name | what it is |", "|---|---|", *rows])
+
+
+def _first_sentence(value: object) -> str:
+    text = _prose(value).partition("\n\n")[0].replace("\n", " ")
+    return re.split(r"(?<=\w[.:])\s(?=[A-Z])", text)[0].rstrip(".:")
+
+
+def example(name: str) -> str:
+    """Return an example of ``docs/examples``."""
+    return _code((ROOT / "docs" / "examples" / f"{name}.py").read_text("utf-8").rstrip())
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "asac": lambda: flags(train_parser()),
     "asac-ds": lambda: flags(distributed_parser()),
     "names": names,
     "ml-agents": as_markdown,
+    **{name: partial(offered, f"algorithm.{name}") for name in ("core", "replay", "agents")},
+    "nn": lambda: ", ".join(f"`{name}`" for name in nn.__all__),
+    **{name: partial(example, name) for name in ("sac_by_hand", "recent", "hill")},
 }
-PAGES = ("command_line.md", "api.md", "coming_from.md")
+PAGES = ("command_line.md", "api.md", "coming_from.md", "parts.md")
 
 
 def filled(text: str) -> str:

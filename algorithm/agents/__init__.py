@@ -1,0 +1,47 @@
+"""What an algorithm of one's own is made of: a family, its agents, learner and policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from algorithm.core.lazy import lazy, of_modules
+
+if TYPE_CHECKING:
+    from algorithm.agents.base import Agent, Family
+    from algorithm.agents.behaviour_config import BehaviourConfig
+    from algorithm.agents.behaviour_policy import MemorylessPolicy
+    from algorithm.agents.learner import Learner
+    from algorithm.agents.off_policy.agent import off_policy_family
+    from algorithm.agents.off_policy.variant import Heads, Variant
+    from algorithm.agents.roles import Acting, ActingInputs, AgentInputs, ExploringPolicy, SamplingPolicy
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        of_modules(
+            {
+                "algorithm.agents.base": "Agent Family",
+                "algorithm.agents.behaviour_config": "BehaviourConfig",
+                "algorithm.agents.behaviour_policy": "MemorylessPolicy",
+                "algorithm.agents.learner": "Learner",
+                "algorithm.agents.off_policy.agent": "off_policy_family",
+                "algorithm.agents.off_policy.variant": "Heads Variant",
+                "algorithm.agents.roles": "Acting ActingInputs AgentInputs ExploringPolicy SamplingPolicy",
+            },
+        ),
+    )
+
+__all__ = [
+    "Acting",
+    "ActingInputs",
+    "Agent",
+    "AgentInputs",
+    "BehaviourConfig",
+    "ExploringPolicy",
+    "Family",
+    "Heads",
+    "Learner",
+    "MemorylessPolicy",
+    "SamplingPolicy",
+    "Variant",
+    "off_policy_family",
+]

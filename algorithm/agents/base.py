@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
@@ -42,8 +43,10 @@ _New = TypeVar("_New", Segment, StepBatch)
 class Agent(ABC):
     """Learner, exploring policy and stored experience of one behaviour: all that the rest asks of it.
 
-    A family sets ``policy`` and ``replay``, and says what is abstract here.
+    A family sets ``policy`` and ``replay``, and says what is abstract here. One without a replay takes its
+    transitions from :meth:`add_steps`, and from :meth:`add` if actors may be in other processes.
 
+    inputs:         what it was made of
     learner:        of the networks
     sources:        class of an ``nn.py`` -> where it comes from
     demonstrations: None where there are none
@@ -69,17 +72,21 @@ class Agent(ABC):
         self.spec = inputs.spec
         self.config = inputs.config
         self.learner = learner
-        self._inputs = inputs
+        self.inputs = inputs
         self._reward_scale = np.float32(inputs.config.base_config.reward_scale)
         self._sources = dict(sources or {})
         self._demonstrations = demonstrations
         self._extensions = tuple(extensions)
         self._guard = DivergenceMonitor(learner, block)
 
+    @override
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inputs.behaviour!r}, {self.spec}, {self.learner}, {self.replay})"
+
     @property
-    @abstractmethod
     def updates_per_step(self) -> float:
-        """Gradient updates due for an environment step after the warm-up, as far as it is known."""
+        """Updates due for an environment step after the warm-up, as far as it is known."""
+        return 1.0
 
     @abstractmethod
     def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
@@ -88,9 +95,9 @@ class Agent(ABC):
         run_step: steps of all behaviours, for what changes with the run's progress; by default ``step``
         """
 
-    @abstractmethod
     def acting_parts(self) -> Mapping[str, nn.Module]:
-        """Return the modules that an exploring remote policy needs, by name."""
+        """Return the modules that an exploring remote policy needs, by name; without limits all of them."""
+        return {"networks": self.learner.modules()}
 
     @abstractmethod
     def new_policy(self, purpose: str) -> SamplingPolicy:
@@ -235,7 +242,7 @@ class Agent(ABC):
         return [*rows, *self.own_rows(), *shown, *signal_rows(self.config)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Family:
     """One algorithm family: construction and display of its agents.
 
@@ -261,3 +268,7 @@ class Family:
     readouts: Sequence[Readout] = ()
     always_saved: bool = False
     processes: Callable[[BehaviourConfig], int] = lambda _: 1
+
+    @override
+    def __repr__(self) -> str:
+        return f"Family({self.name!r})"

@@ -1,19 +1,77 @@
-"""The behaviour policy: random actions during the warm-up, then samples of the policy."""
+"""Policies that collect experience: without memory, and with random actions before samples of an actor."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from torch import nn
 from typing_extensions import override
 
 from algorithm.actions.actor import Actor
+from algorithm.agents.roles import ActingInputs, AgentInputs
 from algorithm.core.data import ActorOutput, Array, Bool, Float, State
+from algorithm.core.seeding import stream
 from algorithm.core.spec import Z_LIMIT, AgentSpec
 
 _CERTAIN = np.float32(1e6)
 """Log-density of a continuous action that had a probability: π/μ is 0, and the number is finite."""
+
+
+class MemorylessPolicy(ABC):
+    """Policy of a family without memory, networks' noise or densities: it is :meth:`choose` alone.
+
+    inputs:   of the agent, or of a remote actor
+    networks: that it acts by
+    purpose:  names its random numbers, ``rng``
+    """
+
+    stored_carry_shape: tuple[int, ...] = (0,)
+    warming_up = False
+
+    def __init__(
+        self, inputs: AgentInputs | ActingInputs, networks: nn.Module, purpose: str = "acting"
+    ) -> None:
+        seed = inputs.own_seed if isinstance(inputs, ActingInputs) else inputs.seed
+        self.spec = inputs.spec
+        self.networks: Any = networks
+        self.rng = stream(seed, purpose, inputs.behaviour)
+
+    @abstractmethod
+    def choose(self, obs: Mapping[str, Array], action_mask: Bool, greedy: bool) -> Float:
+        """Return the flat actions [N, A] of N agents. greedy: the mode instead of a sample."""
+
+    def initial_carry(self, n: int) -> Float:
+        """Return nothing, [n, 0]."""
+        return np.zeros((n, 0), np.float32)
+
+    def act(
+        self,
+        obs: Mapping[str, Array],
+        prev_action: Float,
+        carry: Float,
+        action_mask: Bool,
+        *,
+        greedy: bool = False,
+    ) -> ActorOutput:
+        """Return what :meth:`choose` says, with 0 for every log-probability."""
+        own = self.spec.action
+        action = self.choose(obs, action_mask, greedy).astype(np.float32)
+        z = own.unsquashed(action[:, own.discrete :])
+        action[:, own.discrete :] = own.squashed(z)
+        logp = np.zeros((len(action), own.record_size), np.float32)
+        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
+
+    def state(self) -> State:
+        """Return its random numbers."""
+        return State(meta={"rng": self.rng.bit_generator.state})
+
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned."""
+        self.rng.bit_generator.state = state.meta["rng"]
 
 
 class BehaviourPolicy:

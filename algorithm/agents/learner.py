@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.agents.roles import Tensors
 from algorithm.core.data import Segment, StepBatch
@@ -16,13 +16,14 @@ from algorithm.nn.learning.optimiser import FlatOptimiser, below
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 
-class Learner(ABC):
+class Learner:
     """Networks, their optimisers and the random numbers of their updates.
 
     A family adds ``update(batch)``, which counts in ``updates``. Its optimisers add to the tensor
     ``_skipped`` for each step that was not taken.
 
     seed: of all random numbers drawn in updates
+    networks: all of them; a family with more than one module may override :meth:`modules` instead
     return_scale: of rewards; none unless a family sets another
     """
 
@@ -33,16 +34,23 @@ class Learner(ABC):
     }
     """Parts that other networks can take the place of -> beginnings of their names in a checkpoint."""
 
-    def __init__(self, device: torch.device, seed: int) -> None:
+    def __init__(self, device: torch.device, seed: int, networks: nn.Module | None = None) -> None:
+        self._networks = networks
         self.device = device
         self.updates = 0
         self.return_scale = NoReturnScale()
         self._skipped = torch.zeros((), device=device)
         self._generator = torch.Generator(device).manual_seed(seed)
 
-    @abstractmethod
+    @override
+    def __repr__(self) -> str:
+        size = sum(value.numel() for value in self.modules().parameters())
+        return f"{type(self).__name__}(updates={self.updates:,}, parameters={size:,}, {self.device})"
+
     def modules(self) -> nn.Module:
         """Return all networks, with the names that they have in a checkpoint."""
+        assert self._networks is not None, "the family hands them in, or overrides this"
+        return self._networks
 
     def optimisers(self) -> Mapping[str, FlatOptimiser]:
         """Return the optimisers, with the names that they have in a checkpoint."""

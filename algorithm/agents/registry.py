@@ -4,6 +4,8 @@ A package has one family or several: a module ``family`` with ``FAMILIES``, impo
 optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``, ``BARRED``,
 ``RESUME_RULES``, ``CLONES`` where demonstrated actions can be cloned, and ``MIXES`` where updates are of
 windows, which may be demonstrated ones; and ``metrics`` with ``METRICS`` and ``PANELS``.
+
+Other packages, and modules of a task, bring a :class:`~algorithm.agents.base.Family` and none of these.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from algorithm.core.plugins import Group, find
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.agents.base import Family
@@ -29,12 +33,22 @@ FAMILIES: dict[str, str] = {
     "TD3": "algorithm.agents.td3",
 }
 """``algorithm`` of a configuration -> package."""
+ALGORITHMS = Group("asac.families", "algorithm", "algorithm", own=tuple(FAMILIES))
+
 _SHARED = ("algorithm.agents.off_policy", "algorithm.agents")
 """Packages with metrics that several families log."""
 
 
 def family(config: BehaviourConfig) -> Family:
-    """Return the family that a behaviour's configuration chooses."""
+    """Return the family that a behaviour's configuration chooses.
+
+    Raises UsageError for one of another package, or of a module, that cannot be loaded or is none.
+    """
+    from algorithm.agents.base import Family
+
+    plugin = find(ALGORITHMS, config.algorithm)
+    if plugin is not None:
+        return plugin.instance(Family)
     found: Family = importlib.import_module(f"{FAMILIES[config.algorithm]}.family").FAMILIES[config.algorithm]
     return found
 
@@ -44,7 +58,7 @@ def contradictions(config: BehaviourConfig) -> Iterator[Any]:
     from algorithm.agents import config as shared  # with pydantic, which nobody needs to name families
     from algorithm.agents.imitation import rules as imitation
 
-    module = _optional(FAMILIES[config.algorithm], "config")
+    module = _config_of(config.algorithm)
     clones, mixes = (getattr(module, name, False) for name in ("CLONES", "MIXES"))
     yield from shared.contradictions(config)
     yield from imitation.contradictions(config, clones=clones, mixes=mixes)
@@ -61,14 +75,14 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
                 f"{block} is {name}'s, and algorithm is {algorithm}",
                 f"set algorithm: {name}, or leave it out",
             )
-    module = _optional(FAMILIES[algorithm], "config")
+    module = _config_of(algorithm)
     judge = getattr(module, "misplaced", None)
     return judge(algorithm, block, key) if judge else None
 
 
 def barred(algorithm: str) -> Collection[str]:
     """Return the dotted keys of other families that must be off with ``algorithm``."""
-    found: Collection[str] = getattr(_optional(FAMILIES[algorithm], "config"), "BARRED", ())
+    found: Collection[str] = getattr(_config_of(algorithm), "BARRED", ())
     return found
 
 
@@ -77,7 +91,7 @@ def resume_rule(algorithm: str, path: str) -> Callable[[Any, Any], str] | None:
 
     The rule has the form of ``resume`` in :func:`algorithm.core.fields.option`.
     """
-    module = _optional(FAMILIES[algorithm], "config")
+    module = _config_of(algorithm)
     rules: Mapping[str, Callable[[Any, Any], str]] = getattr(module, "RESUME_RULES", {})
     return rules.get(path)
 
@@ -97,6 +111,11 @@ def _metrics() -> list[ModuleType]:
     packages = (core, *dict.fromkeys(FAMILIES.values()), common)
     modules = (_optional(package, "metrics") for package in packages)
     return [module for module in modules if module is not None]
+
+
+def _config_of(algorithm: str) -> ModuleType | None:
+    """Return the module of a family's keys; one of another package has none."""
+    return _optional(FAMILIES[algorithm], "config") if algorithm in FAMILIES else None
 
 
 def _optional(package: str, name: str) -> ModuleType | None:

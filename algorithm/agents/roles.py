@@ -208,7 +208,7 @@ MakeReplay = Callable[..., "ReplayBuffer"]
 """A :class:`~algorithm.replay.buffer.ReplayBuffer` from that class's arguments, or its equal."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Inputs:
     """Inputs of the networks that act.
 
@@ -226,8 +226,12 @@ class Inputs:
     seed: int
     device: torch.device
 
+    @override
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.behaviour!r}, {self.spec}, seed={self.seed}, {self.device})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class ActingInputs(Inputs):
     """Inputs of a remote actor's policy; own_seed: of the policy's own random numbers."""
 
@@ -235,7 +239,7 @@ class ActingInputs(Inputs):
     own_seed: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AgentInputs(Inputs):
     """Inputs of an agent.
 

@@ -16,6 +16,7 @@ from algorithm.agents.base import Agent
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError
+from algorithm.core.wording import Sized
 from algorithm.env.adapter import Adapter
 from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
@@ -26,8 +27,8 @@ from algorithm.env.registry import find_recipe
 from algorithm.train.assembly import Purpose
 
 
-@dataclass(frozen=True)
-class PolicyState:
+@dataclass(frozen=True, repr=False)
+class PolicyState(Sized):
     """Memory of a policy of N agents between two steps."""
 
     prev_action: Float  # [N, A]

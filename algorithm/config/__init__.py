@@ -6,8 +6,9 @@ used: a command line is read without pydantic, which takes half a second.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from algorithm.core.lazy import lazy, of_modules
 
 if TYPE_CHECKING:
     from algorithm.config.errors import ConfigError, Problem
@@ -27,16 +28,14 @@ __all__ = [
     "load_config_file",
 ]
 
-_PLACES = {
-    "errors": ("ConfigError", "Problem"),
-    "loader": ("LoadedConfig", "dump_config", "load_config", "load_config_file"),
-    "locate": ("EnvFolder", "find_env"),
-    "schema": ("Config",),
-}
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
-    for module, names in _PLACES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy(
+    __name__,
+    of_modules(
+        {
+            "algorithm.config.errors": "ConfigError Problem",
+            "algorithm.config.loader": "LoadedConfig dump_config load_config load_config_file",
+            "algorithm.config.locate": "EnvFolder find_env",
+            "algorithm.config.schema": "Config",
+        }
+    ),
+)

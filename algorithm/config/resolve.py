@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from algorithm.agents.registry import FAMILIES, misplaced
+from algorithm.agents.registry import misplaced
 from algorithm.config.errors import Problem
 from algorithm.config.random_params import Distribution, draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, MERGE_KEYS, Config, field_at, fields
@@ -75,7 +75,7 @@ def in_blocks(overrides: Overrides, below: Node, flags: Mapping[str, object]) ->
     """
     bare = overridden(Node({}), overrides, flags, [])
     algorithm = bare.value_at("algorithm") or below.value_at("algorithm") or Config().algorithm
-    if algorithm not in FAMILIES:
+    if not isinstance(algorithm, str):  # which is refused
         return overrides
     if isinstance(overrides, Mapping):
         return {_in_block(key, algorithm): value for key, value in overrides.items()}

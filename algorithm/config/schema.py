@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Strict
 from pydantic.fields import FieldInfo
@@ -18,7 +18,7 @@ from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
-from algorithm.agents.registry import FAMILIES, contradictions
+from algorithm.agents.registry import ALGORITHMS, FAMILIES, contradictions
 from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config
@@ -34,6 +34,8 @@ from algorithm.core.fields import (
     block_of,
     contradicting,
     facts_of,
+    installed_name,
+    name_schema,
     option,
 )
 from algorithm.demos.config import DemoConfig
@@ -46,11 +48,8 @@ from algorithm.export.config import ExportConfig
 from algorithm.replay.config import ReplayConfig
 from algorithm.runs.config import CheckpointConfig, WandbConfig
 
-if TYPE_CHECKING:
-    Algorithm = str
-else:
-    Algorithm = Literal[tuple(FAMILIES)]
-"""Names of the algorithm families; ``algorithm`` chooses one."""
+Algorithm = Annotated[str, installed_name(ALGORITHMS), name_schema(ALGORITHMS)]
+"""Names of the algorithm families, and ``module:NAME``; ``algorithm`` chooses one."""
 
 InitPart = Literal["rep", "policy", "q", "v", "temperature", "normaliser", "extensions"]
 """Parts of an agent that another run's can take the place of."""
@@ -311,8 +310,10 @@ class Config(Block):
 
     algorithm: Algorithm = option(
         "SAC",
-        "Family of the algorithm. Its own keys stand in its block, those of all in sac_config.",
+        f"Family of the algorithm: {', '.join(FAMILIES)}, that of a package, or your own as module:NAME "
+        "(docs/parts.md). Its keys stand in its block, those of all in sac_config.",
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
+        names="algorithm",
         shared=True,
         by_behaviour=True,
     )

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithm.core.wording import Sized
+
 if TYPE_CHECKING:  # worker processes of environments carry segments and never load torch
     import torch
     from torch import Tensor
@@ -32,8 +34,8 @@ class Rewarded(Protocol):
         """Yield a stream, its first step, its rewards, and whether its episode ended with them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Segment:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Segment(Sized):
     """L consecutive transitions of one stream, as numpy; the last observation has no action yet.
 
     Its first observation *is* the stream's head row if the stream has one at ``start_step``. A step may be
@@ -74,8 +76,8 @@ class Segment:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepBatch:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StepBatch(Sized):
     """One transition of each of N agents, as numpy: a step of all environments at once.
 
     Equal to N segments of one transition in the order of the rows, which :meth:`segments` returns.
@@ -145,8 +147,8 @@ class StepBatch:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DemoEpisode:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DemoEpisode(Sized):
     """Whole episode of L transitions that another agent, or a person, has played."""
 
     obs: dict[str, Array]  # [L+1, ...] in the dtype of the spec
@@ -168,8 +170,8 @@ class DemoEpisode:
         return float(self.reward.sum(dtype=np.float64))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demonstrations:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Demonstrations(Sized):
     """Episodes that fit an agent's spec, at least one.
 
     digests: file -> SHA-256 of those from it; notices: what a person should know of the files
@@ -180,8 +182,8 @@ class Demonstrations:
     notices: Sequence[str] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ActorOutput:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ActorOutput(Sized):
     """Actions of N agents, as the replay stores them."""
 
     action: Float  # [N, A]
@@ -190,8 +192,8 @@ class ActorOutput:
     carry: Float  # [N, *C] after the observation
 
 
-@dataclass(frozen=True, kw_only=True)
-class SequenceBatch:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SequenceBatch(Sized):
     """B windows of W transitions and W+1 tokens; learned positions are K … K+T−1, the anchor is one of them.
 
     Padding (before an episode's start, past its end, overwritten rows) is zero everywhere, also in ``step``;
@@ -232,8 +234,8 @@ class SequenceBatch:
         return SequenceBatch(obs={k: sent(v, device) for k, v in self.obs.items()}, **fields)
 
 
-@dataclass(frozen=True, kw_only=True)
-class UpdateResult:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class UpdateResult(Sized):
     """Result of one gradient step. Tensors stay on the device until they are needed.
 
     metrics: name → scalar, or values [..., B, T] of learned positions. Only logging computes their mean over
@@ -253,8 +255,8 @@ class UpdateResult:
         return self.ids.gather(1, self.anchor.unsqueeze(1)).squeeze(1)
 
 
-@dataclass(frozen=True)
-class State:
+@dataclass(frozen=True, repr=False)
+class State(Sized):
     """All data from which an object continues as if it had never stopped.
 
     arrays: by name, which may contain slashes; views of live arrays: to be written or copied before going on

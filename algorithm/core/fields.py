@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -21,9 +20,10 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+from typing_extensions import override
 
 from algorithm.core.errors import UsageError
-from algorithm.core.plugins import EXTENSIONS, Group, find
+from algorithm.core.plugins import EXTENSIONS, SAMPLERS, Group, find
 
 
 def to_number(value: object) -> object:
@@ -126,8 +126,17 @@ def installed_name(group: Group) -> AfterValidator:
     return AfterValidator(check)
 
 
+def name_schema(group: Group) -> WithJsonSchema:
+    """Return the JSON schema of a name that is built in, or of an installed package."""
+    plugin = {"type": "string", "title": "a plug-in's name", "minLength": 1}
+    return WithJsonSchema({"anyOf": [{"type": "string", "enum": [*group.own]}, plugin]})
+
+
 ExtensionEntry = Annotated[NamedEntry, installed_name(EXTENSIONS)]
 """An extension of an installed package, or a module's function; with its keyword arguments."""
+
+SamplerEntry = Annotated[NamedEntry, installed_name(SAMPLERS)]
+"""A sampler of an installed package, or a module's class; with its keyword arguments."""
 
 AnyConfig: TypeAlias = Any
 """The whole `Config`, untyped: its class is composed of the fragments and imports them."""
@@ -142,7 +151,17 @@ returns one of these.
 
 
 Naming: TypeAlias = Literal[
-    "kind", "environment", "wrappers", "extensions", "networks", "arguments", "parameters", "infos", "demos"
+    "kind",
+    "environment",
+    "wrappers",
+    "algorithm",
+    "extensions",
+    "sampler",
+    "networks",
+    "arguments",
+    "parameters",
+    "infos",
+    "demos",
 ]
 """Kind of names that a key holds; ``sharing/trust.py`` lists those that an export may hold without trust."""
 
@@ -165,6 +184,12 @@ class Block(BaseModel):
 
     # Without the last, an infinity among values of any type (`env_args`) would be dumped as null.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
+
+    @override
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the keys that have another value than their default: a whole one has two hundred."""
+        fields = type(self).model_fields
+        return ((name, value) for name, value in self if value != fields[name].default)
 
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield the values of this block that exclude each other.
@@ -272,16 +297,3 @@ def block_of(key: FieldInfo) -> type[Block] | None:
     """Return the class of a key that is a block, else None."""
     kind = key.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Block) else None
-
-
-def holds_text(annotation: object) -> bool:
-    """Return whether a value of this type may hold text that nobody has listed, at any depth.
-
-    Any type that is not known to hold none counts as one that does.
-    """
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Literal or annotation in (bool, int, float, NoneType, ...):
-        return False
-    if origin is Annotated:
-        return holds_text(inner[0])
-    return not inner or any(map(holds_text, inner))

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from algorithm.core.errors import RUN_BLOCK, UsageError, UserError, described
+
+_Kind = TypeVar("_Kind")
 
 _INSTALL = f"{sys.executable} -m pip"
 
@@ -55,6 +57,7 @@ EXTENSIONS = Group(
         "rnd": f"{RUN_BLOCK}.use_rnd or reward_signals.rnd",
     },
 )
+SAMPLERS = Group("asac.samplers", "sampler", "replay_config.sampler")
 NETWORKS = Group("asac.networks", "file of networks", f"{RUN_BLOCK}.nn", own=("nn",))
 
 PLUGIN_METRICS = "plugin/"
@@ -99,6 +102,36 @@ class Plugin:
         except (Exception, SystemExit) as error:
             raise self.error("cannot be loaded", described(error), self._mend()) from error
         return found
+
+    def make(self, kind: type[_Kind], *given: object, **kwargs: Any) -> _Kind:  # noqa: ANN401 - a person's
+        """Return what a maker, or a class, returns for what it is given and a person's arguments.
+
+        Raises UsageError for what cannot be called or does not take them, and unless a ``kind`` is returned;
+        and as :meth:`refused`.
+        """
+        make = self.load()
+        if not callable(make):
+            fix = "its entry point has to name a function or a class"
+            raise self.error("has no maker", f"{self.value} is {make!r}", fix)
+        if why := accepts(make, *given, **kwargs):
+            takes = [str(one) for one in inspect.signature(make).parameters.values()][len(given) :]
+            fix = f"its arguments are: {', '.join(takes) or 'none'}"
+            raise self.error(f"does not take {kwargs}", why, fix)
+        try:
+            made = make(*given, **kwargs)
+        except (Exception, SystemExit) as error:
+            raise self.refused(error, "cannot be made") from error
+        return self._of_kind(kind, made, "has returned", "its maker has to return an")
+
+    def instance(self, kind: type[_Kind]) -> _Kind:
+        """Return the ``kind`` that it names. Raises UsageError for anything else, and as :meth:`load`."""
+        return self._of_kind(kind, self.load(), "is", "it has to name an")
+
+    def _of_kind(self, kind: type[_Kind], value: object, verb: str, must: str) -> _Kind:
+        if not isinstance(value, kind):
+            fix = f"{must} {kind.__module__}.{kind.__name__}"
+            raise self.error(f"is no {self.group.noun}", f"{self.value} {verb} {value!r}", fix)
+        return value
 
     def error(self, what: str, why: str, fix: str) -> UsageError:
         """Return the error of this plug-in. what: the rest of a sentence."""

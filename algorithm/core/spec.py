@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 Z_LIMIT = 7.0
 """Bound of the pre-tanh value while acting: beyond it float32 ``tanh`` rounds to ±1."""
@@ -55,7 +56,7 @@ def image_order(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = ""
     return order if min(shape[axis] for axis in order[:2]) >= MIN_SIDE else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ObsSpec:
     """A mix of named observations, in a fixed order.
 
@@ -102,6 +103,15 @@ class ObsSpec:
             if axes not in ("", *IMAGE_AXES) or (axes and len(shape) != len(axes)):
                 raise ValueError(f"ObsSpec: {name} of shape {shape} cannot have the axes {axes!r}")
 
+    @override
+    def __repr__(self) -> str:
+        columns = zip(self.items(), self.categories, self.stacks, self.axes, strict=True)
+        parts = []
+        for (name, shape, dtype), categories, stack, axes in columns:
+            more = [f"{categories} choices"] * bool(categories) + [f"stack of {stack}"] * (stack > 1)
+            parts.append(" ".join([f"{name}: {dtype} {list(shape)}", *more, *filter(None, [axes])]))
+        return f"ObsSpec({', '.join(parts)})"
+
     def items(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
         """Return (name, shape, dtype) of each observation, in order."""
         return tuple(zip(self.names, self.shapes, self.dtypes, strict=True))
@@ -121,7 +131,7 @@ class ObsSpec:
         return {name: np.zeros((*lead, *shape), dtype) for name, shape, dtype in self.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ActionSpec:
     """Layout of the flat action: a one-hot per discrete branch, then the continuous part in [-1, 1].
 
@@ -146,6 +156,13 @@ class ActionSpec:
             raise ValueError(f"ActionSpec: sizes must be positive, got {self}")
         if self.size == 0:
             raise ValueError("ActionSpec: an agent needs at least one action")
+
+    @override
+    def __repr__(self) -> str:
+        parts = [f"branches={self.branches}"] * bool(self.branches)
+        parts += [f"continuous={self.continuous}"] * bool(self.continuous)
+        parts += [f"squash={self.squash!r}"] * (self.squash != "tanh")
+        return f"ActionSpec({', '.join(parts)})"
 
     @property
     def discrete(self) -> int:

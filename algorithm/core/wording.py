@@ -3,10 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from typing_extensions import override
 
 Rows = Sequence[tuple[str, str]]
 """Lines of a table for a person: (name, text)."""
+
+
+class Sized:
+    """Base of data classes with ``repr=False``: theirs shows shapes instead of arrays, and no empty ones."""
+
+    @override
+    def __repr__(self) -> str:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        there = {name: one for name, one in values.items() if one is not None and 0 not in shape(one)}
+        parts = [f"{name}={sized(value)}" for name, value in there.items()]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def shape(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever a field holds
+    """Return the shape of an array or a tensor, and () of anything else."""
+    return tuple(getattr(value, "shape", ()))
+
+
+def sized(value: Any) -> str:  # noqa: ANN401 - as above
+    """Return ``float32 [2, 3]`` of an array or a tensor, also in mappings, and the ``repr`` of all else."""
+    if hasattr(value, "dtype"):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {sized(one)}' for name, one in value.items())}}}"
+    if isinstance(value, list | tuple) and len(value) > 3:
+        return f"{len(value)} of {type(value[0]).__name__}"
+    return repr(value)
 
 
 def short(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Strict, WithJsonSchema
+from pydantic import Strict
 
 from algorithm.core.fields import (
     Block,
@@ -14,23 +14,13 @@ from algorithm.core.fields import (
     Whole,
     block,
     installed_name,
+    name_schema,
     option,
     required,
 )
 from algorithm.env.kinds import ENVS, EnvKind, kind_of
 
-KindName = Annotated[
-    str,
-    installed_name(ENVS),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "enum": [*ENVS.own]},
-                {"type": "string", "title": "a plug-in's name", "minLength": 1},
-            ]
-        }
-    ),
-]
+KindName = Annotated[str, installed_name(ENVS), name_schema(ENVS)]
 """A kind of environments: built in, or of an installed package."""
 
 _OTHER_TASK = "fixed: what is learned and stored belongs to this environment; reset_config may change"

@@ -5,12 +5,11 @@ A new one is one file and one line here, or a plug-in: a package of its own.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from algorithm.core.errors import UsageError
-from algorithm.core.plugins import EXTENSIONS, PLUGIN_METRICS, Plugin, accepts, find
+from algorithm.core.plugins import EXTENSIONS, PLUGIN_METRICS, Plugin, find
 from algorithm.extensions.base import Build, Extension
 from algorithm.extensions.curiosity import make_curiosity
 from algorithm.extensions.gail import make_extrinsic, make_gail
@@ -65,26 +64,7 @@ def _of_plugin(name: str, kwargs: Mapping[str, Any], build: Build) -> Extension:
     """Make an extension of another package."""
     plugin = find(EXTENSIONS, name)
     assert plugin is not None, "no name of a built-in one is valid here"
-    make = plugin.load()
-    if not callable(make):
-        raise plugin.error(
-            "has no maker", f"{plugin.value} is {make!r}", "its entry point has to name a function of a Build"
-        )
-    if why := accepts(make, build, **kwargs):
-        takes = [str(one) for one in inspect.signature(make).parameters.values()][1:]
-        raise plugin.error(
-            f"does not take {dict(kwargs)}", why, f"its arguments are: {', '.join(takes) or 'none'}"
-        )
-    try:
-        made = make(build, **kwargs)
-    except (Exception, SystemExit) as error:
-        raise plugin.refused(error, "cannot be made") from error
-    if not isinstance(made, Extension):
-        raise plugin.error(
-            "is no extension",
-            f"{plugin.value} has returned {made!r}",
-            "its maker has to return an algorithm.extensions.base.Extension",
-        )
+    made = plugin.make(Extension, build, **kwargs)
     _check_trained(made, plugin)
     made.prefix = f"{PLUGIN_METRICS}{type(made).__name__.lower()}/"  # no name of it is one of ours
     return made

@@ -1,31 +1,64 @@
-"""Names for a task's ``nn.py``: ``import algorithm.nn as m``."""
+"""Networks for a task's ``nn.py``, and to build with: ``import algorithm.nn as m``."""
 
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.nn.layers.attention import Attention
-from algorithm.nn.layers.augment import RandomShift
-from algorithm.nn.layers.conv import conv
-from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
-from algorithm.nn.layers.images import ImageLayout, image_layout, image_layouts
-from algorithm.nn.layers.inverted import inverted_mlp
-from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
-from algorithm.nn.layers.mlp import ActionHead, Norm, mlp, residual_mlp
-from algorithm.nn.layers.noisy import NoisyLinear
-from algorithm.nn.layers.recurrent import GRU, LSTM
-from algorithm.nn.models import (
-    ModelDiscriminator,
-    ModelForwardDynamic,
-    ModelInverseDynamic,
-    ModelObservation,
-    ModelRepPrediction,
-    ModelRepProjection,
-    ModelReward,
-    ModelRND,
-    ModelTransition,
-)
-from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep
-from algorithm.nn.models.world import ImageDecoder
-from algorithm.nn.protocols import PolicyFunction, QFunction, Rep, q_size
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from algorithm.core.lazy import lazy, of_modules
+
+if TYPE_CHECKING:
+    from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+    from algorithm.nn.distributions import HybridAction, TanhNormal
+    from algorithm.nn.layers.attention import Attention
+    from algorithm.nn.layers.augment import RandomShift
+    from algorithm.nn.layers.conv import conv
+    from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
+    from algorithm.nn.layers.images import ImageLayout, image_layout, image_layouts
+    from algorithm.nn.layers.inverted import inverted_mlp
+    from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
+    from algorithm.nn.layers.mlp import ActionHead, Norm, mlp, residual_mlp
+    from algorithm.nn.layers.noisy import NoisyLinear
+    from algorithm.nn.layers.recurrent import GRU, LSTM
+    from algorithm.nn.models import (
+        ModelDiscriminator,
+        ModelForwardDynamic,
+        ModelInverseDynamic,
+        ModelObservation,
+        ModelRepPrediction,
+        ModelRepProjection,
+        ModelReward,
+        ModelRND,
+        ModelTransition,
+    )
+    from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep
+    from algorithm.nn.models.world import ImageDecoder
+    from algorithm.nn.protocols import PolicyFunction, QFunction, Rep, q_size
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        of_modules(
+            {
+                "algorithm.core.spec": "ActionSpec AgentSpec ObsSpec",
+                "algorithm.nn.distributions": "HybridAction TanhNormal",
+                "algorithm.nn.layers.attention": "Attention",
+                "algorithm.nn.layers.augment": "RandomShift",
+                "algorithm.nn.layers.conv": "conv",
+                "algorithm.nn.layers.encode": "ImageEncoder VectorEncoder",
+                "algorithm.nn.layers.images": "ImageLayout image_layout image_layouts",
+                "algorithm.nn.layers.inverted": "inverted_mlp",
+                "algorithm.nn.layers.memories": "AttentionRep RecurrentRep",
+                "algorithm.nn.layers.mlp": "ActionHead Norm mlp residual_mlp",
+                "algorithm.nn.layers.noisy": "NoisyLinear",
+                "algorithm.nn.layers.recurrent": "GRU LSTM",
+                "algorithm.nn.models": "ModelDiscriminator ModelForwardDynamic ModelInverseDynamic "
+                "ModelObservation ModelRND ModelRepPrediction "
+                "ModelRepProjection ModelReward ModelTransition",
+                "algorithm.nn.models.defaults": "ModelPolicy ModelQ ModelRep",
+                "algorithm.nn.models.world": "ImageDecoder",
+                "algorithm.nn.protocols": "PolicyFunction QFunction Rep q_size",
+            },
+        ),
+    )
 
 __all__ = [
     "GRU",

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from algorithm.core.wording import Sized
 from algorithm.ops.densities import HALF_LOG_2PI, log_tanh_jacobian, tanh_normal_logp
 
 
-@dataclass(frozen=True)
-class TanhNormal:
+@dataclass(frozen=True, repr=False)
+class TanhNormal(Sized):
     """Distribution of u = tanh(z), z ~ N(mean, exp(log_std)²), elementwise independent."""
 
     mean: Tensor  # [..., A_c]
@@ -26,13 +28,18 @@ class TanhNormal:
         logp = -0.5 * noise.square() - HALF_LOG_2PI - (self.log_std + log_tanh_jacobian(z))
         return z, logp.sum(-1)
 
+    def sample(self) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised u [..., A_c] and its log-density [...], of noise of torch's generator."""
+        z, logp = self.rsample(torch.randn_like(self.mean))
+        return z.tanh(), logp
+
     def logp(self, z: Tensor) -> Tensor:
         """Return the log-density [...] of u = tanh(z), z [..., A_c]."""
         return tanh_normal_logp(z, self.mean, self.log_std)
 
 
-@dataclass(frozen=True)
-class HybridAction:
+@dataclass(frozen=True, repr=False)
+class HybridAction(Sized):
     """Result of a ``ModelPolicy``: one distribution for each kind of action in the spec.
 
     A model applies no masks: the logits of actions that are not allowed are ignored.

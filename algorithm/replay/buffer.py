@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
+from algorithm.core.wording import Sized
 from algorithm.replay.records import ArrayChunks, Records, SegmentFile
 from algorithm.replay.relabel import Marks, Relabel
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
-from algorithm.replay.writer import Head, Writer
+from algorithm.replay.writer import Head, NamedOrOne, Writer
 
 __all__ = [
     "FifoSampler",
@@ -29,8 +31,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class ReplayState:
+@dataclass(frozen=True, repr=False)
+class ReplayState(Sized):
     """Complete state of a replay, from which it continues as if it had never stopped.
 
     meta:   strict JSON
@@ -56,7 +58,7 @@ class ReplayBuffer:
         learn: int = 1,
         n_step: int = 1,
         carry_shape: tuple[int, ...] = (),
-        sampler: Sampler,
+        sampler: Sampler | None = None,
         relabel: Relabel | None = None,
         seed: int | np.random.Generator = 0,
         device: torch.device | None = None,
@@ -67,7 +69,8 @@ class ReplayBuffer:
         batch_size: windows per ``sample``.
         burn_in, learn, n_step: K, T and n of the windows.
         carry_shape: shape of one stored carry; () or a shape with a 0 stores none.
-        sampler, relabel: used by this replay alone; without ``relabel`` windows stay as they were stored.
+        sampler, relabel: used by this replay alone; by default windows are drawn uniformly, and stay as they
+            were stored.
         seed: of the draws; a generator is used as it is.
         device: where observations other than float32 vectors are kept as well, and come from.
         Raises ValueError for sizes that make no sense, UsageError if the rows do not fit on the device.
@@ -85,7 +88,7 @@ class ReplayBuffer:
         self._windows = WindowReader(
             self._storage, burn_in=burn_in, learn=learn, n_step=n_step, device=device
         )
-        self._sampler = sampler
+        self._sampler = sampler or UniformSampler()
         self._learn = learn
         self._sampler.attach(self._storage, learn + n_step - 2)
         self.relabel = relabel or Relabel()
@@ -95,6 +98,13 @@ class ReplayBuffer:
     def __len__(self) -> int:
         """Return the number of rows in use, final and head rows included."""
         return len(self._storage)
+
+    @override
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self):,} of {self.capacity:,} rows, {self.num_transitions:,} "
+            f"transitions, batch_size={self.batch_size}, {self._sampler})"
+        )
 
     @property
     def capacity(self) -> int:
@@ -152,6 +162,29 @@ class ReplayBuffer:
         self.relabel.added(*added)
         return added[0]
 
+    def add_transition(
+        self,
+        obs: NamedOrOne,
+        action: Float,
+        *,
+        reward: float,
+        next_obs: NamedOrOne,
+        terminated: bool = False,
+        truncated: bool = False,
+        stream: int = 0,
+    ) -> int:
+        """Append a transition, as a loop over one environment has it, and return its id.
+
+        obs, next_obs: name -> array, or the array where there is one observation
+        action: [A], one-hot of each discrete branch, then the continuous part in [-1, 1]
+        stream: of the environment, if there are several; each begins anew behind an end
+
+        Every choice counts as allowed, and there is neither a carry nor a behaviour policy's density.
+        Raises ValueError for what does not fit the spec.
+        """
+        rest = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        return int(self.add(self._writer.segment(stream, obs, action, next_obs, **rest))[0])
+
     def close(self, stream: int) -> None:
         """End the stream's open episode here, as truncated; nothing happens if it has none."""
         self._writer.close(stream)
@@ -190,6 +223,12 @@ class ReplayBuffer:
         Its first steps would be learned less than others, its last ones more.
         """
         slots, weight = self._sampler.sample(self.batch_size, self._rng)
+        fits = slots.shape == weight.shape == (self.batch_size,)
+        if not (fits and self._storage.is_transition(slots).all()):
+            raise ValueError(
+                f"replay: {self._sampler} has to return the slots of {self.batch_size} transitions, and "
+                f"their weights; got arrays {list(slots.shape)} and {list(weight.shape)}"
+            )
         places = np.zeros(self.batch_size, np.int64)
         if self._learn > 1:
             places = self._rng.integers(self._learn, size=self.batch_size)
@@ -337,7 +376,7 @@ class ReplayBuffer:
         if state.arrays.keys() - {"carry"} != arrays.keys() or meta["sampler"].keys() != scalars.keys():
             raise ValueError(
                 f"replay state was saved by another sampler than {type(self._sampler).__name__}: "
-                f"set {RUN_BLOCK}.use_priority and use_replay_buffer to the saved values"
+                f"set {RUN_BLOCK}.use_priority, use_replay_buffer and replay_config.sampler as they were"
             )
 
     def _columns(self) -> dict[str, list[object]]:

@@ -13,6 +13,7 @@ from algorithm.core.fields import (
     Contradiction,
     Finite,
     NotNegative,
+    SamplerEntry,
     Share,
     Whole,
     option,
@@ -67,6 +68,15 @@ class ReplayConfig(Block):
         resume=_NEW_PRIORITIES,
     )
     td_error_max: Finite = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
+
+    sampler: SamplerEntry | None = option(
+        None,
+        "What draws the windows: a class of yours, module:Class or {module:Class: {kwargs}}, or that of a "
+        "package. null: by priority, or uniformly, as use_priority says. See docs/parts.md.",
+        resume="fixed: what it knows of the stored rows is its own",
+        names="sampler",
+        examples=["module:Class", {"module:Class": {"argument": "value"}}],
+    )
 
     her_ratio: Share | Literal["auto"] = option(
         "auto",

@@ -8,7 +8,6 @@ import numpy as np
 from typing_extensions import override
 
 from algorithm.core.data import Bool, Double, Float, Int
-from algorithm.replay.config import ReplayConfig
 from algorithm.replay.records import ArrayChunks
 from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.sumtree import SumTree
@@ -19,14 +18,23 @@ SamplerState = tuple[dict[str, ArrayChunks], dict[str, float | None]]
 
 
 class Sampler:
-    """Draw of anchors among the transitions of one storage. By itself it is uniform, with weights of 1."""
+    """Draw of transitions from one storage. By itself it is uniform, with weights of 1.
+
+    storage: the rows of the replay it belongs to; a transition's slot is its id modulo ``storage.capacity``
+    """
+
+    storage: Storage
 
     def attach(self, storage: Storage, further: int) -> None:
         """Attach to this storage; called once, by the buffer that owns both.
 
         further: transitions of a window beyond its anchor, T + n − 2.
         """
-        self._storage = storage
+        self.storage = storage
+
+    @override
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
     def add(self, ids: Int, heads: Int, td: Float | None) -> None:
         """Add the transitions ``ids`` [L], and ``heads`` [n], the newest rows of their n streams.
@@ -37,18 +45,18 @@ class Sampler:
     @property
     def ready(self) -> int:
         """Number of transitions that may be drawn now."""
-        return self._storage.num_transitions
+        return self.storage.num_transitions
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
         """Draw slots [n] of transitions, one at least being ready, and their weights [n] in (0, 1].
 
         Here each has the same probability, independently of the others: rows without an action are rejected.
         """
-        slots = rng.integers(len(self._storage), size=n)
-        rejected = np.flatnonzero(~self._storage.is_transition(slots))
+        slots = rng.integers(len(self.storage), size=n)
+        rejected = np.flatnonzero(~self.storage.is_transition(slots))
         while rejected.size:
-            slots[rejected] = rng.integers(len(self._storage), size=rejected.size)
-            rejected = rejected[~self._storage.is_transition(slots[rejected])]
+            slots[rejected] = rng.integers(len(self.storage), size=rejected.size)
+            rejected = rejected[~self.storage.is_transition(slots[rejected])]
         return slots, np.ones(n, np.float32)
 
     def feedback(self, slots: Int, td: Float) -> None:
@@ -121,6 +129,10 @@ class PrioritizedSampler(Sampler):
         self._largest: float | None = None  # of the priorities from feedback so far
 
     @override
+    def __repr__(self) -> str:
+        return f"PrioritizedSampler(alpha={self.alpha:g}, beta={self.beta:g})"
+
+    @override
     def attach(self, storage: Storage, further: int) -> None:
         super().attach(storage, further)
         self.tree = SumTree(storage.capacity)  # priorities by slot; 0 where a slot holds no transition
@@ -140,7 +152,7 @@ class PrioritizedSampler(Sampler):
             values[: len(ids)] = self.td_error_max**self.alpha if self._largest is None else self._largest
         else:
             values[: len(ids)] = self.priority(td)
-        self.tree.update(np.concatenate((ids, heads)) % self._storage.capacity, values)
+        self.tree.update(np.concatenate((ids, heads)) % self.storage.capacity, values)
 
     @override
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
@@ -174,7 +186,7 @@ class PrioritizedSampler(Sampler):
     @override
     def state(self) -> SamplerState:
         """Return the priorities of the living rows, beta and the largest priority from feedback."""
-        leaves = self._storage.in_order(self.tree.leaves)
+        leaves = self.storage.in_order(self.tree.leaves)
         return {"priority": leaves}, {"beta": self.beta, "largest": self._largest}
 
     @override
@@ -183,11 +195,11 @@ class PrioritizedSampler(Sampler):
     ) -> None:
         """Restore priorities and beta. Raises ValueError if they do not fit the storage."""
         priority, beta = arrays["priority"], scalars["beta"]
-        if beta is None or priority.shape != (len(self._storage),) or priority.dtype != np.float64:
+        if beta is None or priority.shape != (len(self.storage),) or priority.dtype != np.float64:
             raise ValueError(
-                f"replay state: {priority.shape} priorities for {len(self._storage)} rows, beta {beta}"
+                f"replay state: {priority.shape} priorities for {len(self.storage)} rows, beta {beta}"
             )
-        self.tree.load(self._storage.places(priority))
+        self.tree.load(self.storage.places(priority))
         self.beta, self._largest = beta, scalars["largest"]
 
 
@@ -228,7 +240,7 @@ class FifoSampler(Sampler):
         if n > self.ready:
             raise ValueError(f"fresh windows: {n} were asked for, {self.ready} are ready")
         drawn, self._ready = self._ready[:n], self._ready[n:]
-        return drawn % self._storage.capacity, np.ones(n, np.float32)
+        return drawn % self.storage.capacity, np.ones(n, np.float32)
 
     @property
     @override
@@ -247,7 +259,7 @@ class FifoSampler(Sampler):
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
         """Restore the stored ids; those that were ready are ready again."""
-        storage = self._storage
+        storage = self.storage
         chunks = (chunk.copy() for chunk in arrays["waiting"].chunks)
         waiting: Int = np.concatenate([np.empty(0, np.int64), *chunks]) - shift
         waiting = waiting[waiting >= storage.oldest]
@@ -257,7 +269,7 @@ class FifoSampler(Sampler):
 
     def _settle(self) -> None:
         """Move ids that have become ready from the young to the ready, and drop overwritten ones."""
-        oldest = self._storage.next_id - self._storage.capacity
+        oldest = self.storage.next_id - self.storage.capacity
         if self._ready.size and self._ready[0] < oldest:
             self._ready = self._ready[self._ready.searchsorted(oldest) :]
         if not self._young:
@@ -271,7 +283,7 @@ class FifoSampler(Sampler):
 
     def _has_its_steps(self, ids: Int) -> Bool:
         """Return the mask of the transitions ``ids`` [n] that are ready, by the links from each."""
-        links, capacity = self._storage.links, self._storage.capacity
+        links, capacity = self.storage.links, self.storage.capacity
         here = ids
         forward = links[here % capacity, NEXT]
         ended = (forward & (TERMINATED | TRUNCATED)) != 0
@@ -281,18 +293,3 @@ class FifoSampler(Sampler):
             ended |= (forward & (TERMINATED | TRUNCATED)) != 0
         ready: Bool = ended | (forward != 0)
         return ready
-
-
-def make_sampler(config: ReplayConfig, *, prioritised: bool, fresh: bool) -> Sampler:
-    """Return the sampler of a replay; fresh: of windows that are used once, in their order."""
-    if fresh:
-        return FifoSampler()
-    if not prioritised:
-        return UniformSampler()
-    return PrioritizedSampler(
-        alpha=config.alpha,
-        beta=config.beta,
-        beta_increment=config.beta_increment_per_sampling or 0.0,
-        td_error_min=config.td_error_min,
-        td_error_max=config.td_error_max,
-    )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from algorithm.core.data import Array, Bool, Float, Int, Segment, StepBatch
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, TRUNCATED, Index, Storage
+
+NamedOrOne: TypeAlias = Mapping[str, Array] | Array
+"""Observations by name, or the array of an only one."""
 
 MAX_STEP = 2**31 - 1
 SQUASH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than that is another action
@@ -89,6 +93,37 @@ class Writer:
             else:
                 self.heads[stream] = Head(id_, start + 1)
         return taken, newest
+
+    def segment(
+        self, stream: int, obs: NamedOrOne, action: Float, next_obs: NamedOrOne, **rest: float
+    ) -> Segment:
+        """Return a transition that continues the stream's open chain, with a carry of zeros.
+
+        obs, next_obs: by name, or that of a spec with one; action: [A]
+        rest: ``reward``, ``terminated``, ``truncated``
+        Raises ValueError for an action of another shape, or beyond ±1.
+        """
+        spec, head = self._storage.spec, self.heads.get(stream)
+        flat, own = np.asarray(action, np.float32), spec.action
+        if flat.shape != (own.size,) or not (np.abs(flat) <= 1.0).all():
+            raise ValueError(f"action: expected {own.size} numbers from -1 to 1, got {action!r}")
+        both = [one if isinstance(one, Mapping) else {spec.obs.names[0]: one} for one in (obs, next_obs)]
+        z = own.unsquashed(flat[None, own.discrete :])
+        flat[own.discrete :] = own.squashed(z)
+        kinds = {name: kind for name, _, kind in spec.obs.items()}
+        return Segment(
+            stream=stream,
+            start_step=0 if head is None else head.step,
+            obs={name: np.stack([one[name] for one in both]).astype(kind) for name, kind in kinds.items()},
+            action_mask=own.all_allowed(2),
+            carry=np.zeros((2, *self._storage.carry_shape), np.float32),
+            action=flat[None],
+            z=z,
+            behaviour_logp=np.zeros((1, own.record_size), np.float32),
+            reward=np.array([rest["reward"]], np.float32),
+            terminated=np.array([rest["terminated"]], np.bool_),
+            truncated=np.array([rest["truncated"]], np.bool_),
+        )
 
     def close(self, stream: int) -> None:
         """End the stream's open episode as truncated; its head row becomes the final row.

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from algorithm.agents.registry import ALGORITHMS
 from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
 from algorithm.config.sections import read_sections
 from algorithm.core.errors import StorageError
-from algorithm.core.plugins import EXTENSIONS, NETWORKS, listed
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, listed
 from algorithm.core.reading import read_bytes
 from algorithm.core.wording import plus_minus
 from algorithm.env.kinds import ENVS
@@ -34,7 +35,7 @@ def _all_tasks() -> str:
     for name, file in known_tasks().items():
         first = _text(file).partition("\n")[0]
         rows.append((name, first.removeprefix("#").partition(": python ")[0].strip()))
-    plugins = list(listed(ENVS, EXTENSIONS, NETWORKS))
+    plugins = list(listed(ALGORITHMS, ENVS, EXTENSIONS, NETWORKS, SAMPLERS))
     return "\n\n".join([_page("tasks", rows), *([_page("plug-ins", plugins)] if plugins else [])])
 
 

@@ -25,7 +25,7 @@ from algorithm.core.spec import AgentSpec
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
-from algorithm.env.env_id import extend_path, use_folder
+from algorithm.env.env_id import extend_path
 from algorithm.env.objects import EnvObject
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import check_lessons
@@ -41,7 +41,7 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.names import behaviour_file
-from algorithm.train.user_code import nn_file, own_classes
+from algorithm.train.user_code import nn_file, own_classes, use_modules
 
 Purpose = Literal["train", "evaluate"]
 
@@ -69,6 +69,9 @@ class Assembly:
     since: int = 0
     lessons: Mapping[str, str] | None = None
     given: EnvObject | None = None
+
+    def __post_init__(self) -> None:
+        use_modules(self.loaded)
 
     def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
         """Return it with the configuration as :func:`fitted` to what the behaviours see and do."""
@@ -175,7 +178,6 @@ class Assembly:
             )
             if isinstance(file, Path):  # a learner may have made no environment
                 extend_path(loaded.env_dir)
-            use_folder(loaded.env_dir, *(word for entry in config.run.extensions for word in entry))
             inputs = AgentInputs(
                 spec,
                 config,

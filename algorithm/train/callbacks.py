@@ -53,6 +53,10 @@ class Training:
         self.folder, self.config, self.agents = folder, config, agents
         self._counters, self._stop = counters, stop
 
+    @override
+    def __repr__(self) -> str:
+        return f"Training({str(self.folder)!r}, step={self.step:,}, episodes={self.episodes:,})"
+
     @property
     def step(self) -> int:
         """Environment steps so far, of all agents."""

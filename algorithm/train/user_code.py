@@ -6,13 +6,13 @@ from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 
-from algorithm.agents.registry import family
+from algorithm.agents.registry import ALGORITHMS, family
 from algorithm.config.at_start.by_spaces import classes_in
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, ModelError
-from algorithm.core.plugins import EXTENSIONS, NETWORKS, Plugin, find, installed, unknown
-from algorithm.env.env_id import resolve_env_id, source_file
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find, installed, unknown
+from algorithm.env.env_id import resolve_env_id, source_file, use_folder
 from algorithm.env.kinds import ENVS
 from algorithm.nn.loader import NnFile
 
@@ -81,6 +81,13 @@ def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
     return module
 
 
+def use_modules(loaded: LoadedConfig) -> None:
+    """Let modules be imported that a configuration names: see :func:`~algorithm.env.env_id.use_folder`."""
+    for config in (loaded.config, *loaded.behaviours.values()):
+        entries = (*config.run.extensions, config.replay_config.sampler or {})
+        use_folder(loaded.env_dir, config.algorithm, *(name for entry in entries for name in entry))
+
+
 def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> list[Plugin]:
     """Return the plug-ins that a run uses, once each.
 
@@ -88,7 +95,9 @@ def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> li
     """
     found = [find(ENVS, loaded.config.base_config.env_type)]
     for config in map(loaded.for_behaviour, names):
+        found.append(find(ALGORITHMS, config.algorithm))
         found += [find(EXTENSIONS, name) for entry in config.run.extensions for name in entry]
+        found += [find(SAMPLERS, name) for name in config.replay_config.sampler or {}]
         if isinstance(nn_file(config, folder), ModuleType):
             found.append(find(NETWORKS, str(config.run.nn)))
     return list(dict.fromkeys(one for one in found if one is not None))

@@ -123,6 +123,7 @@ SHORT = [
     ("SAC", "learning_rate", "sac_config.learning_rate"),
     ("PPO", "learning_rate", "ppo_config.learning_rate"),
     ("ACER", "learning_rate", "acer_config.learning_rate"),
+    ("their:Family", "learning_rate", "sac_config.learning_rate"),
     ("TD3", "capacity", "replay_config.capacity"),
     ("SAC", "max_step", "base_config.max_step"),  # eval_config has it too
     ("SAC", "episodes", "eval_config.episodes"),

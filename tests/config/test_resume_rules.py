@@ -16,6 +16,7 @@ REFUSED = """algorithm base_config.preset sac_config.use_target_network sac_conf
 sac_config.quantile_num sac_config.categorical_num sac_config.categorical_range
 base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
 base_config.reward_scale nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.beta
+replay_config.sampler
 sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority sac_config.start_step
 sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
 sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization

@@ -14,6 +14,7 @@ FAMILIES = tuple(dict.fromkeys(registry.FAMILIES.values()))
 """Folders of the algorithm families."""
 
 ORDER = (
+    "algorithm.core.lazy",
     "algorithm.core.errors",
     "algorithm.core.extras",
     "algorithm.core.plugins",
@@ -30,6 +31,7 @@ ORDER = (
     "algorithm.core.spec",
     "algorithm.core.data",
     "algorithm.core.console",
+    "algorithm.core",
     "algorithm.ops",
     "algorithm.nn",
     "algorithm.replay",
@@ -224,7 +226,7 @@ def _layering(name: str, target: str) -> Iterator[str]:
         yield f"{name} has no place in the order of layers"
     elif target_layer is None:
         yield f"{target} is not for {name} to import"
-    elif _is_fragment(target):
+    elif _is_fragment(target) or within(target, name):  # a package offers what lies in it
         return
     elif ORDER.index(target_layer) > ORDER.index(layer):
         yield f"{target_layer} stands right of {layer}"

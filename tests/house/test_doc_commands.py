@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -116,6 +117,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blocks = blocks_of(OWN_PAGE, OWN_PAGE.read_text())
     (walk,) = (block.text for block in blocks if "class Walk" in block.text)
     (desk / "walk.py").write_text(walk)
+    for example in (ROOT / "docs" / "examples").glob("*.py"):
+        shutil.copy(example, desk)
     (desk / "settings.yaml").write_text("default:\n  sac_config: {n_step: 3}\n")
     return desk
 

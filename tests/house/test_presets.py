@@ -77,7 +77,7 @@ TRAINED = ("toy/recall", "gym/pendulum", "bullet/hopper", "popgym/repeat_previou
 def shrunk(label: str = "", section: str | None = None, overrides: Sequence[str] = ()) -> list[str]:
     """Flags that make a training a matter of a second; of SAC without a task."""
     config = load_config(label, section, overrides, seed=1).config if label else Config()
-    small = [*SMALL, *SMALL_BY_FAMILY[config.algorithm]]
+    small = [*SMALL, *SMALL_BY_FAMILY.get(config.algorithm, ())]
     if config.demonstrations.offline:
         small = [text for text in small if "start_step" not in text]
     return [f"--max_step={STEPS}", "--device=cpu", *(word for text in small for word in ("-o", text))]

@@ -141,6 +141,11 @@ SECTIONS = (
     "  algorithm: PPO\n  sac_config: {noise_repeat: 16, learning_rate_end: 0.5}",
     "  algorithm: A2C\n  base_config: {max_step: -1}\n  sac_config: {learning_rate_schedule: cosine}",
     "  replay_config: {td_error_min: 20}",
+    "  replay_config: {sampler: recent}",
+    "  replay_config: {sampler: 'recent:Recent'}",
+    "  replay_config: {sampler: 'recent:Recent'}\n  demonstrations: {path: a.npz, offline: true}\n"
+    "  sac_config: {use_priority: false, use_replay_buffer: false}",
+    "  algorithm: 'hill:HILL'\n  behavioral_cloning: {strength: 1}",
     "  replay_config: {her_ratio: 1.5}",
     "  replay_config: {her_ratio: often, her_goal: last}",
     "  replay_config: {her_ratio: 0.8}\n  sac_config: {use_replay_buffer: false}\n"

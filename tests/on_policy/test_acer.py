@@ -240,7 +240,7 @@ def test_the_replay_is_learned_from_as_often_as_asked(monkeypatch):
     assert of_rollouts == agent._rollouts - 1
     mean = calls.count(True) / of_rollouts
     assert abs(mean - 4.0) < 4 * (4.0 / of_rollouts) ** 0.5, "Poisson: its variance is its mean"
-    waits = replace(agent._inputs, config=agent.config.model_copy(update={"acer_config": NEVER}))
+    waits = replace(agent.inputs, config=agent.config.model_copy(update={"acer_config": NEVER}))
     other = AcerAgent(waits)
     play(other, np.random.default_rng(0), 20)
     assert other.updates == other._rollouts - 1
@@ -251,7 +251,7 @@ NEVER = AcerConfig(rollout_step=4, capacity=200, start_step=199)
 
 def test_the_learning_rate_falls_until_the_end_of_the_run():
     """With 600 of 1,000 steps left: ½ + ½ · (1 − cos .6π) / 2 = ½ + ½ · .65451."""
-    inputs = make_agent(PLAIN, 1)._inputs
+    inputs = make_agent(PLAIN, 1).inputs
     run = inputs.config.run.model_copy(update={"learning_rate_schedule": "cosine", "learning_rate_end": 0.5})
     agent = AcerAgent(replace(inputs, config=inputs.config.model_copy(update={"sac_config": run})))
     play(agent, np.random.default_rng(0), 100)
@@ -276,7 +276,7 @@ def test_what_is_refused():
     )
     assert [found.keys[0] for found in contradictions(small)] == ["acer_config.capacity"]
     with pytest.raises(UsageError, match="--disable_sample"):
-        AcerAgent(replace(make_agent(PLAIN, 1)._inputs, greedy=True))
+        AcerAgent(replace(make_agent(PLAIN, 1).inputs, greedy=True))
 
 
 def test_other_networks_begin_with_averages_equal_to_them():

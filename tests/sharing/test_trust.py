@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 import asac
-from algorithm.app.sharing.trust import unlisted_keys
+from algorithm.app.sharing.trust import holds_text, unlisted_keys
 from algorithm.config.schema import Config, fields
 from algorithm.core.errors import StorageError, UsageError, UserError
-from algorithm.core.fields import holds_text, option
+from algorithm.core.fields import option
 from main import main
 from tests.sharing.exports import SHORT, forge, with_config
 

@@ -142,9 +142,9 @@ class OffPolicyAgent(Agent):
             self.learner.model,
             self._keys,
             self._variant.make_parts(self.spec.action, self.config, exploring),
-            device=self._inputs.device,
+            device=self.inputs.device,
             exploring=exploring,
-            seed=stream_seed(self._inputs.seed, purpose, self._inputs.behaviour),
+            seed=stream_seed(self.inputs.seed, purpose, self.inputs.behaviour),
             extensions=self.learner.extensions,
         )
 
@@ -276,7 +276,7 @@ class OffPolicyAgent(Agent):
         own = notices(self.spec, self._keys, heads, has_encoder=has_encoder)
         if not (self.config.behavioral_cloning.pretrain or self.config.demonstrations.pretrain):
             own = [*too_short(self._keys, self.config.demonstrations, max_step), *own]
-        own += on_device_notices(self.spec, self.config.replay_config, self._inputs.device)
+        own += on_device_notices(self.spec, self.config.replay_config, self.inputs.device)
         own += filter(None, [self.replay.relabel.notice])
         if self._keys.compile == "on" and self._not_compiled is not None:
             own.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")

@@ -207,6 +207,7 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
         ),
     )
     yield from _of_hindsight(config)
+    yield from _of_samplers(config)
 
 
 def _of_hindsight(config: AnyConfig) -> Iterator[Contradiction]:
@@ -222,6 +223,30 @@ def _of_hindsight(config: AnyConfig) -> Iterator[Contradiction]:
             asked and config.demonstrations.offline,
             ("replay_config.her_ratio", "demonstrations.offline"),
             "offline nothing is in the replay, and demonstrations keep their goals",
+            "leave one of them out",
+        ),
+    )
+
+
+def _of_samplers(config: AnyConfig) -> Iterator[Contradiction]:
+    own, run = config.replay_config.sampler is not None, config.sac_config
+    yield from contradicting(
+        (
+            own and run.use_priority,
+            ("replay_config.sampler", "sac_config.use_priority"),
+            "both say how windows are drawn",
+            "set use_priority: false",
+        ),
+        (
+            own and not run.use_replay_buffer,
+            ("replay_config.sampler", "sac_config.use_replay_buffer"),
+            "each window is learned from once, in its order",
+            "set use_replay_buffer: true",
+        ),
+        (
+            own and config.demonstrations.offline,
+            ("replay_config.sampler", "demonstrations.offline"),
+            "offline nothing is in the replay",
             "leave one of them out",
         ),
     )

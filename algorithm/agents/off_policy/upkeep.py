@@ -16,18 +16,42 @@ from algorithm.agents.off_policy.model import flatten_time
 from algorithm.agents.off_policy.variant import Heads
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, SequenceBatch, UpdateResult
+from algorithm.core.plugins import SAMPLERS, find
 from algorithm.core.seeding import stream_seed
 from algorithm.demos.config import DemoConfig
 from algorithm.nn.loader import Networks
 from algorithm.ops.shapes import masked_mean
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import make_sampler
+from algorithm.replay.config import ReplayConfig
+from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.sizing import largest_capacity, replay_bytes
 
 
 def prioritised(keys: OffPolicyConfig) -> bool:
     """Return whether windows are drawn by priority."""
     return keys.use_priority and keys.use_replay_buffer
+
+
+def make_sampler(config: ReplayConfig, *, prioritised: bool, fresh: bool) -> Sampler:
+    """Return the sampler of a replay; fresh: of windows that are used once, in their order.
+
+    Raises UsageError for one of another package, or of a module, that cannot be made.
+    """
+    for name, kwargs in (config.sampler or {}).items():
+        plugin = find(SAMPLERS, name)
+        assert plugin is not None, "none of that name is built in"
+        return plugin.make(Sampler, **(kwargs or {}))
+    if fresh:
+        return FifoSampler()
+    if not prioritised:
+        return UniformSampler()
+    return PrioritizedSampler(
+        alpha=config.alpha,
+        beta=config.beta,
+        beta_increment=config.beta_increment_per_sampling or 0.0,
+        td_error_min=config.td_error_min,
+        td_error_max=config.td_error_max,
+    )
 
 
 def make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> ReplayBuffer:

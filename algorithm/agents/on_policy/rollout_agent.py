@@ -120,7 +120,7 @@ class RolloutAgent(Agent):
     @override
     def new_policy(self, purpose: str) -> Actor:
         """Return a policy with random numbers of its own."""
-        inputs = self._inputs
+        inputs = self.inputs
         seed = stream_seed(inputs.seed, purpose, inputs.behaviour)
         return new_actor(self.spec, self.learner.model, device=inputs.device, seed=seed)
 

@@ -113,7 +113,7 @@ class TrainOptions:
     algorithm: str | None = _what(
         "--algorithm",
         roles=EVERY_ROLE,
-        help=f"{', '.join(FAMILIES)}; default: the section's, else SAC",
+        help=f"{', '.join(FAMILIES)} or module:NAME; default: the section's, else SAC",
     )
     preset: str | None = _what(
         "--preset",

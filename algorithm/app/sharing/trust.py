@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import NoneType
+from typing import Annotated, Literal, get_args, get_origin
 
 import gymnasium.wrappers
 
+from algorithm.agents.registry import ALGORITHMS
 from algorithm.app.cli.flag_types import HUB
 from algorithm.app.sharing.archive import CODE
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config, fields, value_at
 from algorithm.core.errors import UsageError
-from algorithm.core.fields import Naming, facts_of, holds_text
-from algorithm.core.plugins import EXTENSIONS, NETWORKS, Group, installed
+from algorithm.core.fields import Naming, facts_of
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Group, installed
 from algorithm.env.kinds import ENVS, OBJECT, kind_of
 
 _NAME = ("base_config", "env_name")
@@ -62,10 +65,23 @@ def unlisted_keys(config: Config) -> Iterator[str]:
             found: Iterable[object] = [value]
         elif names in _NESTED:
             found = _NESTED[names](value)
-        else:
-            found = _names(value, _LISTED[names])
+        else:  # an entry of its own stands for a list of one
+            found = _names([value] if isinstance(value, Mapping) else value, _LISTED[names])
         for text in found:
             yield f"{'.'.join(path)}: {text!r}"
+
+
+def holds_text(annotation: object) -> bool:
+    """Return whether a value of this type may hold text that nobody has listed, at any depth.
+
+    Any type that is not known to hold none counts as one that does.
+    """
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal or annotation in (bool, int, float, NoneType, ...):
+        return False
+    if origin is Annotated:
+        return holds_text(inner[0])
+    return not inner or any(map(holds_text, inner))
 
 
 def _names(value: object, is_listed: Callable[[str], bool]) -> Iterator[object]:
@@ -119,7 +135,9 @@ _LISTED: Mapping[Naming, Callable[[str], bool]] = {
     "kind": lambda name: _is_of(ENVS, name) and not kind_of(name).player,  # a player is a program
     "environment": lambda name: bool(_REGISTERED.fullmatch(name) or _OWN.fullmatch(name)),
     "wrappers": lambda name: name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name)),
+    "algorithm": lambda name: _is_of(ALGORITHMS, name),
     "extensions": lambda name: _is_of(EXTENSIONS, name),
+    "sampler": lambda name: _is_of(SAMPLERS, name),
     "networks": lambda name: _is_of(NETWORKS, name),
     "infos": lambda name: bool(_INFO.fullmatch(name)),
     "demos": lambda name: name == LEFT_OUT,

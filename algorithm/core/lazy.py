@@ -1,0 +1,31 @@
+"""Packages whose names are imported when they are first used: torch takes seconds."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package that offers these names.
+
+    package: its ``__name__``
+    places:  name -> module with it, or ``module:attribute`` where it has another name there
+    """
+
+    def find(name: str) -> Any:  # noqa: ANN401 - whatever it is
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, attribute = places[name].partition(":")
+        value = getattr(importlib.import_module(module), attribute or name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find, lambda: sorted(places)
+
+
+def of_modules(modules: Mapping[str, str]) -> dict[str, str]:
+    """Return name -> module. modules: each with the names that it has, with spaces between them."""
+    return {name: module for module, names in modules.items() for name in names.split()}

@@ -1,0 +1,268 @@
+"""Building with parts: what packages offer, how it shows itself, and the examples of docs/parts.md."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import asac
+from algorithm.agents import Agent, AgentInputs, Learner
+from algorithm.app.policy import PolicyState
+from algorithm.config.schema import Config
+from algorithm.core import ActionSpec, ActorOutput, AgentSpec, ObsSpec, State, UpdateResult
+from algorithm.nn import HybridAction, TanhNormal
+from algorithm.ops.sac import critic_loss, policy_loss, temperature_loss
+from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, Sampler
+from algorithm.train.callbacks import Training
+from main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+PACKAGES = ("asac", "algorithm.core", "algorithm.nn", "algorithm.replay", "algorithm.agents")
+VECTOR = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))
+MIXED = AgentSpec(
+    ObsSpec(("way", "film"), ((2,), (4, 84, 84)), ("int64", "uint8"), ((3, 3), ()), (1, 4)),
+    ActionSpec((3, 2), 1, squash="clip"),
+)
+
+
+def typed_imports(package: str) -> dict[str, tuple[str, str]]:
+    """What type checkers see: name -> module, and its name there."""
+    tree = ast.parse(Path(importlib.import_module(package).__file__ or "").read_text())
+    (block, *_) = (node for node in tree.body if isinstance(node, ast.If))  # if TYPE_CHECKING
+    found = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {one.asname or one.name: (node.module or "", one.name) for node in found for one in node.names}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_offers_what_type_checkers_see(package):
+    module, typed = importlib.import_module(package), typed_imports(package)
+    assert set(module.__all__) - {"__version__"} == typed.keys() and dir(module) == sorted(module.__all__)
+    for name, (where, there) in typed.items():
+        assert getattr(module, name) is getattr(importlib.import_module(where), there)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        _ = module.nothing
+
+
+def filled(sampler: Sampler | None = None, n: int = 30) -> ReplayBuffer:
+    """Episodes of ten steps, whose observations and rewards count."""
+    replay = ReplayBuffer(VECTOR, capacity=100, batch_size=8, sampler=sampler)
+    for i in range(n):
+        obs, ends = np.full(3, i, np.float32), {"terminated": i % 20 == 9, "truncated": i % 20 == 19}
+        replay.add_transition(obs, [np.tanh(0.1 * i)], reward=i, next_obs=obs + 1, **ends)
+    return replay
+
+
+def agent() -> Agent:
+    inputs = AgentInputs(
+        VECTOR, Config(), nn_file=None, behaviour="walker", seed=1, device=torch.device("cpu"), memory=None
+    )
+    found = runpy.run_path(str(EXAMPLES / "hill.py"))["HillClimber"](inputs)
+    found.replay = filled()
+    return found
+
+
+SHOWN = {
+    "ActionSpec(continuous=1)": lambda: VECTOR.action,
+    "ObsSpec(way: int64 [2] (3, 3) choices, film: uint8 [4, 84, 84] stack of 4)": lambda: MIXED.obs,
+    "AgentSpec(obs=ObsSpec(obs: float32 [3]), action=ActionSpec(continuous=1))": lambda: VECTOR,
+    "ActionSpec(branches=(3, 2), continuous=1, squash='clip')": lambda: MIXED.action,
+    "ReplayBuffer(33 of 100 rows, 30 transitions, batch_size=8, UniformSampler())": filled,
+    "PrioritizedSampler(alpha=0.9, beta=0.4)": PrioritizedSampler,
+    "FifoSampler()": FifoSampler,
+    "SequenceBatch(obs={obs: float32 [8, 2, 3]}, prev_action=float32 [8, 2, 1], step=int64 [8, 2], "
+    "obs_valid=bool [8, 2], ids=int64 [8, 2], action=float32 [8, 1, 1], z=float32 [8, 1, 1], "
+    "behaviour_logp=float32 [8, 1, 1], reward=float32 [8, 1], terminated=bool [8, 1], valid=bool [8, 1], "
+    "anchor=int64 [8], weight=float32 [8])": lambda: filled().sample(),
+    "UpdateResult(priority=float32 [2], ids=int64 [2, 3], anchor=int64 [2], metrics={loss/q: float32 []})": (
+        lambda: UpdateResult(
+            priority=torch.zeros(2),
+            ids=torch.zeros(2, 3).long(),
+            anchor=torch.zeros(2).long(),
+            metrics={"loss/q": torch.tensor(1.0)},
+        )
+    ),
+    "ActorOutput(action=float32 [2, 1])": lambda: ActorOutput(
+        action=np.zeros((2, 1), np.float32), z=EMPTY, behaviour_logp=EMPTY, carry=EMPTY
+    ),
+    "State(arrays={a: float64 [3]}, meta={step: 3})": lambda: State({"a": np.zeros(3)}, {"step": 3}),
+    "HybridAction(continuous=TanhNormal(mean=float32 [2], log_std=float32 [2]))": (
+        lambda: HybridAction(TanhNormal(torch.zeros(2), torch.zeros(2)))
+    ),
+    "PolicyState(prev_action=float32 [2, 1])": lambda: PolicyState(np.zeros((2, 1), np.float32), EMPTY),
+    "Config(algorithm='TD3', sac_config=SacConfig(gamma=0.9))": (
+        lambda: Config.model_validate({"algorithm": "TD3", "sac_config": {"gamma": 0.9}})
+    ),
+    "Family('HILL')": lambda: runpy.run_path(str(EXAMPLES / "hill.py"))["HILL"],
+    "Learner(updates=0, parameters=8, cpu)": (lambda: Learner(torch.device("cpu"), 1, torch.nn.Linear(3, 2))),
+    "AgentInputs('walker', AgentSpec(obs=ObsSpec(obs: float32 [3]), action=ActionSpec(continuous=1)), "
+    "seed=1, cpu)": lambda: agent().inputs,
+    "HillClimber('walker', AgentSpec(obs=ObsSpec(obs: float32 [3]), action=ActionSpec(continuous=1)), "
+    "Learner(updates=0, parameters=0, cpu), ReplayBuffer(33 of 100 rows, 30 transitions, batch_size=8, "
+    "UniformSampler()))": agent,
+    "Training('models/a', step=1,200, episodes=6)": lambda: Training(
+        Path("models/a"), Config(), {}, SimpleNamespace(step=1200, episodes=6), None
+    ),
+}
+"""What a thing says of itself, and the thing; those of ``asac`` are in tests/test_api.py."""
+
+EMPTY = np.zeros((2, 0), np.float32)
+
+
+@pytest.mark.parametrize("text", SHOWN, ids=lambda text: text[:40])
+def test_what_a_thing_says_of_itself(text):
+    assert repr(SHOWN[text]()) == text
+
+
+def test_transitions_of_a_loop_are_stored_as_they_were():
+    """Also z, from which the replay makes the action again, and the ends."""
+    replay = filled()
+    batch = replay.windows(np.array([0, 9, 31]))  # the last row of each episode is none
+    assert batch.reward[:, 0].tolist() == [0, 9, 29]
+    assert batch.terminated[:, 0].tolist() == [False, True, True]
+    assert batch.obs["obs"][:, :, 0].tolist() == [[0, 1], [9, 10], [29, 30]]
+    torch.testing.assert_close(batch.action[:, 0, 0], torch.tensor([0.0, 0.9, 2.9]).tanh())
+    with pytest.raises(ValueError, match="action: expected 1 numbers from -1 to 1"):
+        replay.add_transition(np.zeros(3), [2.0], reward=0, next_obs=np.zeros(3))
+    mixed = ReplayBuffer(MIXED, capacity=9, batch_size=1)
+    obs = {"way": np.array([1, 2]), "film": np.ones((4, 84, 84))}
+    mixed.add_transition(obs, [0, 1, 0, 1, 0, 0.5], reward=1, next_obs=obs)
+    batch = mixed.sample()
+    assert batch.action[0, 0].tolist() == [0, 1, 0, 1, 0, 0.5] and batch.obs["way"][0, 0].tolist() == [1, 2]
+
+
+class Wrong(Sampler):
+    def sample(self, n, rng):
+        return np.full(n, self.slot), np.ones(n, np.float32)
+
+
+@pytest.mark.parametrize(("slot", "n"), [(10, 8), (99, 8)])
+def test_a_sampler_that_draws_what_is_no_transition(slot, n):
+    """Row 10 is the last one of an episode, 99 none at all; 8 weights are wanted."""
+    sampler = Wrong()
+    sampler.slot = slot
+    with pytest.raises(ValueError, match=r"Wrong\(\) has to return the slots of 8 transitions"):
+        filled(sampler).sample()
+
+
+# The examples of docs/parts.md
+
+
+@pytest.fixture
+def run_example(tmp_path, monkeypatch):
+    """Run an example as a script, for 60 steps where it trains longer; return its names."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    def run(name, run_name="__main__", steps=60):
+        text = re.sub(r"max_step=[\d_]+", f"max_step={steps}", (EXAMPLES / f"{name}.py").read_text())
+        (tmp_path / f"{name}.py").write_text(text)
+        return runpy.run_path(f"{name}.py", run_name=run_name)
+
+    yield run
+    for name in ("hill", "recent", "sac_by_hand"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
+def test_an_example_has_at_most_40_lines_of_code(file):
+    text = file.read_text()
+    docs = sum((ast.get_docstring(n) or "").count("\n") + 1 for n in ast.walk(ast.parse(text)) if has_doc(n))
+    lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    assert len(lines) - docs <= 40
+
+
+def has_doc(node):
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    return isinstance(node, kinds) and ast.get_docstring(node) is not None
+
+
+def test_the_losses_by_hand_are_those_of_sac(run_example):
+    names = run_example("sac_by_hand", run_name="example")
+    batch = filled().windows(np.array([0, 5, 9, 12, 20, 22, 30, 31]))  # two of them end an episode
+    torch.manual_seed(1)
+    found = [float(loss) for loss in names["losses"](batch)]
+    torch.manual_seed(1)
+    state, after = batch.obs["obs"].unbind(1)
+    policy, critics, slow = names["policy"], names["critics"], names["slow"].module
+    one, weight = torch.ones(8, 1), torch.ones(8)
+    with torch.no_grad():
+        u, logp = policy(after, {}).continuous.sample()
+        value = torch.minimum(*(q(after, u)[:, 0] for q in slow)) - logp  # α is 1
+        target = (batch.reward[:, 0] + 0.99 * ~batch.terminated[:, 0] * value)[:, None]
+        q = torch.stack([q(state, batch.action[:, 0]) for q in critics])
+        u, logp = policy(state, {}).continuous.sample()
+        q_of_u = torch.minimum(*(q(state, u)[:, 0] for q in critics))
+        oracle = [
+            critic_loss(q, target, weight, one > 0),
+            policy_loss(logp, q_of_u, torch.tensor(1.0), one[:, 0]),
+            temperature_loss(names["log_alpha"], -logp, -1.0, one[:, 0]),
+        ]
+    np.testing.assert_allclose(found, [float(loss) for loss in oracle], rtol=1e-4, atol=1e-6)
+
+
+def test_sac_by_hand_updates_all_its_parts(run_example):
+    names = run_example("sac_by_hand", run_name="example")
+    before = [[p.detach().clone() for p in part] for part in names["parts"]]
+    names["train"](max_step=257)
+    for part, old in zip(names["parts"], before, strict=True):
+        assert not any(torch.equal(new, was) for new, was in zip(part, old, strict=True))
+
+
+@pytest.mark.slow
+def test_sac_by_hand_learns(run_example, capsys):
+    torch.manual_seed(1)
+    run_example("sac_by_hand", steps=6_000)
+    returns = [int(word) for word in capsys.readouterr().out.split()[1:]]
+    assert np.mean(returns[-5:]) > -300 > np.mean(returns[:3])
+
+
+def test_a_sampler_of_ones_own_trains_and_draws_the_newest(run_example, capsys):
+    names = run_example("recent")
+    assert "mean return" in capsys.readouterr().out
+    replay = filled(names["Recent"](rows=10))
+    drawn = {int(one) for _ in range(20) for one in replay.sample().ids[:, 0]}
+    assert drawn == set(range(23, 33)) - {32}, "row 32 is the last one, without an action"
+
+
+def test_a_family_of_ones_own_trains_is_resumed_and_evaluated(run_example, capsys, tmp_path):
+    """By Python, then by the command line, as ``hill:HILL``."""
+    run_example("hill", steps=400)
+    assert "mean return" in capsys.readouterr().out
+    (folder,) = (tmp_path / "models").glob("*/*")
+    run = asac.Run(folder)
+    assert run.config.algorithm == "hill:HILL" and run.policy("latest").networks.top > 0
+    words = ["CartPole-v1", "-n", folder.name, "--device=cpu", "--quiet"]
+    assert main([*words, "--resume", "--max_step=500"]) == 0
+    assert main([*words, "--eval=2"]) == 0
+    assert run.result["steps"] == 500
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"algorithm": "nowhere:HILL"}, "the algorithm nowhere:HILL cannot be loaded"),
+        ({"algorithm": "math:pi"}, "the algorithm math:pi is no algorithm"),
+        ({"sampler": "math:pi"}, "the sampler math:pi has no maker"),
+        ({"sampler": "builtins:list"}, "the sampler builtins:list is no sampler"),
+        ({"sampler": {"algorithm.replay:UniformSampler": {"rows": 3}}}, "does not take {'rows': 3}"),
+    ],
+)
+def test_a_part_that_cannot_be_used(given, what, tmp_path):
+    algorithm = given.pop("algorithm", None)
+    keys = {f"replay_config.{name}": value for name, value in given.items()}
+    keys |= {"sac_config.use_priority": False} if keys else {}
+    with pytest.raises(asac.UsageError, match=re.escape(what)) as caught:
+        asac.train(
+            "Pendulum-v1", algorithm=algorithm, overrides=keys, directory=tmp_path, max_step=50, quiet=True
+        )
+    assert caught.value.fix and caught.value.where
