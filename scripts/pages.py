@@ -77,7 +77,8 @@ def _described(name: str, value: Callable[..., object]) -> Iterator[str]:
     elif not inspect.isclass(value):
         yield _code(_signature(f"def {name}", value))
     yield _prose(value)
-    for member, own in vars(value).items() if inspect.isclass(value) else ():
+    for member, held in vars(value).items() if inspect.isclass(value) else ():
+        own = held.__func__ if isinstance(held, classmethod) else held
         if member.startswith("_") or not (inspect.isfunction(own) or isinstance(own, property)):
             continue
         yield f"### {name}.{member}"
