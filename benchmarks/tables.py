@@ -20,7 +20,11 @@ NAMES = (
     "evidence performance ablation toys memory representation world_model distributed_speed learners "
     "demonstrations export"
 )
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES.split()))
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "figures.md",
+    *(ROOT / "docs" / f"{name}.md" for name in NAMES.split()),
+)
 """Pages that hold tables; links in a table are relative to them."""
 
 _BLOCK = re.compile(

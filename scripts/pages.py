@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from textwrap import indent
@@ -18,7 +18,9 @@ sys.path.insert(0, str(ROOT))
 import asac  # noqa: E402 - the path comes before
 from algorithm import nn  # noqa: E402
 from algorithm.app.cli.ds import distributed_parser  # noqa: E402
+from algorithm.app.cli.flags import EVERY_ROLE, flags_of  # noqa: E402
 from algorithm.app.cli.parsing import train_parser  # noqa: E402
+from algorithm.app.cli.train import TrainOptions  # noqa: E402
 from algorithm.app.policy import PolicyState  # noqa: E402
 from algorithm.config.mlagents.table import as_markdown  # noqa: E402
 from algorithm.config.reference import keep  # noqa: E402
@@ -32,12 +34,14 @@ _BY_HAND = ("Agent", "Run", "PolicyState")
 """Classes that a user makes; all others are handed over."""
 
 
-def flags(parser: argparse.ArgumentParser) -> str:
-    """Return the flags of a command as tables, one for each group."""
+def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
+    """Return the flags of a command as tables, one for each group, but for those that are known."""
     tables = []
     for group in parser._action_groups:
         rows = []
         for action in group._group_actions:
+            if (action.option_strings or [action.dest])[0] in known:
+                continue
             words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.dest}`"
             value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
             said = (action.help or "").replace("|", "\\|")
@@ -46,6 +50,19 @@ def flags(parser: argparse.ArgumentParser) -> str:
             head = [f"### {group.title}", "", "| flag | value | meaning |", "|---|---|---|"]
             tables.append("\n".join([*head, *rows]))
     return "\n\n".join(tables)
+
+
+def distributed_flags() -> str:
+    """Return the flags that `asac-ds` alone has, and which of the others each role takes."""
+    by_roles: dict[str, list[str]] = {}
+    for _, declared in flags_of(TrainOptions):
+        if declared.roles:
+            roles = "every role" if declared.roles == EVERY_ROLE else ", ".join(declared.roles)
+            by_roles.setdefault(roles, []).append(f"`{declared.names[0]}`")
+    rows = [f"| {roles} | {', '.join(taken)} |" for roles, taken in by_roles.items()]
+    head = ["### flags of asac", "", "| role | takes |", "|---|---|"]
+    own = flags(distributed_parser(), {*train_parser()._option_string_actions, "env"})
+    return "\n\n".join([own, "\n".join([*head, *rows])])
 
 
 def names() -> str:
@@ -63,7 +80,8 @@ def _described(name: str, value: Callable[..., object]) -> Iterator[str]:
     elif not inspect.isclass(value):
         yield _code(_signature(f"def {name}", value))
     yield _prose(value)
-    for member, own in vars(value).items() if inspect.isclass(value) else ():
+    for member, held in vars(value).items() if inspect.isclass(value) else ():
+        own = held.__func__ if isinstance(held, classmethod) else held
         if member.startswith("_") or not (inspect.isfunction(own) or isinstance(own, property)):
             continue
         yield f"### {name}.{member}"
@@ -136,7 +154,7 @@ def example(name: str) -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "asac": lambda: flags(train_parser()),
-    "asac-ds": lambda: flags(distributed_parser()),
+    "asac-ds": distributed_flags,
     "names": names,
     "ml-agents": as_markdown,
     **{name: partial(offered, f"algorithm.{name}") for name in ("core", "replay", "agents")},

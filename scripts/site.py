@@ -12,7 +12,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "algorithm/README.md", "benchmarks/README.md")
+OUTSIDE = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "algorithm/README.md",
+    "benchmarks/README.md",
+    "benchmarks/figures.md",
+)
 
 _LOGGER = logging.getLogger("mkdocs.hooks.site")
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")

@@ -40,32 +40,28 @@ class NnConfig(Block):
 
     rep: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelRep; the default one takes dense_n, dense_depth, activation (relu, tanh, "
-        "elu, gelu or silu), conv (simple, nature or resnet), random_shift and bounded.",
+        "Arguments of ModelRep (docs/networks.md).",
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",
     )
     policy: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelPolicy; the default one takes dense_n and dense_depth or hidden, "
-        "activation, norm, block, noisy; of families with rollouts std and log_std_init, not the last three.",
+        "Arguments of ModelPolicy (docs/networks.md). On-policy algorithms also have std and log_std_init.",
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",
     )
     q: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelQ; the default one takes dense_n and dense_depth or hidden, activation, "
-        "norm (layer, batch, batch_first), block (residual, inverted).",
+        "Arguments of ModelQ (docs/networks.md).",
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",
     )
     v: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ModelV, of families with rollouts; the default one takes dense_n, dense_depth, "
-        "hidden, activation.",
+        "Arguments of ModelV, for on-policy algorithms (docs/networks.md).",
         resume=_OTHER_NETWORKS,
         shared=True,
         names="arguments",
@@ -76,7 +72,7 @@ class ExtrinsicSignal(Block):
     """The environment's reward."""
 
     strength: Finite = option(
-        1.0, "Factor on the environment's reward. 0: learn from the other signals alone.", ge=0
+        1.0, "Factor on the environment's reward. 0: learn from other signals only.", ge=0
     )
 
 
@@ -84,8 +80,7 @@ def _gamma() -> Any:  # noqa: ANN401 - as option
     """Declare the discount factor of a signal."""
     return option(
         None,
-        "Discount factor of this reward per step. null: that of the agent. Another one has critics, or "
-        "values, of its own.",
+        "Discount factor of this reward. null: the agent's. Another one adds critics or value networks.",
         resume=_OTHER_HORIZON,
         shared=True,
     )
@@ -95,8 +90,7 @@ def _ends() -> Any:  # noqa: ANN401 - as option
     """Declare what the end of a task means to a signal."""
     return option(
         True,
-        "Whether nothing of it follows the end of a task. false: its values go on there, so that no end is "
-        "feared.",
+        "Returns end at terminal states. false: bootstrap there too, so the end of an episode costs nothing.",
         resume=_OTHER_HORIZON,
         shared=True,
     )
@@ -114,14 +108,14 @@ class RndSignal(Block):
 
     strength: Finite = option(
         0.0,
-        "Factor on the bonus. 0: none.",
+        "Factor on the bonus. 0: off.",
         ge=0,
         shared=True,
         resume=_on_as_before(lambda config: config.reward_signals.rnd.strength),
     )
     gamma: Share | None = _gamma()
     ends: bool = _ends()
-    learning_rate: Finite = option(0.0001, "Step size of its network.", gt=0)
+    learning_rate: Finite = option(0.0001, "Learning rate of its network.", gt=0)
 
 
 class GailSignal(Block):
@@ -129,7 +123,7 @@ class GailSignal(Block):
 
     strength: Finite = option(
         0.0,
-        "Factor on the reward; needs demonstrations.path. 0: none.",
+        "Factor on the reward. Needs demonstrations.path. 0: off.",
         ge=0,
         resume=_on_as_before(lambda config: config.reward_signals.gail.strength),
     )
@@ -137,27 +131,25 @@ class GailSignal(Block):
     ends: bool = _ends()
     form: Literal["GAIL", "AIRL"] = option(
         "GAIL",
-        "Reward of a discriminator D. GAIL: −log(1 − D), never negative, so that long episodes pay. AIRL: "
-        "log D − log(1 − D), of either sign.",
+        "GAIL: −log(1 − D), never negative, favors long episodes. AIRL: log D − log(1 − D), of either sign.",
         resume="fixed: values were learned for the other form",
     )
-    learning_rate: Finite = option(0.0003, "Step size of the discriminator.", gt=0)
+    learning_rate: Finite = option(0.0003, "Learning rate of the discriminator D.", gt=0)
     use_actions: bool = option(
         True,
-        "Whether the discriminator sees actions. false: observations alone.",
+        "The discriminator sees actions. false: observations only.",
         resume=_OTHER_NETWORKS,
     )
     use_vail: bool = option(
         False,
-        "A stochastic bottleneck in the discriminator, which holds back how much it knows (arXiv "
-        "1810.00821).",
+        "Stochastic bottleneck that limits the discriminator's information (VAIL, arXiv 1810.00821).",
         resume=_OTHER_NETWORKS,
     )
     gradient_penalty: Finite = option(
-        10.0, "Weight of (‖∇D's logit‖ − 1)² in the discriminator's loss.", ge=0
+        10.0, "Coefficient of (‖∇D's logit‖ − 1)² in the discriminator's loss.", ge=0
     )
-    dense_n: Whole = option(128, "Units of each of its layers.", ge=1, resume=_OTHER_NETWORKS)
-    dense_depth: Whole = option(2, "Number of its layers.", ge=0, resume=_OTHER_NETWORKS)
+    dense_n: Whole = option(128, "Units per layer of the discriminator.", ge=1, resume=_OTHER_NETWORKS)
+    dense_depth: Whole = option(2, "Layers of the discriminator.", ge=0, resume=_OTHER_NETWORKS)
 
 
 class RewardSignals(Block):
@@ -165,8 +157,7 @@ class RewardSignals(Block):
 
     updates: AtLeastOne = option(
         1,
-        "Steps of the signals' networks for an update of the agent, on its batch; demonstrations are drawn "
-        "anew for each.",
+        "Updates of the signals' networks per update of the agent. Each draws new demonstrations.",
     )
     extrinsic: ExtrinsicSignal = block(ExtrinsicSignal, "The environment's own reward.")
     curiosity: CuriositySignal = block(CuriositySignal, "The horizon of curiosity's bonus.")
@@ -179,18 +170,16 @@ class BehavioralCloning(Block):
 
     strength: Finite = option(
         0.0,
-        "Factor on the family's learning rate, for steps of cloning. 0: there are none.",
+        "Factor on the algorithm's learning rate for cloning. 0: off.",
         ge=0,
         resume=_on_as_before(lambda config: config.behavioral_cloning.strength),
     )
-    steps: Whole = option(0, "Environment steps over which the step size falls to 0. 0: it stays.", ge=0)
+    steps: Whole = option(0, "Environment steps until the cloning rate reaches 0. 0: constant.", ge=0)
     batch_size: AtLeastOne | None = option(
-        None, "Sequences of a step. null: as many as in an update of the family."
+        None, "Sequences per cloning step. null: as the algorithm's updates."
     )
-    pretrain: Whole = option(
-        0, "Steps before the first environment step, with an evaluation behind them.", ge=0
-    )
-    updates: Whole = option(1, "Steps for each update of the agent.", ge=1)
+    pretrain: Whole = option(0, "Cloning steps before the first environment step, then an evaluation.", ge=0)
+    updates: Whole = option(1, "Cloning steps per update of the agent.", ge=1)
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:

@@ -56,43 +56,45 @@ class RunConfig(Block):
 
     nn: str | None = option(
         "nn",
-        "File of the networks in the task's folder, without .py, or those of a package. null: the defaults.",
+        "Python file with the networks, without .py: of the task's folder or a package. null: default "
+        "networks.",
         resume=OTHER_NETWORKS,
         shared=True,
         names="networks",
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
-        "Seed of everything random in a run. null: a fresh one is drawn, printed and saved.",
+        "Random seed of the run. null: draw one, print and save it.",
         resume="fixed: every random number of the run follows from it",
     )
     network_seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
-        "Seed of the first networks alone, with which runs of other seeds begin alike. null: the run's.",
+        "Separate seed for initial networks, so that runs with other seeds start alike. null: use seed.",
         resume="free: the networks have begun",
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
-        "Threads of torch. One is best on a machine that does anything else. auto: measured at the start.",
+        "PyTorch threads. 1 is best if other programs run too. auto: measured at the start.",
         resume=OTHER_ROUNDING,
     )
     matmul_precision: Literal["auto", "highest", "high", "medium"] = option(
         "auto",
-        "torch.set_float32_matmul_precision. auto: medium for large networks where a CPU rounds alike then.",
+        "torch.set_float32_matmul_precision. auto: medium for large networks if the CPU rounds the same way.",
         resume=OTHER_ROUNDING,
     )
     compile: Annotated[Literal["off", "auto", "on"], BeforeValidator(_switch)] = option(
         "auto",
-        "on: updates are compiled if they can be, for up to a minute. auto: behind 5,000, if 20,000 are due.",
+        "on: compile updates if possible (up to a minute). auto: only if 20,000 updates are due, after "
+        "the first 5,000.",
         resume=OTHER_ROUNDING,
     )
-    write_summary_per_step: Whole = option(1000, "Environment steps between two points of the curves.", ge=1)
+    write_summary_per_step: Whole = option(1000, "Environment steps between rows of metrics.", ge=1)
     save_model_per_step: Whole = option(
-        5000, "Environment steps between two checkpoints.", ge=1, distributed_default=100_000
+        5000, "Environment steps between checkpoints.", ge=1, distributed_default=100_000
     )
     start_step: Whole = option(
         1000,
-        "Environment steps of uniformly random actions before learning begins. 0: it begins with a batch.",
+        "Environment steps with uniformly random actions before learning. 0: learn once there is a batch.",
         ge=0,
         resume="fixed: the updates that are owed are counted from it",
     )
@@ -105,87 +107,87 @@ class RunConfig(Block):
     )
     seq_encoder: Literal["RNN", "ATTN"] | None = option(
         None,
-        "Memory of the representation: recurrent, or attention, whose layers see the current observation and "
-        "the burn_in_step before it, with the actions between.",
+        "Memory: RNN, or ATTN, which attends to this step and burn_in_step earlier ones per layer, with "
+        "actions.",
         resume=OTHER_NETWORKS,
         shared=True,
     )
     burn_in_step: Whole = option(
         0,
-        "RNN: steps at a window's start that only rebuild what is remembered (R2D2); usual: 0 to 40. ATTN: "
-        "how many steps back attention sees, in training as while acting; as many as what matters lies back.",
+        "RNN: steps that only rebuild the state before learned ones (R2D2); usual: 0 to 40. ATTN: how "
+        "many steps back it attends.",
         ge=0,
         shared=True,
         resume=_new_context,
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = option(
         "constant",
-        "linear, cosine: all step sizes fall until max_step, on a straight line or along half a cosine.",
+        "linear, cosine: decay all learning rates until max_step.",
         resume="free: as if it had been so from the start: it falls from step 0 to max_step",
     )
     learning_rate_end: Share = option(
         0.0,
-        "What is left of a falling step size at max_step, as a share of the first. FlashSAC: 0.5.",
+        "Final learning rate of a schedule as a share of the first. FlashSAC: 0.5.",
         resume="free: as if it had been so from the start",
     )
     use_normalization: bool = option(
         True,
-        "Normalise vector observations by running mean and variance, clipped to ±5.",
+        "Normalize vector observations by running mean and variance, clipped to ±5.",
         resume="fixed: the networks have learned on what is normalised, or not",
         shared=True,
     )
     reward_scaling: bool = option(
         True,
-        "Divide rewards by the running spread of the discounted returns, so that their unit does not matter. "
-        "Values are shown in the unit of the rewards; TD errors and temperatures are scaled.",
+        "Divide rewards by the running spread of discounted returns. TD errors and temperatures are scaled.",
         resume="fixed: the critics have learned values of the scaled rewards, or of those as they are",
     )
 
     siamese: Literal["ATC", "BYOL"] | None = option(
         None,
-        "Train the representation on two augmented views of each window: ATC, which later observation "
-        "belongs to this one; BYOL, how the target network sees the same one.",
+        "Train the encoder on two augmented views. ATC: match a later observation. BYOL: predict the "
+        "target encoder's view.",
         resume="fixed: its networks and their optimiser would be others than those that were trained",
     )
     siamese_use_q: bool = option(
-        False, "With siamese: critics must also say of augmented observations what their targets say without."
+        False, "With siamese: critics of augmented views also learn to match target critics of the originals."
     )
     siamese_use_adaptive: bool = option(
         False,
-        "With siamese: the encoder gets its gradient only where the cosine with the critics' is positive.",
+        "With siamese: apply its encoder gradient only if its cosine with the critics' gradient is positive.",
     )
     use_prediction: bool = option(
         False,
-        "Train a model of transitions, rewards and observations beside, whose gradient the encoder gets too.",
+        "Also train a model of transitions, rewards and observations. Its gradient reaches the encoder.",
         resume=OTHER_NETWORKS,
     )
     transition_kl: Finite = option(
-        0.8, "Weight of the KL divergence of the transition model from a standard normal.", ge=0
+        0.8, "Weight of the transition model's KL divergence from a standard normal.", ge=0
     )
     use_extra_data: bool = option(
         True,
-        "The transition model sees the observations too, also those that ModelRep leaves out. false: state "
-        "and action alone.",
+        "Transition model also sees all observations, even ones ModelRep ignores. false: state and "
+        "action only.",
         resume=_new_inputs,
     )
     curiosity: Literal["FORWARD", "INVERSE"] | None = option(
         None,
-        "A bonus reward for what a model predicts badly: the state that follows, or the action between two.",
+        "Bonus for what a model predicts badly. FORWARD: the next state. INVERSE: the action between two "
+        "states.",
         resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
     )
     curiosity_strength: Finite = option(
-        1.0, "Factor on that bonus, which is in units of its own standard deviation.", ge=0
+        1.0, "Factor on the bonus, which is first divided by its own standard deviation.", ge=0
     )
     use_rnd: bool = option(
         False,
-        "While training, take the most novel of several sampled actions.",
+        "In training, sample several actions and take the most novel one.",
         resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
         shared=True,
     )
-    rnd_n_sample: Whole = option(10, "How many actions use_rnd samples.", ge=1, shared=True)
+    rnd_n_sample: Whole = option(10, "Actions that use_rnd samples.", ge=1, shared=True)
     extensions: Annotated[tuple[ExtensionEntry, ...], Strict(False)] = option(
         (),
-        "Extensions of installed packages, by name, or module:make; alone or as {Name: {kwargs}}.",
+        "Extensions of installed packages by name, or module:make, or {Name: {kwargs}}.",
         resume=_new_extensions,
         shared=True,
         examples=[["name", "module:make", {"name": {"argument": "value"}}]],

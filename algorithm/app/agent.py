@@ -44,14 +44,13 @@ class _Until(Callback):
 
 
 class HeldAgent:
-    """An agent and its environment, whose training goes on with every call of ``learn``.
+    """An agent and its environment. Each call of ``learn`` continues the training.
 
-    algorithm: ``SAC``, ``TD3``, ``PPO`` and so on; None for that of the configuration
-    env:       a task by name, or an object; see :func:`train`, also for all else
+    algorithm: ``SAC``, ``TD3``, ``PPO`` and so on; None: as in the configuration
+    env:       a name or an object; for this and the rest see :func:`train`
 
-    What needs its networks first, ``learn`` or ``predict``, makes the folder of the run, ``agent.run``, as a
-    training from the command line does.
-    Raises ConfigError and UsageError as :func:`train` does, at once.
+    What needs the networks first, ``learn`` or ``predict``, creates the folder of the run, ``agent.run``.
+    Raises ConfigError and UsageError.
     """
 
     def __init__(
@@ -103,12 +102,13 @@ class HeldAgent:
         quiet: bool = False,
         trust: bool = False,
     ) -> Self:
-        """Return the agent of a run, or of what :meth:`save` has written.
+        """Load the agent of a run, or what :meth:`save` has written.
 
-        path:  folder of a run, whose training can go on; or an export, which acts and is evaluated
-        env:   as of the constructor; needed where it was an object
-        trust: as of :class:`Run`
-        Raises UsageError for an environment with other observations or actions.
+        path:  folder of a run, which can learn on; or an export, which can only act and be evaluated
+        env:   as in the constructor; needed if it was an object
+        trust: see :class:`Run`
+
+        Raises UsageError if the environment has other observations or actions.
         """
         agent = cls.__new__(cls)
         agent._plan = agent._policy = None
@@ -125,7 +125,7 @@ class HeldAgent:
 
     @property
     def run(self) -> Run:
-        """Its run on the disk; made here, with a checkpoint of step 0, if it has not learned yet."""
+        """The run on disk; created here, with a checkpoint of step 0, if the agent has not learned yet."""
         if self._run is None:
             self._begin(0, quiet=True)
         assert self._run is not None, "it has begun"
@@ -133,19 +133,19 @@ class HeldAgent:
 
     @property
     def step(self) -> int:
-        """Environment steps so far; 0 before it has learned."""
+        """Environment steps so far."""
         return 0 if self._run is None else max(checkpoint_steps(self._run.folder / "checkpoints"), default=0)
 
     @property
     def policy(self) -> TrainedPolicy:
-        """The policy as it is now."""
+        """The current policy."""
         if self._policy is None or self._policy.step != self.step:
             self._policy = self.run.policy("latest")
         return self._policy
 
     @property
     def networks(self) -> nn.Module:
-        """All networks as they are now, with ``state_dict()``; a copy, of which ``learn`` takes nothing."""
+        """A copy of all current networks, with ``state_dict()``. Changing it does not change the agent."""
         return self.policy.networks
 
     def learn(
@@ -155,12 +155,11 @@ class HeldAgent:
         callbacks: Sequence[Callback] = (),
         on_step: Callable[[Training], object] | None = None,
     ) -> Self:
-        """Train for so many steps more; return this agent.
+        """Train for this many more steps; return this agent.
 
-        Each call ends with a checkpoint, and the next one goes on from there exactly, as ``--resume`` does:
-        calls of 1,000 and 2,000 steps learn what one of 3,000 does. What falls or grows until the end goes by
-        ``base_config.max_step``, or by the end of this call where that is later.
-        Raises as :func:`train`; what was learned until then is kept.
+        Each call ends with a checkpoint, and the next one resumes exactly from it: calls of 1,000 and 2,000
+        steps learn the same as one of 3,000. Schedules run until ``base_config.max_step``, or until the end
+        of this call if that is later. Raises like :func:`train`; what was learned is kept.
         """
         if steps < 1:
             raise UsageError(
@@ -213,25 +212,25 @@ class HeldAgent:
         deterministic: bool = True,
         info: Mapping[str, Any] | None = None,
     ) -> tuple[Any, PolicyState]:
-        """Return the action for an observation, and what is to be handed in with the next one.
+        """Return the action for an observation, and the state to pass with the next one.
 
-        For the arguments see :meth:`Policy.act`.
+        For the arguments, see :meth:`Policy.act`.
         """
         return self.policy.act(obs, state, deterministic, info, episode_start)
 
     def evaluate(
         self, env: EnvLike | None = None, episodes: int = 10, checkpoint: Which = "latest"
     ) -> Performance:
-        """Play episodes with the deterministic policy; return returns and lengths.
+        """Play episodes with the deterministic policy; return their returns and lengths.
 
-        env: any environment with these observations and actions; by default that of evaluations
+        env: any environment with the same spaces; default: the evaluation environment
         """
         return self.run.evaluate(episodes, checkpoint, env=env)
 
     def set_env(self, env: EnvLike, *, eval_env: EnvLike | None = None) -> None:
-        """Learn in another environment from now on; open episodes of the last one end as truncated.
+        """Continue in another environment. Open episodes are truncated.
 
-        Raises UsageError for one with other observations or actions.
+        Raises UsageError if it has other observations or actions.
         """
         if self._run is None:
             assert self._plan is not None, "what was loaded has a run"
@@ -245,11 +244,12 @@ class HeldAgent:
         self._given = given
 
     def save(self, path: str | Path) -> Path:
-        """Write the agent as it is now, and return the path.
+        """Save the current agent, and return the path.
 
-        path: ``FILE.zip``, networks and configuration; ``FILE.onnx``, the policy as a graph; else a new
-              folder, a copy of the whole run, with which :meth:`load` can go on to learn
-        Raises UsageError for what is there already, StorageError.
+        path: ``FILE.zip`` for networks and configuration, ``FILE.onnx`` for the policy, or a new folder for a
+              copy of the whole run, which can learn on after :meth:`load`
+
+        Raises UsageError if the path exists, StorageError if it cannot be written.
         """
         run, target = self.run, Path(path)
         if is_export(str(path)) or target.suffix == GRAPH:

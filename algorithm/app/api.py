@@ -36,22 +36,23 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     quiet: bool = False,
     **keys: object,
 ) -> Run:
-    """Train as ``asac TASK`` does, and return the run.
+    """Train like ``asac TASK``, and return the run.
 
-    task:      as on the command line: a folder, an id of Gymnasium, ``module:Id`` or ``file.py:Id``; or an
-               object: an environment, its class, a function that makes it, a vector environment
+    task:      a folder, a Gymnasium id, ``module:Id`` or ``file.py:Id``; or an environment, its class, a
+               function that returns one, or a vector environment
     algorithm: ``SAC``, ``TD3``, ``PPO`` and so on
-    eval_env:  environment of evaluations, beside an object; by default another one of the same class, or a
-               deep copy of an instance
-    config:    section or file; the section ``default`` without it
+    eval_env:  evaluation environment for an object; default: a new one of its class, or a deep copy of an
+               instance
+    config:    section or file; default: the section ``default``
     overrides: key → value, such as ``{"base_config.n_envs": 4}``
     directory: folder of all runs
-    callbacks: called behind those of the configuration; on_step: a function instead of a whole class
-    quiet:     print warnings and the result alone
-    keys:      keys of the configuration without their block, such as ``n_envs=4``; they win over ``overrides``
+    callbacks: called after those of the configuration
+    on_step:   a function to call after each step, instead of a callback class
+    quiet:     print only warnings and the result
+    keys:      configuration keys without their block, such as ``n_envs=4``; they win over ``overrides``
 
-    Raises ConfigError with every fault of the configuration, UsageError, EnvError, StorageError and
-    NumericalError as the command does, CallbackError for whatever a callback raises.
+    Raises ConfigError, UsageError, EnvError, StorageError and NumericalError like the command, and
+    CallbackError if a callback raises.
     """
     label, given = TrainingPlan.named(task, eval_env)
     plan = TrainingPlan(
@@ -78,9 +79,11 @@ def load(
 ) -> TrainedPolicy:
     """Load the policy of a run: ``load("models/CartPole-v1/NAME").act(obs)``.
 
-    run: or its folder, or an export of it; env, trust: see :class:`Run`
-    Every byte of the checkpoint is verified. The environment is built once, for its spaces. Raises UsageError
-    for a folder that is no run and for a Unity player, StorageError if there is no such checkpoint.
+    run:        a run, its folder, or an export
+    env, trust: see :class:`Run`
+
+    The checkpoint is verified. The environment is built once to read its spaces. Raises UsageError if the
+    folder is not a run or needs a Unity player, StorageError if there is no such checkpoint.
     """
     run = run if isinstance(run, Run) else Run(run, trust=trust)
     return run.policy(checkpoint, env=env, device=device)
@@ -89,17 +92,18 @@ def load(
 def make_env(
     task: EnvLike, *, config: str | None = None, overrides: Mapping[str, object] | None = None
 ) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
-    """Return the environment of a task, or of an object, in its wrappers, as a training would step it."""
+    """Return the wrapped environment that a training steps."""
     label, given = (os.fspath(task), None) if is_name(task) else ((one := played_in(task)).label, one)
     plan = TrainingPlan(task=label, given=given, config=config, overrides=overrides or {}, seed=0)
     return make_gym_env(plan.load(), "train", given=given)
 
 
 def check(task: EnvLike, *, config: str | None = None, quiet: bool = False) -> bool:
-    """Look for what would keep an environment from being learned, as ``--check`` does.
+    """Check an environment for problems, like ``--check``; return whether there are no errors.
 
-    task: by name, or an object; of an instance copies are looked at
-    It runs in a process of its own, and prints what it finds. Returns whether nothing of that is an error.
+    task: a name or an object; an instance is copied first
+
+    The check runs in a new process and prints what it finds.
     """
     if not is_name(task):
         plan = TrainingPlan(task=(given := played_in(task)).label, given=given, config=config, seed=0)

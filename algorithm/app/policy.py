@@ -29,23 +29,24 @@ from algorithm.train.assembly import Purpose
 
 @dataclass(frozen=True, repr=False)
 class PolicyState(Sized):
-    """Memory of a policy of N agents between two steps."""
+    """State of a policy for N agents between two steps."""
 
     prev_action: Float  # [N, A]
     carry: Float  # [N, *C]
 
     def replaced(self, other: PolicyState, rows: NDArray[np.bool_]) -> PolicyState:
-        """Return it with some rows, [N], of another one."""
+        """Return a copy with the rows where the mask, [N], is true from another state."""
         wide = rows.reshape(-1, *[1] * (self.carry.ndim - 1))
         actions = np.where(rows[:, None], other.prev_action, self.prev_action)
         return PolicyState(actions, np.where(wide, other.carry, self.carry))
 
 
 class TrainedPolicy:
-    """A trained policy that acts in the spaces of its own environment.
+    """A trained policy that acts in the spaces of its environment.
 
-    observation_space, action_space: of the environment in its wrappers · step: of the checkpoint
-    networks: all of them, a torch module with ``state_dict()``
+    observation_space, action_space: spaces of the wrapped environment
+    step:     environment steps of the checkpoint
+    networks: all networks, a torch module with ``state_dict()``
     """
 
     def __init__(self, agent: Agent, adapter: Adapter, step: int) -> None:
@@ -70,14 +71,16 @@ class TrainedPolicy:
         info: Mapping[str, Any] | None = None,
         episode_start: Sequence[bool] | NDArray[np.bool_] | None = None,
     ) -> tuple[Any, PolicyState]:
-        """Return the action for an observation and what is to be handed in with the next one.
+        """Return the action for an observation, and the state to pass with the next one.
 
-        obs:   as the environment returns it; or of N environments, each leaf [N, ...], as vector classes do
-        state: of the step before; None at the start of an episode
-        info:  of the environment, where that holds the ``action_mask``
-        episode_start: [N] whose episodes begin with this observation, so that their state does not count
-        The action is the environment's: one, or leaf by leaf [N, ...]. Raises SpaceMismatchError for an
-        observation of other shapes, NumericalError for one that is not finite.
+        obs:   as the environment returns it, or batched for N environments, each leaf [N, ...]
+        state: returned by the step before; None at the start of an episode
+        deterministic: take the mode of the policy; false: sample
+        info:  the environment's info, if it holds an ``action_mask``
+        episode_start: [N], true where an episode begins with this observation, which resets its state
+
+        The action has the environment's format, batched like ``obs``. Raises SpaceMismatchError for wrong
+        shapes, NumericalError for NaN or infinity.
         """
         first = self._adapter.observations.read(obs)[self._first]
         single = np.ndim(first) == self._dims

@@ -47,14 +47,13 @@ Which = Literal["best", "latest"] | int
 
 
 class Run:
-    """A training on the disk: its settings, results and checkpoints.
+    """A training on disk: settings, results and checkpoints.
 
-    folder: of the run; or an export of one, ``FILE.zip`` or ``hf://OWNER/NAME``, whose policy can be loaded
-            and evaluated. Every byte of it is verified.
-    env:    environment instead of the run's own, which a run of an object needs: no name makes it again
-    trust:  run the code that an export brings or names
-    Raises UsageError for a folder without a run and for code that is not trusted, StorageError for an export
-    that is not what was written.
+    folder: folder of the run; or an export, ``FILE.zip`` or ``hf://OWNER/NAME``, to load and evaluate
+    env:    environment to use instead of the run's own; needed if the run was trained on an object
+    trust:  run the code that comes with an export
+
+    Raises UsageError if there is no run or its code is not trusted, StorageError if an export is damaged.
     """
 
     def __init__(self, folder: str | Path, *, env: EnvLike | None = None, trust: bool = False) -> None:
@@ -70,22 +69,22 @@ class Run:
 
     @property
     def config(self) -> Config:
-        """Its whole configuration."""
+        """The full configuration."""
         return load_config_file(self._dir.config, env=self._task_folder(), require_runnable=True).config
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """Content of ``result.json``: steps, updates, evaluations. StorageError if it has not ended."""
+        """``result.json``: steps, updates, evaluations. Raises StorageError before the training has ended."""
         return self._dir.read_result()
 
     @property
     def metrics(self) -> dict[str, list[float]]:
-        """Table of all logged metrics: name → values, ``step`` among them; nan where a row has none."""
+        """All logged metrics: name → values, including ``step``. Missing values are nan."""
         return read_metrics(self._of_this_machine("metrics").metrics_jsonl)
 
     @property
     def report(self) -> Path:
-        """The page on this run."""
+        """Path of the run's report page."""
         return self._of_this_machine("report").report
 
     def policy(
@@ -101,17 +100,18 @@ class Run:
         return TrainedPolicy(agents[DEFAULT_BEHAVIOUR], adapter, saved.step)
 
     def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
-        """Return the run's environment in its wrappers, as evaluations step it, in a ``--lesson``."""
+        """Return the wrapped environment that evaluations step. lesson: as ``--lesson``."""
         loaded = self._loaded()
         lessons, _ = played_lessons(loaded.config, _words(lesson))
         return make_gym_env(loaded, "evaluate", lessons, self._played())
 
     def export(self, file: str | Path, checkpoint: Which = "best", *, replace: bool = False) -> Path:
-        """Write the run as one file to share, or its policy, as ``--export`` does; return its path.
+        """Export the run or its policy, like ``--export``; return the path.
 
-        file: ``FILE.zip``, or ``FILE.onnx``, which with several behaviours is a folder
-        Raises UsageError if there is a file of that name, unless ``replace``; StorageError; ExportError for a
-        graph that is not what it should be.
+        file: ``FILE.zip``, or ``FILE.onnx``, which is a folder if there are several behaviors
+
+        Raises UsageError if the file exists, unless ``replace``; StorageError; ExportError if the graph does
+        not match the policy.
         """
         if str(file).endswith(GRAPH):
             run_graph(self._found, self._loaded(), Path(file), checkpoint, replace=replace)
@@ -120,7 +120,7 @@ class Run:
         return Path(file)
 
     def push(self, repository: str, checkpoint: Which = "best", *, private: bool = False) -> str:
-        """Put an export on the Hugging Face hub, as ``--push`` does; return its address.
+        """Upload an export to the Hugging Face hub, like ``--push``; return its address.
 
         repository: ``OWNER/NAME``
         """
@@ -129,9 +129,9 @@ class Run:
         return built.upload(repository, private=private)
 
     def copy(self, folder: Path) -> None:
-        """Copy the run, with all that its training goes on from, into a new folder.
+        """Copy the run to a new folder, where its training can be resumed.
 
-        Raises UsageError if there is one, and where the run is being trained; StorageError.
+        Raises UsageError if the folder exists or the run is being trained, StorageError if copying fails.
         """
         run = self._of_this_machine("copy")
         if folder.exists():
@@ -151,10 +151,10 @@ class Run:
         device: str = "cpu",
         lesson: str | None = None,
     ) -> Performance:
-        """Play episodes with the deterministic policy, as ``--eval`` does; return returns and lengths.
+        """Play episodes with the deterministic policy, like ``--eval``; return their returns and lengths.
 
-        env:    any other environment with these observations and actions
-        lesson: as of ``--lesson``
+        env:    any other environment with the same spaces
+        lesson: as ``--lesson``
         """
         loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
         lessons, _ = played_lessons(loaded.config, _words(lesson), saved)
@@ -181,10 +181,11 @@ class Run:
         device: str = "auto",
         quiet: bool = False,
     ) -> Run:
-        """Go on with the training from its newest checkpoint, as ``--resume`` does; return the run.
+        """Resume the training from its newest checkpoint, like ``--resume``; return the run.
 
-        env, eval_env: as of :func:`train`; by default those of this object, else the run's own by its name
-        Raises UsageError for an environment with other observations or actions.
+        env, eval_env: as in :func:`train`; default: those of this object, else the run's own
+
+        Raises UsageError if the environment has other observations or actions.
         """
         run, folder = self._of_this_machine("resume"), self._task_folder()
         given = as_object(self._env if env is None else env, eval_env)
@@ -207,7 +208,7 @@ class Run:
         return self
 
     def check_spaces(self, given: EnvObject | None) -> None:
-        """Raise UsageError for environments with other observations or actions than were trained with."""
+        """Raise UsageError if environments have other observations or actions than the trained one."""
         if given is not None:
             self._found.agree({DEFAULT_BEHAVIOUR: interface(self._loaded(), given).spec})
 

@@ -16,10 +16,10 @@ from algorithm.runs.files import make_folder, write_bytes
 
 
 def from_mlagents(file: str | Path) -> str:
-    """Translate a trainer configuration of ML-Agents, of any release since 0.12; return a ``config.yaml``.
+    """Translate an ML-Agents trainer configuration (0.12 or later); return the text of a ``config.yaml``.
 
-    Behind each key stands that of ML-Agents, and what has no equal is told in comments. Raises ConfigError
-    with every fault: unknown keys, wrong values, what our loader refuses; with the file's lines.
+    Comments show the ML-Agents key of each line, and settings without an equivalent. Raises ConfigError with
+    the lines of all unknown keys and wrong values.
     """
     return translate(Path(file)).text
 

@@ -29,7 +29,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """Error with every fault of a configuration. ``str()`` of it is the message; the exit code is 2."""
+    """All faults of a configuration at once. ``str()`` is the message. The exit code is 2."""
 
     exit_code = EXIT_CONFIG
 

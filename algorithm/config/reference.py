@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -28,9 +30,20 @@ _WIDTH = 100
 
 _YAML_HEAD = """\
 Every key with its default. Generated from the schema by `python -m algorithm.config.reference --write`.
-Do not edit: a task's own config.yaml says what differs, in sections of this shape.
-[shared] must be the same for a learner and its actors; [fixed] cannot change when a run is resumed.
+Do not edit. A task's config.yaml lists only what differs, in sections of this shape.
+[shared]: the learner and its actors need the same value. [fixed]: cannot change when a run is resumed.
 """
+
+_SHORT = {
+    "text that is not empty": "text",
+    "a whole number": "int",
+    "whole numbers": "ints",
+    "a number": "float",
+    "numbers": "floats",
+    "a mapping": "mapping",
+    "a list": "list",
+}
+"""Words of an error message → those of a cell; earlier ones go first."""
 
 
 def default_yaml(defaults: Mapping[str, object]) -> str:
@@ -91,23 +104,26 @@ def markdown() -> str:
         else:
             rows = [_row(path, key) for path, key in fields(block, (name,))]
             parts.append(_table(f"### {name}", field.description or "", rows))
-    loose.append(_cells("ma_config", "`null`", "a mapping", MERGE_KEYS["ma_config"]))
-    return "\n".join([*parts, _table("### Other keys of a section", "", loose)])
+    loose.append(_cells("ma_config", "`null`, mapping", MERGE_KEYS["ma_config"]))
+    return "\n".join([*parts, _table("### Other keys", "", loose)])
 
 
 def _table(title: str, text: str, rows: Sequence[str]) -> str:
     lead = [title, "", *([text, ""] if text else [])]
-    return "\n".join([*lead, "| key | default | may be | meaning |", "|---|---|---|---|", *rows, ""])
+    return "\n".join([*lead, "| key | default, others | meaning |", "|---|---|---|", *rows, ""])
 
 
 def _row(path: KeyPath, field: FieldInfo) -> str:
     marks = "".join(f"*{mark.capitalize()}.* " for mark in _marks(field))
     default = "*required*" if facts_of(field).required else f"`{default_text(field)}`"
-    return _cells(".".join(path[1:] or path), default, expected(path), f"{marks}{field.description}")
+    words = reduce(lambda text, pair: text.replace(*pair), _SHORT.items(), expected(path))
+    words = re.sub(r"from (-?\d+) to (-?\d+)", r"\1–\2", words)
+    others = [word for word in words.split(" or ") if word != default.strip("`")]
+    return _cells(".".join(path[1:] or path), ", ".join([default, *others]), f"{marks}{field.description}")
 
 
-def _cells(name: str, default: str, kind: str, text: str) -> str:
-    return " | ".join([f"| `{name}`", default, kind, text.replace("|", "\\|")]) + " |"
+def _cells(name: str, values: str, text: str) -> str:
+    return " | ".join([f"| `{name}`", values, text.replace("|", "\\|")]) + " |"
 
 
 def generated() -> dict[Path, str]:

@@ -79,7 +79,7 @@ class BaseConfig(EnvConfig):
 
     name: str = option(
         "{time}",
-        "Name of the run; may contain {time} (of the start) and {hostname}.",
+        "Name of the run. {time} (of the start) and {hostname} are filled in.",
         min_length=1,
         resume="ignored",
     )
@@ -98,126 +98,122 @@ class BaseConfig(EnvConfig):
         "flash64",
     ] = option(
         AUTO,
-        "A section that ships with the framework, below all that the task sets. auto: by what the spaces "
-        "are. plain: none, which is plain SAC. See docs/learners.md.",
+        "Settings below all that the task sets (docs/learners.md). auto: chosen by the spaces. plain: "
+        "none, plain SAC.",
         resume="fixed: what it has set stands in the run's config.yaml, key by key",
     )
     update_sac_bak_per_step: Whole = option(
-        200, "Updates between two versions of the weights for actors. PPO, A2C, ACER: a rollout.", ge=1
+        200, "Updates between new weights for actors. PPO, A2C and ACER: once per rollout.", ge=1
     )
     n_envs: Whole = option(
         1,
-        "Environments that run side by side.",
+        "Environments that run in parallel.",
         ge=1,
         le=MAX_ENVS,
         resume="free: the open episodes end as truncated",
     )
 
     max_iter: Limit = option(
-        -1, "Training ends after so many iterations; in one, every agent finishes an episode. -1: no limit."
+        -1, "Train for this many iterations. In each, every agent finishes an episode. -1: no limit."
     )
     max_step: Limit = option(
-        100_000, "Training ends after so many steps, summed over all agents. -1: no limit.", resume=_new_end
+        100_000, "Train for this many environment steps, summed over agents. -1: no limit.", resume=_new_end
     )
     stop_at_return: Finite | Literal["auto"] | None = option(
         None,
-        "Training ends once an evaluation's mean return comes to this. auto: Gymnasium's "
-        "spec.reward_threshold, if there is one; the default without a config.yaml, as in "
-        "`asac CartPole-v1`. null: never.",
+        "Stop when an evaluation's mean return reaches this. auto: spec.reward_threshold, as in `asac "
+        "CartPole-v1`. null: never.",
     )
     stop_without_improvement: Limit = option(
         -1,
-        "Training ends once so many evaluations in a row were no better than the best one. -1: never.",
+        "Stop after this many evaluations in a row without a new best. -1: never.",
     )
     max_step_each_iter: Limit = option(
-        -1, "An episode is truncated after so many steps. -1: no limit.", shared=True
+        -1, "Truncate episodes after this many steps. -1: no limit.", shared=True
     )
     reset_on_iteration: bool = option(
         False,
-        "At the end of an iteration reset every environment and truncate what is unfinished. With several "
-        "environments false wastes no data.",
+        "Reset all environments after each iteration and truncate open episodes. Wastes data if n_envs > 1.",
         shared=True,
     )
 
     callbacks: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
         (),
-        "Your own code at points of a training: module:Class or file.py:Class, alone or as {Name: {kwargs}}.",
+        "Your callbacks: module:Class or file.py:Class, or {Name: {kwargs}}.",
         resume="free: what a callback remembers is not saved",
         examples=[["module:Class", {"file.py:Class": {"argument": "value"}}]],
     )
 
     init_from: str | None = option(
         None,
-        "Begin with the networks of a run of this task, NAME or NAME:STEP, or of the folder of a checkpoint; "
-        "optimisers begin anew. null: with random ones.",
+        "Start from the networks of a run (NAME or NAME:STEP) or a checkpoint folder, with new "
+        "optimizers. null: random.",
         min_length=1,
         resume="ignored",
     )
     init_parts: Annotated[tuple[InitPart, ...], Strict(False)] | None = option(
         None,
-        "Take these parts alone. null: all.",
+        "Take only these parts from init_from. null: all.",
         min_length=1,
         resume="free: of networks that the run is resumed with",
     )
 
     evolver_enabled: bool = option(
-        True, "Whether `asac-ds ENV evolver` may train a population with this configuration."
+        True, "Allow `asac-ds ENV evolver` to train a population with this configuration."
     )
     evolver_mode: Literal["copy", "cem"] = option(
         "copy",
-        "How generations follow one another. copy: the best ones go on, the others begin with copies of "
-        "them. cem: all members begin with draws around the mean networks of the best ones.",
+        "copy: the best go on and the others copy them. cem: all restart from draws around the best "
+        "ones' mean networks.",
     )
     evolver_keep: Annotated[tuple[Literal["optimiser", "replay"], ...], Strict(False)] = option(
         ("optimiser", "replay"),
-        "What stays when a run is resumed with the networks of `--init_from`: the optimisers' moments, the "
-        "replay. What is not named begins anew.",
+        "What a resumed run keeps when --init_from replaces its networks: optimizer moments, replay buffer.",
     )
-    evolver_cem_length: Whole = option(
-        50, "A generation of a population ends when every member has so many evaluations in it.", ge=1
-    )
+    evolver_cem_length: Whole = option(50, "Evaluations of each member in a generation.", ge=1)
     evolver_cem_best: Finite = option(
-        0.3, "Share of the members that the next generation is made from, at least one.", gt=0, le=1
+        0.3, "Share of members that make the next generation. At least one member.", gt=0, le=1
     )
     evolver_cem_min_length: Whole = option(
-        2, "Evaluations of every member that suffice once evolver_cem_time is over.", ge=1
+        2, "Evaluations of each member that are enough after evolver_cem_time.", ge=1
     )
     evolver_cem_time: Finite = option(
-        3, "Minutes of a generation after which evolver_cem_min_length suffices.", ge=0
+        3, "Minutes after which evolver_cem_min_length evaluations are enough.", ge=0
     )
     evolver_remove_worst: Whole = option(
         4,
-        "A member that was never among the best since it was drawn, while another was so many times, is "
-        "drawn anew.",
+        "Redraw a member that was never among the best while another was this many times.",
         ge=1,
     )
 
-    max_actors_each_learner: Limit = option(-1, "Largest number of actors of a learner. -1: no limit.")
+    max_actors_each_learner: Limit = option(-1, "Most actors per learner. -1: no limit.")
     noise_increasing_rate: Finite = option(
         0,
-        "Actor k, counted from 0, adds noise of k times this to its actions. 0: that of action_noise.",
+        "Actor k (from 0) adds noise of k times this. 0: use action_noise.",
         ge=0,
         shared=True,
         resume="free: for actors that join from now on",
     )
     noise_max: Finite = option(
         0.1,
-        "Largest noise of an actor that noise_increasing_rate gives.",
+        "Upper limit of the noise from noise_increasing_rate.",
         ge=0,
         shared=True,
         resume="free: for actors that join from now on",
     )
     max_episode_length: Whole = option(
         500,
-        "Steps of the longest segment that an actor sends; longer episodes are sent in pieces.",
+        "Longest segment in steps that an actor sends. Longer episodes are split.",
         ge=1,
         shared=True,
     )
-    episode_queue_size: Whole = option(5, "Segments waiting for the learner at most; then actors wait.", ge=1)
-    episode_sender_process_num: Whole = option(5, "Sender streams of an actor.", ge=1, le=64)
-    batch_queue_size: Whole = option(5, "Batches waiting for an update at most.", ge=1)
+    episode_queue_size: Whole = option(
+        5, "Segments that may wait for the learner. When full, actors wait.", ge=1
+    )
+    episode_sender_process_num: Whole = option(5, "Sender streams per actor.", ge=1, le=64)
+    batch_queue_size: Whole = option(5, "Batches that may wait for an update.", ge=1)
     batch_generator_process_num: Whole = option(
-        5, "Threads of a learner that draw batches ahead, at most: never more than cores but one.", ge=1
+        5, "Most learner threads that prefetch batches. Never more than CPU cores minus one.", ge=1
     )
 
     @property
@@ -269,40 +265,34 @@ class NetConfig(Block):
 
     learner_host: str | None = option(
         None,
-        "Address that the learner listens on and actors call. null: this machine only. Any other one needs "
-        "the files of secrets.",
+        "Learner's address. null: this machine only. Any other address needs the files in secrets.",
         min_length=1,
     )
-    learner_port: Whole = option(
-        61001, "Port of the learner. 0: the learner takes a free one.", ge=0, le=65535
-    )
+    learner_port: Whole = option(61001, "Learner's port. 0: any free one.", ge=0, le=65535)
     secrets: str = option(
         ".secrets",
-        "Folder with the token and the certificates, which connections beyond this machine need.",
+        "Folder with the token and certificates for connections to other machines.",
         min_length=1,
     )
     insecure: bool = option(
-        False, "Talk in plain text beyond this machine. The token can be read on the way."
+        False, "Connect to other machines without encryption. The token can be read on the way."
     )
     synchronous: bool = option(
         False,
-        "One actor that waits after each step until the learner has learned from it: bit for bit what one "
-        "process would do.",
+        "One actor waits for the learner after each step. Results equal one process bit for bit.",
     )
     heartbeat: Finite = option(
         2.0,
-        "Seconds between two signs of life; after three that are missing an actor is gone.",
+        "Seconds between heartbeats. After three missed ones the actor counts as gone.",
         gt=0,
     )
     max_lag: Limit = option(
-        -1, "Versions that the weights of a segment may be behind; older ones are dropped. -1: any."
+        -1, "Drop segments whose weights are more than this many versions old. -1: keep all."
     )
     spool_size: Whole = option(
-        64, "Segments an actor keeps while the learner is away; then it gives up the oldest.", ge=1
+        64, "Segments an actor keeps while the learner is away. When full, the oldest are dropped.", ge=1
     )
-    patience: Limit = option(
-        600, "Seconds an actor waits for a learner to come, or to come back. -1: for ever."
-    )
+    patience: Limit = option(600, "Seconds an actor waits for the learner to start or return. -1: forever.")
 
 
 class Config(Block):
@@ -310,27 +300,25 @@ class Config(Block):
 
     algorithm: Algorithm = option(
         "SAC",
-        f"Family of the algorithm: {', '.join(FAMILIES)}, that of a package, or your own as module:NAME "
-        "(docs/parts.md). Its keys stand in its block, those of all in sac_config.",
+        f"Algorithm: {', '.join(FAMILIES)}, one of a package, or your own as module:NAME (docs/parts.md). "
+        "Its own keys are in its block, shared ones in sac_config.",
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
         names="algorithm",
         shared=True,
         by_behaviour=True,
     )
-    base_config: BaseConfig = block(BaseConfig, "Environment, name and length of a run.", random=True)
+    base_config: BaseConfig = block(BaseConfig, "Environment, name and length of the run.", random=True)
     net_config: NetConfig = block(NetConfig, "Only for distributed training.", random=True)
     reset_config: dict[str, Any] | None = option(
         None,
-        "Sent to the environment at every reset; for GYM the options of reset(), for UNITY its parameters: "
-        "{name: number}. A mapping or null.",
+        "Sent with every reset. GYM: options of reset(). UNITY: parameters, {name: number}.",
         resume="free: from each environment's next reset on; open episodes may end as truncated",
         shared=True,
         names="arguments",
     )
     environment_parameters: dict[str, Any] = option(
         {},
-        "What changes from episode to episode: {name: number, sampler or curriculum}, as in ML-Agents; "
-        "`set: PATH` beside it names an attribute. See docs/environments.md.",
+        "What changes between episodes (docs/environments.md): {name: number, sampler or curriculum}.",
         resume=other_lessons,
         shared=True,
         names="parameters",
@@ -338,25 +326,23 @@ class Config(Block):
     nn_config: NnConfig = block(NnConfig, "Keyword arguments of the network classes.", by_behaviour=True)
     replay_config: ReplayConfig = block(ReplayConfig, "The replay buffer.", by_behaviour=True, random=True)
     sac_config: SacConfig = block(
-        SacConfig, "Soft Actor-Critic, and what every algorithm has.", by_behaviour=True, random=True
+        SacConfig, "SAC, and keys that every algorithm shares.", by_behaviour=True, random=True
     )
-    ppo_config: PpoConfig = block(PpoConfig, "PPO alone.", by_behaviour=True, random=True)
-    a2c_config: A2cConfig = block(A2cConfig, "A2C alone.", by_behaviour=True, random=True)
-    a3c_config: A3cConfig = block(A3cConfig, "A3C alone.", by_behaviour=True, random=True)
-    acktr_config: AcktrConfig = block(AcktrConfig, "ACKTR alone.", by_behaviour=True, random=True)
-    acer_config: AcerConfig = block(AcerConfig, "ACER alone.", by_behaviour=True, random=True)
-    td3_config: Td3Config = block(Td3Config, "TD3 alone.", by_behaviour=True, random=True)
-    reward_signals: RewardSignals = block(RewardSignals, "What is rewarded.", by_behaviour=True)
+    ppo_config: PpoConfig = block(PpoConfig, "PPO only.", by_behaviour=True, random=True)
+    a2c_config: A2cConfig = block(A2cConfig, "A2C only.", by_behaviour=True, random=True)
+    a3c_config: A3cConfig = block(A3cConfig, "A3C only.", by_behaviour=True, random=True)
+    acktr_config: AcktrConfig = block(AcktrConfig, "ACKTR only.", by_behaviour=True, random=True)
+    acer_config: AcerConfig = block(AcerConfig, "ACER only.", by_behaviour=True, random=True)
+    td3_config: Td3Config = block(Td3Config, "TD3 only.", by_behaviour=True, random=True)
+    reward_signals: RewardSignals = block(RewardSignals, "Rewards to learn from.", by_behaviour=True)
     demonstrations: DemoConfig = block(DemoConfig, "Episodes to learn from.", by_behaviour=True)
     behavioral_cloning: BehavioralCloning = block(
         BehavioralCloning, "Cloning of demonstrated actions.", by_behaviour=True
     )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", random=True)
-    export_config: ExportConfig = block(ExportConfig, "Policies as ONNX graphs, `--export FILE.onnx`.")
-    wandb_config: WandbConfig = block(
-        WandbConfig, "Metrics on Weights & Biases as well, once a project is named."
-    )
+    export_config: ExportConfig = block(ExportConfig, "ONNX export: `--export FILE.onnx`.")
+    wandb_config: WandbConfig = block(WandbConfig, "Logging to Weights & Biases.")
 
     @property
     def run(self) -> RunConfig:
@@ -439,12 +425,9 @@ def value_at(config: Config, path: KeyPath) -> object:
 
 
 MERGE_KEYS = {
-    "ma_config": "Several kinds of agent in one environment: {behaviour: {algorithm, nn_config, "
-    "replay_config, sac_config, …}}, each laid over the rest of the configuration for the behaviour of that "
-    "name.",
-    "inherited": "Section or list of sections that lie below this one, left to right: of the same file, else "
-    "of algorithm/sections.yaml.",
-    "random_params": "Inside a block: values to draw at the start, {key: {in: [...]}}, {key: {std: s}}, "
+    "ma_config": "Settings of single behaviors, above all others: {name: {algorithm, sac_config, …}}.",
+    "inherited": "Sections to start from, left to right: of this file, else of algorithm/sections.yaml.",
+    "random_params": "Values to draw at the start of a run: {key: {in: [...]}}, {key: {std: s}}, "
     "{key: {std: s, truncated: [lo, hi]}} or {key: {truncated: [lo, hi]}}.",
 }
 """Keys that are used up while merging."""

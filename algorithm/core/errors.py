@@ -98,31 +98,31 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """A command line that asks for something impossible, such as a run name that is taken."""
+    """A request that is impossible, such as a run name that is taken."""
 
     exit_code = 2
 
 
 class ModelError(UserError):
-    """A file or class of networks that does not build or returns the wrong shape."""
+    """Networks that cannot be built or return the wrong shape."""
 
     exit_code = 2
 
 
 class EnvError(UserError):
-    """An environment that cannot be imported, built, reset or stepped, or breaks its own spaces."""
+    """An environment that cannot be imported, built, reset or stepped, or violates its spaces."""
 
     exit_code = 4
 
 
 class NumericalError(UserError):
-    """NaN or infinity where a number is needed."""
+    """NaN or infinity where a finite number is needed."""
 
     exit_code = 5
 
 
 class StorageError(UserError):
-    """A file of the run that cannot be written, or is missing, or is not what was written."""
+    """A file of the run that cannot be written, is missing or is damaged."""
 
     exit_code = 6
 

@@ -41,62 +41,55 @@ class DemoConfig(Block):
 
     path: str | _FileNames | None = option(
         None,
-        "Recordings of --record: a file, a folder, a pattern such as 'demos/*.npz', a data set minari:ID, or "
-        "a list of these; relative to the task's folder.",
+        "File, folder, pattern, minari:ID, or a list of them. Relative to the task's folder.",
         resume=_other_files,
         names="demos",
     )
     min_return: Finite | None = option(
-        None, "Episodes with a lower return are left out. null: none is.", resume=_OTHER_EPISODES
+        None, "Skip episodes with a lower return. null: keep all.", resume=_OTHER_EPISODES
     )
     max_episodes: Limit = option(
         -1,
-        "So many episodes are taken, those with the highest returns. -1: all.",
+        "Keep this many episodes, those with the highest returns. -1: all.",
         resume=_OTHER_EPISODES,
     )
     rename: dict[str, str] = option(
         {},
-        "Other names for observations of the recordings: {name in the files: name here}.",
+        "Rename observations of the recordings: {name in the files: name here}.",
         resume="free: the episodes must be the same with it",
     )
     record: Annotated[str, Field(min_length=1)] | None = option(
         None,
-        "Folder for the episodes of evaluations while training, a .npz for each evaluation; relative to the "
-        "run's folder.",
+        "Save the episodes of each evaluation during training as .npz in this folder of the run.",
     )
     share: Finite = option(
         0.0,
-        "Share of the windows of every batch that is drawn from them, with SAC and TD3. RLPD: 0.5.",
+        "Share of each batch drawn from demonstrations. SAC and TD3. RLPD: 0.5.",
         ge=0,
         lt=1,
     )
-    share_end: _BelowOne | None = option(
-        None, "Share at step share_until and from then on. null: share stays."
-    )
-    share_until: Whole = option(0, "Environment steps over which share becomes share_end, linearly.", ge=0)
+    share_end: _BelowOne | None = option(None, "Share from step share_until on. null: constant.")
+    share_until: Whole = option(0, "Environment steps over which share changes linearly to share_end.", ge=0)
     pretrain: Whole = option(
         0,
-        "Updates on them alone before the first environment step, with an evaluation behind them; SAC and "
-        "TD3.",
+        "Updates on demonstrations before the first environment step, then an evaluation. SAC and TD3.",
         ge=0,
         resume="free: until the first environment step",
     )
     offline: bool = option(
         False,
-        "No environment is stepped for training: all updates are on them, and the policy is held near their "
-        "actions (TD3+BC). SAC and TD3.",
+        "Offline RL with demonstrations only (TD3+BC). SAC and TD3.",
         resume=_NO_REPLAY,
     )
     value_weight: Finite = option(
         2.5,
-        "offline: what values weigh beside cloning, α of TD3+BC; less for episodes of one good policy, whose "
-        "values say little of other actions.",
+        "Offline: TD3+BC's α, the weight of values against cloning. Lower it for data of a single good "
+        "policy.",
         gt=0,
     )
     warm_up_policy: Whole = option(
         0,
-        "Environment steps before learning begins, taken by the policy as it begins instead of at random; in "
-        "place of start_step (WSRL). SAC and TD3.",
+        "Replaces start_step: the initial policy acts instead of random actions (WSRL). SAC and TD3.",
         ge=0,
         resume=_COUNTED_FROM,
     )

@@ -34,7 +34,7 @@ class BuildPath(Block):
 
     win32: str = option("path_win32", "Executable on Windows.")
     linux: str = option("path_linux", "Executable on Linux.")
-    darwin: str = option("path_darwin", "Executable, or the .app, on macOS.")
+    darwin: str = option("path_darwin", "Executable or .app on macOS.")
 
 
 class UnityArgs(Block):
@@ -42,41 +42,38 @@ class UnityArgs(Block):
 
     no_graphics: bool | Literal["auto"] = option(
         "auto",
-        "Start without a window. auto: with one where images are black without; true: also then.",
+        "Start without a window. auto: no window, unless camera images are black without one.",
     )
     build_path: BuildPath = block(BuildPath, "Path of the executable.")
-    port: Whole = option(5005, "First port to try for talking to the executable.", ge=1, le=65535)
-    fixed_port: bool = option(False, "Try no other port than that of the first player; -p sets both keys.")
+    port: Whole = option(5005, "First port to try.", ge=1, le=65535)
+    fixed_port: bool = option(False, "Try no other port for the first player. -p sets this and port.")
     listen: Literal["loopback", "all"] = option(
         "loopback",
-        "Interfaces that players may connect through: this machine's own, or all of them, for a player in "
-        "another container. There is neither a password nor encryption.",
+        "loopback: players on this machine only. all: other machines and containers too, without "
+        "password or encryption.",
     )
     editor: bool = option(
         False,
-        "Wait for the Unity Editor instead of starting an executable, on port 5004 unless fixed_port is set. "
-        "There is one player then, and no evaluation. --editor sets it.",
+        "Train in the Unity Editor (port 5004 unless fixed_port): one player, no evaluations. --editor "
+        "sets it.",
     )
-    num_areas: Whole = option(
-        1, "Copies of the training area in one player, where the scene allows it.", ge=1
-    )
+    num_areas: Whole = option(1, "Copies of the training area in one player, if the scene supports it.", ge=1)
     time_scale: Finite = option(
         20.0,
-        "Speed of the simulation, a multiple of real time; 1 with --run and --render.",
+        "Simulation speed as a multiple of real time. With --run and --render: 1.",
         gt=0,
         le=100,
     )
-    width: Whole = option(84, "Width of the window in pixels; 1280 with --run and --render.", ge=1)
-    height: Whole = option(84, "Height of the window in pixels; 720 with --run and --render.", ge=1)
-    quality_level: Whole = option(5, "Quality level of the rendering, from 0 on.", ge=0)
-    target_frame_rate: Limit = option(-1, "Frames per second that the player aims at. -1: no limit.")
+    width: Whole = option(84, "Window width in pixels. With --run and --render: 1280.", ge=1)
+    height: Whole = option(84, "Window height in pixels. With --run and --render: 720.", ge=1)
+    quality_level: Whole = option(5, "Unity's rendering quality level; 0 is the first.", ge=0)
+    target_frame_rate: Limit = option(-1, "Target frames per second. -1: no limit.")
     capture_frame_rate: Whole = option(
-        60, "Frames per simulated second, whatever time they take; 0: not fixed.", ge=0
+        60, "Frames per simulated second, regardless of real time. 0: not fixed.", ge=0
     )
     side_channels: Annotated[tuple[str, ...], Strict(False)] = option(
         (),
-        "Side channels of your own: module:Class each, a subclass of the package's SideChannel without "
-        "arguments. The module may lie in the task's folder.",
+        "Your own SideChannel subclasses as module:Class. The module may be in the task's folder.",
         examples=[["channels:Weather"]],
     )
 
@@ -85,15 +82,14 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: KindName = required(
-        "Kind of simulator: UNITY, GYM for any Gymnasium environment, DM_CONTROL for the DeepMind "
-        "Control suite, that of a package (docs/plugins.md), or module:Recipe; OBJECT: Python hands it in.",
+        "Simulator. A plug-in's: docs/plugins.md, or module:Recipe. Only Python sets OBJECT.",
         resume=_OTHER_TASK,
         shared=True,
         names="kind",
     )
     env_name: str = required(
-        "Name of the environment. GYM: an id such as Pendulum-v1, module:Id or file.py:Id, also from the "
-        "task's folder; DM_CONTROL: domain/task such as cartpole/swingup. No default either.",
+        "GYM: an id such as Pendulum-v1, module:Id or file.py:Id. DM_CONTROL: domain/task, such as "
+        "cartpole/swingup.",
         resume=_OTHER_TASK,
         min_length=1,
         shared=True,
@@ -101,8 +97,7 @@ class EnvConfig(Block):
     )
     env_args: dict[str, Any] | None = option(
         None,
-        "Keyword arguments for building the environment. GYM: those of gymnasium.make; DM_CONTROL: those of "
-        "the task, and render_mode, height, width and camera_id.",
+        "Arguments of gymnasium.make, or of DM_CONTROL's task, plus render_mode, height, width, camera_id.",
         resume=_OTHER_TASK,
         shared=True,
         names="arguments",
@@ -110,8 +105,7 @@ class EnvConfig(Block):
     unity_args: UnityArgs = block(UnityArgs, "Only for Unity environments.")
     wrappers: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
         (),
-        "Gymnasium wrappers, innermost first: each a name, module:Class or file.py:Class, alone or as "
-        "{Name: {kwargs}}.",
+        "Gymnasium wrappers, innermost first: a name, module:Class or file.py:Class, or {Name: {kwargs}}.",
         resume=_OTHER_TASK,
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
         shared=True,
@@ -119,36 +113,36 @@ class EnvConfig(Block):
     )
     info_keys: Annotated[tuple[str, ...], Strict(False)] = option(
         ("is_success",),
-        "Keys of an environment's infos with a number to log: of each episode the last one, or the sum where "
-        "the key begins with reward. Unity has statistics of its own.",
+        "Numbers in infos to log. Per episode: the last value, or the sum if the key begins with reward. "
+        "Not for Unity.",
         examples=[["is_success", "reward_forward"]],
         names="infos",
     )
     reward_scale: Finite = option(
         1.0,
-        "Fixed factor on rewards that are learned from; returns and evaluations are reported unscaled.",
+        "Multiplies the rewards that are learned from. Reported returns stay unscaled.",
         resume="fixed: what is stored and what the critics have learned is in the old scale",
         gt=0,
     )
     workers: Whole = option(
         0,
-        "Processes for the environments of a training run; 0: in the main process. Does not change results.",
+        "Worker processes for training environments. 0: step them in the main process. Results do not "
+        "change.",
         ge=0,
     )
     env_timeout: Limit = option(
         120,
-        "Seconds after which a step or reset counts as hanging. A worker is then restarted; without "
-        "workers the run ends. -1: wait for ever.",
+        "Seconds until a step or reset counts as hung. Then its worker restarts; without workers the run "
+        "ends. -1: no limit.",
     )
     env_restarts: Whole = option(
         10,
-        "Failures of environments in step or reset that a run survives by restarting them, counted anew "
-        "when it is resumed.",
+        "Environment failures that a run survives by restarting. A resumed run counts from 0.",
         ge=0,
     )
     on_non_finite: Literal["stop", "drop"] = option(
         "stop",
-        "Effect of an observation or reward that is NaN or infinite: end the run, or only that episode.",
+        "On NaN or infinity in an observation or reward: stop the run, or drop the episode.",
     )
 
     @property

@@ -13,21 +13,20 @@ class ExportConfig(Block):
 
     opset: Whole = option(
         15,
-        "Operator set. 15: the newest that Unity's Sentis reads, for whatever runs ONNX. 9: for Barracuda, "
-        "without attention.",
+        "ONNX operator set. 15: newest for Unity's Sentis. 9: Barracuda, without attention.",
         ge=OLDEST,
         le=NEWEST,
         resume="free",
     )
     sampled: bool = option(
         False,
-        "With memory there is one action a step, since the next one depends on it. true: a sample. false: "
-        "the mode. Without memory the graph has both.",
+        "With memory the graph has one action per step: sampled, or the mode if false. Without memory it "
+        "has both.",
         resume="free",
     )
     check: bool = option(
         True,
-        "Compare the graph with the policy, numbers and draws, before it is kept; needs onnxruntime. false: "
-        "look at its operators alone.",
+        "Compare the graph with the policy before keeping it; needs onnxruntime. false: check operators "
+        "only.",
         resume="free",
     )

@@ -35,39 +35,37 @@ class ReplayConfig(Block):
 
     capacity: Whole = option(
         524288,
-        "Rows kept; one row is one observation and what followed it. Any number works that fits into nine "
-        "tenths of the free memory.",
+        "Size of the replay buffer in transitions. Must fit in nine tenths of the free memory.",
         ge=2,
         le=2**29 - 1,
         resume=_new_capacity,
     )
     alpha: Finite = option(
         0.4,
-        "Exponent that turns a TD error into a priority. 0: every row is equally likely.",
+        "Priority exponent of PER. 0: uniform sampling.",
         ge=0,
         le=1,
         resume="fixed: the stored priorities were made with it",
     )
     beta: Finite = option(
         0.4,
-        "Exponent of the importance-sampling weights at the start; it grows to 1.",
+        "Initial exponent of the importance-sampling weights. Grows to 1.",
         ge=0,
         le=1,
         resume="fixed: it says where beta began, which has grown since",
     )
     beta_increment_per_sampling: NotNegative | None = option(
         None,
-        "How much beta grows with each sampled batch. null: linearly, to 1 at max_step; without a max_step "
-        "it stays.",
+        "Added to beta per sampled batch. null: linear, reaching 1 at max_step; constant without a max_step.",
         resume="free: a number: from where beta is; null: as if so from the start",
     )
     td_error_min: Finite = option(
         0.01,
-        "TD errors below this count as this, so that every row keeps a chance.",
+        "Smaller TD errors count as this, so that every row can be drawn.",
         ge=0,
         resume=_NEW_PRIORITIES,
     )
-    td_error_max: Finite = option(10.0, "TD errors above this count as this.", gt=0, resume=_NEW_PRIORITIES)
+    td_error_max: Finite = option(10.0, "Larger TD errors count as this.", gt=0, resume=_NEW_PRIORITIES)
 
     sampler: SamplerEntry | None = option(
         None,
@@ -80,20 +78,19 @@ class ReplayConfig(Block):
 
     her_ratio: Share | Literal["auto"] = option(
         "auto",
-        "Share of the sampled windows that are learned from with a goal that their episode has reached "
-        "(HER). auto: 0.8 where an environment has goals, else 0.",
+        "Share of sampled windows relabeled with an achieved goal (HER). auto: 0.8 if the environment "
+        "has goals, else 0.",
         resume=_NEW_WINDOWS,
     )
     her_goal: Literal["future", "final", "episode"] = option(
         "future",
-        "What that goal is: reached later in the episode, at its end, or anywhere in it.",
+        "Draw the goal from what is achieved later in the episode, at its end, or anywhere in it.",
         resume=_NEW_WINDOWS,
     )
 
     on_device: bool = option(
         False,
-        "Images of all rows stand on the learner's GPU as well, so that batches need not travel there. Takes "
-        "as much of its memory.",
+        "Also keep images on the learner's GPU, which saves copying batches. Takes as much GPU memory.",
         resume="free",
     )
 

@@ -14,14 +14,14 @@ _OTHER_RUN = "free: another run of W&B begins, with all rows so far"
 class CheckpointConfig(Block):
     """Retention of checkpoints."""
 
-    keep: Whole = option(3, "How many of the newest.", ge=1)
-    best: bool = option(True, "Also the one with the best evaluation.")
+    keep: Whole = option(3, "Newest checkpoints to keep.", ge=1)
+    best: bool = option(True, "Also keep the one with the best evaluation.")
     replay: Literal["always", "last", "never"] = option(
-        "always", "With which checkpoints the replay is saved."
+        "always", "Which checkpoints include the replay buffer."
     )
     milestones: Annotated[tuple[Whole, ...], Strict(False)] = option(
         (),
-        "Environment steps whose checkpoints are kept for ever.",
+        "Environment steps whose checkpoints are kept forever.",
         resume="free: those that were kept for ever so far stay",
     )
 
@@ -31,22 +31,20 @@ class WandbConfig(Block):
 
     project: str | None = option(
         None,
-        "Project that the run's metrics, configuration, films and plots are uploaded to. null: no W&B.",
+        "W&B project for metrics, configuration, films and plots. null: no W&B.",
         min_length=1,
         resume=_OTHER_RUN,
     )
     entity: str | None = option(
         None,
-        "Team or user that the project belongs to. null: the default one of the account.",
+        "W&B team or user. null: the account's default.",
         min_length=1,
         resume=_OTHER_RUN,
     )
     mode: Literal["online", "offline"] = option(
         "online",
-        "offline: nothing is sent. Each start of the run writes all rows so far into a folder of its own "
-        "below `wandb/` of the run's folder, and `wandb sync` uploads it.",
+        "offline: send nothing. Each start writes all rows so far into a new folder below `wandb/` for "
+        "`wandb sync`.",
     )
     tags: Annotated[tuple[str, ...], Strict(False)] = option((), "Tags of the run on W&B.")
-    group: str | None = option(
-        None, "Group of the run on W&B, such as one experiment with several seeds.", min_length=1
-    )
+    group: str | None = option(None, "W&B group, such as an experiment with several seeds.", min_length=1)

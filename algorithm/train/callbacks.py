@@ -29,17 +29,17 @@ _NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)*")
 
 
 class CallbackError(UserError):
-    """An error of a callback. The run has ended, and what was learned until then is saved."""
+    """A callback has raised an error. The run has ended and is saved."""
 
     exit_code = 1
 
 
 class Training:
-    """A running training as its callbacks see it.
+    """The running training that callbacks get.
 
-    folder: of the run
-    config: its whole configuration
-    agents: by behaviour
+    folder: folder of the run
+    config: full configuration
+    agents: agents by behavior
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Training:
 
     @property
     def step(self) -> int:
-        """Environment steps so far, of all agents."""
+        """Environment steps so far, over all agents."""
         return self._counters.step
 
     @property
     def updates(self) -> int:
-        """Gradient updates so far, of all agents."""
+        """Gradient steps so far, over all agents."""
         return sum(agent.updates for agent in self.agents.values())
 
     @property
@@ -73,10 +73,10 @@ class Training:
         return self._counters.episodes
 
     def log(self, name: str, value: float) -> None:
-        """Log a number as the metric ``callback/NAME``, in every place where metrics are.
+        """Log a number as the metric ``callback/NAME``.
 
-        The next row has the mean of what was logged since the last one, less NaN and infinity. Raises
-        UsageError for what is no number, and for a name that cannot be a column.
+        Each row of metrics has the mean since the last row, without NaN and infinity. Raises UsageError if
+        the value is not a number or the name is not valid.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             fix = "take letters, digits and . _ - / between them"
@@ -91,36 +91,36 @@ class Training:
         self._counters.log(name, number)
 
     def stop(self, why: str = "a callback has ended the training") -> None:
-        """End the training after this step; it is saved, and can be resumed."""
+        """Stop the training after this step. It is saved and can be resumed."""
         self._stop.set(why)
 
 
 class Callback:
-    """Base of callbacks: each method is called at one point of a training, in the process that learns.
+    """Base class of callbacks. All methods are called in the process that learns.
 
-    A method that raises ends the run: everything is saved, and the error is shown with its traceback.
+    If a method raises, the run is saved and ends, and the error is shown with its traceback.
     """
 
     def on_start(self, training: Training) -> None:
-        """Before the first step of this process; all is built, and restored if the run is resumed."""
+        """Before the first step of this process, after a resumed run is restored."""
 
     def on_step(self, training: Training) -> None:
-        """After a step of all environments, and the updates that were due."""
+        """After each step of all environments and its updates."""
 
     def on_rollout_end(self, training: Training) -> None:
-        """After updates: of PPO and its like those of a whole rollout, of SAC and TD3 those of a step."""
+        """After the updates on a rollout (PPO and other on-policy algorithms) or after those of a step."""
 
     def on_episode(self, training: Training, episode: Episode) -> None:
-        """After a step that finished an episode; once for each of them."""
+        """After each finished episode."""
 
     def on_evaluation(self, training: Training, evaluation: Evaluation) -> None:
-        """After an evaluation: its step, mean, interval and number of episodes; once for each behaviour."""
+        """After an evaluation, once for each behavior: step, mean, confidence interval, episodes."""
 
     def on_checkpoint(self, training: Training) -> None:
-        """After a checkpoint was written; ``training.folder / "checkpoints"`` has it."""
+        """After a checkpoint is written below ``training.folder / "checkpoints"``."""
 
     def on_end(self, training: Training) -> None:
-        """At the end, whatever ended it but an error; the last checkpoint is written."""
+        """At the end, after the last checkpoint, unless an error ended the training."""
 
 
 _POINTS = {name: method for name, method in vars(Callback).items() if name.startswith("on_")}

@@ -35,40 +35,38 @@ class OffPolicyConfig(RunConfig):
 
     use_replay_buffer: bool = option(
         True,
-        "false: every window of new data is used once, in the order of its making, one update for each full "
-        "batch; replay_ratio and priorities then mean nothing.",
+        "false: use each new window once, in order. replay_ratio and priorities have no effect.",
         resume=_OTHER_REPLAY,
     )
     use_priority: bool = option(
         True,
-        "Sample by TD error, with importance-sampling weights. false: uniformly, all weights 1.",
+        "Prioritized replay with importance-sampling weights. false: uniform.",
         resume=_OTHER_REPLAY,
     )
     replay_ratio: Finite = option(
         1.0,
-        "Gradient updates per environment step, whatever the number of environments. Usual: 1; REDQ: 20.",
+        "Gradient steps per environment step, for any n_envs. Usual: 1; REDQ: 20.",
         gt=0,
         resume="free: for the steps from now on",
     )
     start_repeat_c: Finite = option(
         16.0,
-        "Mean number of steps, a geometric one, that a random continuous action of start_step is held. 1: a "
-        "fresh one at each step.",
+        "Mean steps to hold a random continuous action of start_step. 1: no holding.",
         ge=1,
         shared=True,
         resume="free: for random actions from now on",
     )
     start_repeat_d: Finite = option(
         4.0,
-        "The same of random discrete actions.",
+        "The same for random discrete actions.",
         ge=1,
         shared=True,
         resume="free: for random actions from now on",
     )
     noise_repeat: Whole = option(
         1,
-        "The normal noise of an agent's continuous action is held for n steps, P(n) ∝ 1/n², n at most this. "
-        "FlashSAC: 16, on average 2.1. 1: fresh at each step.",
+        "Hold continuous action noise for n ≤ this many steps, P(n) ∝ 1/n². FlashSAC: 16 (mean 2.1). 1: "
+        "new noise each step.",
         ge=1,
         le=1000,
         shared=True,
@@ -79,118 +77,109 @@ class OffPolicyConfig(RunConfig):
         2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, resume=OTHER_NETWORKS, shared=True
     )
     ensemble_q_sample: Whole = option(
-        2, "Number of target critics, drawn anew for each update, whose minimum is the target's value.", ge=1
+        2, "Target critics drawn for each update, which ensemble_q_reduce combines.", ge=1
     )
 
     ensemble_q_reduce: Literal["min", "mean"] = option(
         "min",
-        "What a target takes of the drawn critics, and the policy of all where all are drawn. mean: for "
-        "discrete actions, whose values the minimum makes too low.",
+        "How targets combine critics, and the policy too if all are drawn. mean: for discrete actions, "
+        "where min is too low.",
     )
 
     learn_step: Whole = option(
-        1, "Learned steps of a window, after the burn-in. With memory: 10 to 40.", ge=1, shared=True
+        1, "Learned steps per window, after the burn-in. With memory: 10 to 40.", ge=1, shared=True
     )
     refresh_carry: bool = option(
         False,
-        "Overwrite the stored states of a recurrent memory by those of the last update that saw them.",
+        "Overwrite stored states of a recurrent memory with those of the latest update.",
     )
-    n_step: Whole = option(3, "Steps of reward in a target before it bootstraps. Usual: 1 to 5.", ge=1)
+    n_step: Whole = option(3, "Reward steps before the target bootstraps. Usual: 1 to 5.", ge=1)
 
-    batch_size: Whole = option(256, "Windows per gradient update.", ge=1)
+    batch_size: Whole = option(256, "Windows per gradient step.", ge=1)
 
-    tau: Finite = option(
-        0.01, "How far target networks move towards the online ones at each of their updates.", gt=0, le=1
-    )
-    update_target_per_step: Whole = option(1, "Gradient updates between two updates of the targets.", ge=1)
+    tau: Finite = option(0.01, "Soft update coefficient of the target networks.", gt=0, le=1)
+    update_target_per_step: Whole = option(1, "Gradient steps between target network updates.", ge=1)
     use_target_network: bool = option(
         True,
-        "Targets come from slowly following copies of encoder and critics. false: from these themselves, "
-        "which needs batch norm in the critics (CrossQ).",
+        "false: targets use the online networks. Then the critics need batch norm (CrossQ).",
         resume="fixed: a checkpoint holds target networks or none",
     )
     policy_update_per_step: Whole = option(
         1,
-        "Gradient updates of the critics for one of the policy and its temperature. 3 takes 29 % less time.",
+        "Critic updates per update of policy and temperature. 3 saves 29 % of the time.",
         ge=1,
         resume="free: for the updates from now on",
     )
 
-    learning_rate: Finite = option(0.0007, "Step size of networks. Usual: 1e-4 to 1e-3.", gt=0)
+    learning_rate: Finite = option(0.0007, "Learning rate of the networks. Usual: 1e-4 to 1e-3.", gt=0)
     encoder_learning_rate: Positive | None = option(
         None,
-        "Step size of ModelRep. With a recurrent memory: a third of learning_rate and less. null: "
+        "Learning rate of ModelRep. With a recurrent memory at most a third of learning_rate. null: "
         "learning_rate.",
     )
-    adam_beta_1: Finite = option(
-        0.9, "Decay of Adam's mean of gradients, in every optimiser. CrossQ: 0.5.", ge=0, lt=1
-    )
+    adam_beta_1: Finite = option(0.9, "Adam's beta 1 in every optimizer. CrossQ: 0.5.", ge=0, lt=1)
     weight_decay: Finite = option(
         0.0,
-        "Share of the weight matrices of critics, encoder and policy that each step takes away, times the "
-        "step size (AdamW). SimBa: 0.01.",
+        "AdamW weight decay for weight matrices of critics, encoder and policy. SimBa: 0.01.",
         ge=0,
     )
     unit_weights: bool = option(
         False,
-        "After each step every row of a layer in front of a batch norm is brought to length 1; so the step "
-        "size stays what it is as weights would grow. With block: inverted all rows, and norms.",
+        "Rescale rows of layers before a batch norm to length 1 after each step (docs/learners.md).",
         resume="free: running statistics are scaled along, so that outputs stay the same, but with block: "
         "inverted they change at once",
     )
     max_grad_norm: Positive | None = option(
         None,
-        "Gradients of networks longer than this are shortened to it; those of temperatures stay.",
+        "Clip gradient norms of the networks to this. Temperatures are not clipped.",
     )
 
     v_lambda: Finite = option(1.0, "V-trace: factor on the trace coefficients c.", ge=0, le=1)
-    v_rho: Finite = option(1.0, "V-trace: the ratio in front of a step's TD error is clipped to this.", gt=0)
-    v_c: Finite = option(1.0, "V-trace: the ratio in the trace is clipped to this; at most v_rho.", ge=0)
+    v_rho: Finite = option(1.0, "V-trace: clips the ratio in front of a step's TD error.", gt=0)
+    v_c: Finite = option(1.0, "V-trace: clips the ratio in the trace. At most v_rho.", ge=0)
     clip_epsilon: Finite = option(
-        0.0, "How far a critic may usefully move from its target critic in one update. 0 or less: off."
+        0.0,
+        "Clip critic predictions to within this of the target critic's (PPO's value clip). 0 or less: off.",
     )
 
     value_head: Literal["scalar", "quantile", "categorical"] = option(
         "scalar",
-        "What a critic gives for a value: a number, quantiles of the return whose largest are dropped from "
-        "targets (TQC), or a histogram of it (HL-Gauss).",
+        "Critic output: a number, quantiles of the return (TQC), or a histogram of it (HL-Gauss).",
         resume=OTHER_NETWORKS,
         shared=True,
     )
-    quantile_num: Whole = option(25, "Quantiles of a value.", ge=1, resume=OTHER_NETWORKS, shared=True)
-    quantile_drop: Whole = option(
-        2, "Largest quantiles that a target leaves out, for each of its critics.", ge=0
-    )
-    categorical_num: Whole = option(101, "Bins of a histogram.", ge=2, resume=OTHER_NETWORKS, shared=True)
+    quantile_num: Whole = option(25, "Quantiles per value.", ge=1, resume=OTHER_NETWORKS, shared=True)
+    quantile_drop: Whole = option(2, "Largest quantiles dropped from a target, per critic.", ge=0)
+    categorical_num: Whole = option(101, "Bins of the histogram.", ge=2, resume=OTHER_NETWORKS, shared=True)
     categorical_range: Finite = option(
         5.0,
-        "Largest return, scaled by reward_scaling, that a histogram can hold; they reach from minus that on.",
+        "The histogram covers returns from minus this to plus this, after reward_scaling.",
         gt=0,
         resume="fixed: the critics have learned histograms of that range",
         shared=True,
     )
     categorical_sigma: Finite = option(
-        0.75, "Standard deviation by which a histogram of a target is spread, in bins.", gt=0
+        0.75, "HL-Gauss: standard deviation of the target's normal, in bins.", gt=0
     )
     categorical_target: Literal["gauss", "projected"] = option(
         "gauss",
-        "What a histogram learns towards. gauss: a number, spread by a normal (HL-Gauss). projected: the "
-        "whole histogram of the target critic with the smallest mean, moved (FlashSAC).",
+        "gauss: a number spread by a normal. projected: the histogram of the smallest target critic, "
+        "shifted (FlashSAC).",
     )
 
     use_n_step_is: bool = option(
-        True, "Correct n-step targets by V-trace. false: plain n-step sums. No difference at n_step = 1."
+        True, "Correct n-step targets with V-trace. false: plain n-step sums. No effect if n_step is 1."
     )
 
     use_add_with_td: bool = option(
         False,
-        "New rows enter the replay with the priority of their own TD error; else with the largest.",
+        "New rows get the priority of their own TD error. false: the largest priority.",
         resume="free: for rows that are new from now on",
     )
     action_noise: Annotated[tuple[Share, Share], Strict(False)] | None = option(
         None,
-        "[lowest, highest] extra noise of actions while training, spread over the environments: standard "
-        "deviation added to the continuous ones before tanh, share of random discrete ones.",
+        "[lowest, highest] noise, spread over environments: deviation before tanh, share of random "
+        "discrete actions.",
         shared=True,
     )
 

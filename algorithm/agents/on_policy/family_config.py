@@ -11,12 +11,9 @@ from algorithm.core.fields import AnyConfig, Block, Finite, Positive, Share, Who
 
 _OTHER_ROLLOUT = "fixed: a rollout of that length has been begun, and is in the checkpoint"
 _OTHER_MOMENTS = "fixed: the optimiser's numbers mean something else"
-_LONGEST = "Gradients longer than this are shortened to it. null: none is."
-_TF_RMS = "RMSprop as TensorFlow has it, its constant inside the root. false: as PyTorch."
-_VTRACE = (
-    "With actors in other processes: correct advantages for the older weights that have acted (V-trace). "
-    "false: segments made with weights more than one version old are dropped."
-)
+_LONGEST = "Clip gradient norms to this. null: no clipping."
+_TF_RMS = "RMSprop as in TensorFlow, with epsilon inside the root. false: as in PyTorch."
+_VTRACE = "With actors: correct advantages for older weights. false: drop segments more than one version old."
 
 
 class RolloutConfig(Block):
@@ -24,12 +21,12 @@ class RolloutConfig(Block):
 
     rollout_step: Whole = option(
         2048,
-        "Steps of each environment in a rollout, after which the networks learn from it.",
+        "Steps per environment in a rollout.",
         ge=1,
         resume=_OTHER_ROLLOUT,
     )
-    learning_rate: Finite = option(0.0003, "Step size of the networks.", gt=0)
-    entropy_coef: Finite = option(0.0, "Weight of the policy's entropy in the loss.", ge=0)
+    learning_rate: Finite = option(0.0003, "Learning rate.", gt=0)
+    entropy_coef: Finite = option(0.0, "Entropy coefficient in the loss.", ge=0)
 
     @property
     def adam_rate(self) -> float:
@@ -42,21 +39,21 @@ class OnPolicyConfig(RolloutConfig):
 
     sequence_step: Whole = option(
         32,
-        "With a memory: steps of the sequences that a rollout is cut into, no more than rollout_step.",
+        "With a memory: length of the sequences a rollout is cut into. At most rollout_step.",
         ge=2,
     )
     shared: bool = option(
         True,
-        "One encoder for policy and values. false: values have one of their own.",
+        "Policy and value function share the encoder. false: one each.",
         resume="fixed: an encoder would be without what it has learned",
     )
     gae_lambda: Finite = option(
         0.95,
-        "λ of generalised advantages. 1: whole returns; 0: one step.",
+        "GAE λ. 1: full returns. 0: one step.",
         ge=0,
         le=1,
     )
-    value_coef: Finite = option(0.5, "Weight of (V − R)² in the loss.", ge=0)
+    value_coef: Finite = option(0.5, "Coefficient of (V − R)² in the loss.", ge=0)
 
     @property
     def sequence(self) -> int:
@@ -69,22 +66,16 @@ class PpoConfig(OnPolicyConfig):
 
     max_grad_norm: Positive | None = option(0.5, _LONGEST)
     use_vtrace: bool = option(True, _VTRACE)
-    num_epoch: Whole = option(10, "Times that a rollout is learned from.", ge=1)
-    num_minibatch: Whole = option(
-        32, "Parts of about the same size that a rollout is split into, each one update.", ge=1
-    )
-    clip: Positive = option(
-        0.2, "How far the ratio of the probabilities of an action may usefully move from 1."
-    )
-    clip_schedule: Literal["constant", "linear"] = option("constant", "linear: clip falls to 0 at max_step.")
-    clip_value: Positive | None = option(
-        None, "How far a value may usefully move from that before the update. null: any."
-    )
+    num_epoch: Whole = option(10, "Epochs per rollout.", ge=1)
+    num_minibatch: Whole = option(32, "Minibatches per epoch. Each is one update.", ge=1)
+    clip: Positive = option(0.2, "Clip range of the probability ratio.")
+    clip_schedule: Literal["constant", "linear"] = option("constant", "linear: clip decays to 0 at max_step.")
+    clip_value: Positive | None = option(None, "Clip range of the value function. null: no clipping.")
     normalise_advantage: Literal["minibatch", "rollout", "none"] = option(
-        "minibatch", "Over what advantages get mean 0 and standard deviation 1."
+        "minibatch", "Normalize advantages over each minibatch, over the rollout, or not at all."
     )
     target_kl: Positive | None = option(
-        None, "No more updates of a rollout once 1.5 times this KL divergence is passed. null: all."
+        None, "End a rollout's updates once the KL divergence exceeds 1.5 times this. null: never."
     )
 
 
@@ -93,14 +84,12 @@ class OneUpdateConfig(OnPolicyConfig):
 
     rollout_step: Whole = option(
         20,
-        "Steps of each environment in a rollout, after which the networks learn from it.",
+        "Steps per environment in a rollout.",
         ge=1,
         resume=_OTHER_ROLLOUT,
     )
-    gae_lambda: Finite = option(
-        1.0, "λ of generalised advantages. 1: whole returns; 0: one step.", ge=0, le=1
-    )
-    entropy_coef: Finite = option(0.01, "Weight of the policy's entropy in the loss.", ge=0)
+    gae_lambda: Finite = option(1.0, "GAE λ. 1: full returns. 0: one step.", ge=0, le=1)
+    entropy_coef: Finite = option(0.01, "Entropy coefficient in the loss.", ge=0)
 
     @property
     def num_epoch(self) -> int:
@@ -143,11 +132,11 @@ class A2cConfig(OneUpdateConfig):
 
     rollout_step: Whole = option(
         5,
-        "Steps of each environment in a rollout, after which the networks learn from it.",
+        "Steps per environment in a rollout.",
         ge=1,
         resume=_OTHER_ROLLOUT,
     )
-    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
+    learning_rate: Finite = option(0.0007, "Learning rate.", gt=0)
     max_grad_norm: Positive | None = option(0.5, _LONGEST)
     use_tf_rms: bool = option(True, _TF_RMS, resume=_OTHER_MOMENTS)
     use_vtrace: bool = option(True, _VTRACE)
@@ -158,12 +147,11 @@ class A3cConfig(OneUpdateConfig):
 
     num_processes: Whole = option(
         2,
-        "Processes with an environment each, which add their gradients to the same networks without waiting "
-        "for each other. 1: this process alone, which is A2C with one environment.",
+        "Processes that update the same networks asynchronously, one environment each. 1: A2C.",
         ge=1,
         resume="free: another number of workers begins new episodes",
     )
-    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
+    learning_rate: Finite = option(0.0007, "Learning rate.", gt=0)
     max_grad_norm: Positive | None = option(40.0, _LONGEST)
     use_tf_rms: bool = option(True, _TF_RMS, resume=_OTHER_MOMENTS)
 
@@ -176,16 +164,16 @@ class A3cConfig(OneUpdateConfig):
 class AcktrConfig(OneUpdateConfig):
     """Actor-critic with Kronecker-factored trust region (Wu et al. 2017, arXiv 1708.05144)."""
 
-    learning_rate: Finite = option(0.25, "Largest step size; kl_clip makes it smaller.", gt=0)
+    learning_rate: Finite = option(0.25, "Largest learning rate. kl_clip reduces it.", gt=0)
     kl_clip: Positive = option(
-        0.001, "Trust region: twice the KL divergence that an update of policy and values may cause, about."
+        0.001, "Trust region: about twice the KL divergence that one update may cause."
     )
     damping: Positive = option(
-        0.001, "Addend of the curvature that a gradient is divided by. More: shorter, plainer steps."
+        0.001, "Added to the curvature. Larger: shorter steps, closer to plain gradient descent."
     )
-    stat_decay: Share = option(0.99, "Decay of the running means that the curvature is computed from.")
-    momentum: Share = option(0.9, "Decay of the running mean of the steps.")
-    inverse_every: Whole = option(10, "Updates after which the curvature is inverted anew.", ge=1)
+    stat_decay: Share = option(0.99, "Decay of the curvature's running means.")
+    momentum: Share = option(0.9, "Momentum of the steps.")
+    inverse_every: Whole = option(10, "Updates between inversions of the curvature.", ge=1)
 
     @property
     def max_grad_norm(self) -> None:

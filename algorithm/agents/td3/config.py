@@ -17,19 +17,15 @@ CLONES = MIXES = True
 class Td3Config(Block):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477)."""
 
-    policy_delay: Whole = option(
-        2, "Updates of the critics for one of the policy and of all target networks.", ge=1
-    )
+    policy_delay: Whole = option(2, "Critic updates per update of policy and target networks.", ge=1)
     exploration_noise: Positive = option(
         0.1,
-        "Standard deviation of the noise on actions from −1 to 1 while training; action_noise adds to it.",
+        "Standard deviation of training noise on actions in [−1, 1]. action_noise adds to it.",
         shared=True,
         resume="free: for actions from now on",
     )
-    target_noise: Finite = option(
-        0.2, "Standard deviation of the noise on the actions that targets are made with.", ge=0
-    )
-    target_noise_clip: Finite = option(0.5, "Largest size of that noise.", ge=0)
+    target_noise: Finite = option(0.2, "Standard deviation of the target policy's noise.", ge=0)
+    target_noise_clip: Finite = option(0.5, "Clips that noise.", ge=0)
 
 
 def td3_block(config: AnyConfig) -> Td3Config:

@@ -41,7 +41,7 @@ def add_completion(parser: argparse._ActionsContainer) -> None:
         action=_PrintCode,
         choices=_SHELLS,
         default=argparse.SUPPRESS,
-        help="print code that lets a shell complete asac and asac-ds, and exit",
+        help="print the shell code for tab completion of asac and asac-ds, and exit",
     )
 
 

@@ -15,17 +15,17 @@ from algorithm.core.program import as_typed
 
 _EXAMPLES = """\
 examples:
-  # a learner, and as many actors as you like, each in a terminal of its own, in any order
+  # a learner and any number of actors, each in its own terminal, in any order
   python main_ds.py gym/pendulum learner
   python main_ds.py gym/pendulum actor
-  # actors on another machine: secrets first, see docs/distributed.md
+  # actors on another machine: needs secrets, see docs/distributed.md
   python main_ds.py gym/pendulum learner --learner_host 10.0.0.1
   python main_ds.py gym/pendulum actor --learner_host 10.0.0.1
-  # go on with a learner that was stopped or killed; its actors come back by themselves
+  # resume a learner that was stopped or killed; its actors reconnect by themselves
   python main_ds.py gym/pendulum learner -n NAME --resume
-  # learner and actors placed, watched and restarted by Ray, here or on a cluster
+  # let Ray start, watch and restart learner and actors, here or on a cluster
   python main_ds.py gym/pendulum cluster --num_actors 4
-  # a population of four that tunes what random_params of the configuration names, likewise
+  # the same for a population of four that tunes the random_params of the configuration
   python main_ds.py gym/pendulum evolver --num_learners 4
 """
 
@@ -55,8 +55,8 @@ _OTHERS_WORK: Mapping[Role, str] = {
 """Role -> reason for refusing the flags of other roles."""
 
 
-_meet = partial(flag, group="where they meet")
-_ray = partial(flag, group="roles cluster and evolver")
+_meet = partial(flag, group="connection")
+_ray = partial(flag, group="on a Ray cluster")
 _ON_RAY: tuple[Role, ...] = ("cluster", "evolver")
 
 
@@ -68,23 +68,30 @@ class ClusterOptions:
         "--num_learners", roles=("evolver",), type=positive, metavar="N", help="members of the population"
     )
     num_actors: int | None = _ray(
-        "--num_actors", roles=_ON_RAY, type=natural, metavar="M", help="actors to place, of each learner"
+        "--num_actors", roles=_ON_RAY, type=natural, metavar="M", help="actors to start for each learner"
     )
     ray: str | None = _ray(
-        "--ray", roles=_ON_RAY, metavar="ADDRESS", help="of a Ray cluster; default: start Ray on this machine"
+        "--ray",
+        roles=_ON_RAY,
+        metavar="ADDRESS",
+        help="address of a Ray cluster; default: start Ray on this machine",
     )
     scale: int | None = _ray(
         "--scale",
         roles=("cluster",),
         type=natural,
         metavar="N",
-        help="give the running cluster -n NAME N actors",
+        help="change the number of actors of the running cluster -n NAME",
     )
     learner_cpus: float = _ray(
-        "--learner_cpus", roles=_ON_RAY, default=1.0, type=float, help="CPUs that Ray keeps for a learner"
+        "--learner_cpus", roles=_ON_RAY, default=1.0, type=float, help="CPUs that Ray reserves per learner"
     )
     actor_cpus: float = _ray(
-        "--actor_cpus", roles=_ON_RAY, default=1.0, type=float, help="and for each actor; may be a fraction"
+        "--actor_cpus",
+        roles=_ON_RAY,
+        default=1.0,
+        type=float,
+        help="CPUs that Ray reserves per actor; may be a fraction",
     )
 
 
@@ -99,13 +106,13 @@ class DistributedOptions:
     role: Role
     train: TrainOptions
     learner_host: str | None = _meet(
-        "--learner_host", roles=("learner", "actor"), help="address the learner listens on and actors call"
+        "--learner_host", roles=("learner", "actor"), help="address of the learner"
     )
     learner_port: int | None = _meet(
-        "--learner_port", roles=EVERY_ROLE, type=natural, help="port of the learner; 0: a free one"
+        "--learner_port", roles=EVERY_ROLE, type=natural, help="port of the learner; 0: any free one"
     )
     insecure: bool = _meet(
-        "--insecure", roles=EVERY_ROLE, default=False, help="plain text beyond this machine"
+        "--insecure", roles=EVERY_ROLE, default=False, help="no encryption between machines"
     )
     cluster: ClusterOptions | None = None
 
@@ -139,14 +146,14 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
 def distributed_parser() -> Parser:
     """Return the parser of ``main_ds.py``."""
     text = (
-        "Train one agent with a learner and any number of actors, each a process of its own, or a\n"
+        "Train one agent with a learner and any number of actors, each in its own process, or a\n"
         "population of agents.\n"
-        "[ROLE, ROLE] behind a flag: only these roles take it.\n"
+        "[ROLE, ROLE] after a flag: only these roles take it.\n"
         "--agents has no effect on a learner that trains."
     )
     parser = Parser("main_ds.py", text, _EXAMPLES)
     parser.add_argument("env", help=ENV_HELP)
-    parser.add_argument("role", choices=tuple(_ROLES), help="the part that this process plays")
+    parser.add_argument("role", choices=tuple(_ROLES), help="role of this process")
     for kind in _KINDS:
         parser.add_flags(kind, with_roles=True)
     add_said(parser)

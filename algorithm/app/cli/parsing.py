@@ -16,8 +16,7 @@ from algorithm.app.cli.train import HOW, SAID, TrainOptions
 from algorithm.core.program import VERSION
 
 ENV_HELP = (
-    "a folder below envs/, the path of a folder with a config.yaml, or an environment by its name: an id of "
-    "Gymnasium, module:Id or file.py:Id"
+    "a folder below envs/, a path to a folder with a config.yaml, a Gymnasium id, module:Id or file.py:Id"
 )
 
 _EXAMPLES = """\
@@ -28,22 +27,22 @@ examples:
   python main.py gym/pendulum -n "test_{time}" --agents=10 --repeat=2
   # try another algorithm on the same task
   python main.py gym/pendulum --algorithm PPO
-  # make a task of a trainer configuration of ML-Agents
+  # turn an ML-Agents trainer configuration into a task
   python main.py unity/balance --from_mlagents 3DBall.yaml
   # change single settings, whatever the file says
   python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3
-  # go on with a run that was stopped or killed, exactly where its newest checkpoint was made
+  # resume a run that was stopped or killed, exactly from its newest checkpoint
   python main.py gym/pendulum -n NAME --resume
-  # watch a trained run act, without sampling; measure it; film it
+  # watch a trained agent without sampling; evaluate it; film it
   python main.py gym/pendulum -n NAME --watch
   python main.py gym/pendulum -n NAME --eval 10 --ckpt best
   python main.py gym/pendulum -n NAME --video
-  # share a run as one file; play with one that somebody has shared
+  # share a run as one file; evaluate a shared one
   python main.py CartPole-v1 -n NAME --export cart_pole.zip
   python main.py CartPole-v1 -n cart_pole.zip --eval 10
-  # its policy for Unity, or for any program that runs ONNX
+  # export its policy as ONNX, for Unity and others
   python main.py CartPole-v1 -n NAME --export cart_pole.onnx
-  # look at an environment before training, at recordings to learn from, and at what a training would cost
+  # check an environment, check recordings to learn from, estimate the cost of training
   python main.py gym/pendulum --check
   python main.py gym/pendulum --demos expert.npz
   python main.py gym/pendulum --dry_run
@@ -79,11 +78,11 @@ class _PrintSchema(argparse.Action):
 
 def train_parser() -> Parser:
     """Return the parser of ``main.py``."""
-    text = f"Train an agent with {', '.join(FAMILIES)}, or let a trained one act."
+    text = f"Train an agent with {', '.join(FAMILIES)}, or run a trained one."
     parser = Parser("main.py", text, _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     parser.add_flags(TrainOptions, with_roles=False)
-    watch = "--run --render --disable_sample"
+    watch = "watch a trained agent: --run --render --disable_sample"
     parser.group(HOW).add_argument("--watch", action="store_true", help=watch)
     add_said(parser).add_argument(
         "--schema",

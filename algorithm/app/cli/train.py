@@ -47,11 +47,10 @@ class TrainOptions:
         "--config",
         "-c",
         roles=EVERY_ROLE,
-        help="section of config.yaml, or a file of the folder, or FILE:SECTION; a file for an environment "
-        "without a folder",
+        help="section of config.yaml, a file of the folder, or FILE:SECTION; without a folder, any file",
     )
     name: str | None = _what(
-        "--name", "-n", roles=_TRAINING, help="training name; may contain {time} and {hostname}"
+        "--name", "-n", roles=_TRAINING, help="name of the run; {time} and {hostname} are filled in"
     )
     directory: Path = _what(  # noqa: RUF009 - it returns a field
         "--directory",
@@ -62,39 +61,39 @@ class TrainOptions:
         help="folder of all runs; default: models",
     )
     agents: int | None = _what(
-        "--agents", "--envs", roles=EVERY_ROLE, type=positive, help="number of environments side by side"
+        "--agents", "--envs", roles=EVERY_ROLE, type=positive, help="number of parallel environments"
     )
     env_args: Mapping[str, Any] | None = _what(
         "--env_args",
         roles=EVERY_ROLE,
         type=mapping,
-        help="additional args for environments: k=v,k=v or a YAML mapping",
+        help="arguments of the environment: k=v,k=v or a YAML mapping",
     )
     resume: bool = _what(
         "--resume",
         roles=_TRAINING,
         default=False,
-        help="go on with the newest run of ENV, or that of -n, with its own settings; -c, -o change them",
+        help="resume the newest run of ENV, or the run of -n, with its own settings; -c, -o change them",
     )
     max_iter: int | None = _what(
-        "--max_iter", roles=_TRAINING, type=limit, help="max iteration, -1: no limit"
+        "--max_iter", roles=_TRAINING, type=limit, help="maximum iterations; -1: no limit"
     )
     max_step: int | None = _what(
-        "--max_step", roles=_TRAINING, type=limit, help="max environment steps, -1: no limit"
+        "--max_step", roles=_TRAINING, type=limit, help="maximum environment steps; -1: no limit"
     )
     evaluations: int | None = _what(
         "--evaluations",
         roles=_LEARNER,
         type=positive,
         metavar="N",
-        help="end with the N-th evaluation of the run in all",
+        help="stop after the run's N-th evaluation",
     )
     init_from: str | None = _what(
         "--init_from",
         roles=_LEARNER,
         metavar="NAME[:CKPT]",
-        help="begin with the networks of a run of ENV, or of a checkpoint's folder, targets equal to them; "
-        "with --resume base_config.evolver_keep says what stays besides",
+        help="start from the networks of a run of ENV or a checkpoint folder; with --resume, "
+        "base_config.evolver_keep says what else stays",
     )
     init_parts: tuple[str, ...] = _what(
         "--init_parts",
@@ -102,13 +101,13 @@ class TrainOptions:
         default=(),
         type=names,
         metavar="PART,PART",
-        help="with --init_from: these alone, such as rep,policy,normaliser",
+        help="with --init_from: take only these parts, such as rep,policy",
     )
     profile: bool = _what(
         "--profile",
         roles=_LEARNER,
         default=False,
-        help="write where the time of the training goes: profile.txt",
+        help="profile the training, into profile.txt",
     )
     algorithm: str | None = _what(
         "--algorithm",
@@ -118,10 +117,10 @@ class TrainOptions:
     preset: str | None = _what(
         "--preset",
         roles=EVERY_ROLE,
-        help="the learner: plain, cross, flash64, lean, tqc, xqc, simba, droq, flash",
+        help="learner settings: plain, cross, flash64, lean, tqc, xqc, simba, droq, flash",
     )
     seed: int | None = _what(
-        "--seed", roles=_TRAINING, type=natural, help="seed of the run; default: the file's, else a fresh one"
+        "--seed", roles=_TRAINING, type=natural, help="random seed; default: that of the file, else a new one"
     )
     overrides: tuple[str, ...] = _what(
         "--override",
@@ -130,74 +129,73 @@ class TrainOptions:
         default=(),
         action="append",
         metavar="KEY=VALUE",
-        help="set any key of the configuration, such as n_envs=4; repeatable",
+        help="set a configuration key, such as n_envs=4; repeatable",
     )
     eval: int | None = _what(
-        "--eval", type=positive, metavar="N", help="play N episodes without sampling, measure"
+        "--eval", type=positive, metavar="N", help="evaluate N episodes without sampling"
     )
-    video: bool = _what("--video", default=False, help="film the first episode that is played")
+    video: bool = _what("--video", default=False, help="film the first episode of a trained agent")
     record: str | None = _what(
         "--record",
         type=recording,
         metavar="FILE",
-        help="with --run or --eval: keep what was seen and done; .npz, .demo or minari:NAMESPACE/NAME-vN",
+        help="with --run or --eval: record the episodes; .npz, .demo or minari:NAMESPACE/NAME-vN",
     )
-    check: bool = _what(
-        "--check", default=False, help="look for what would keep ENV from being learned, train nothing"
-    )
+    check: bool = _what("--check", default=False, help="check ENV for problems, without training")
     failure: str | None = _what(
         "--from",
         metavar="FILE",
-        help="with --check: replay an episode with a number that is not finite, from faults/ of a run",
+        help="with --check: replay an episode with NaN or infinity from a run's faults/",
     )
-    dry_run: bool = _what("--dry_run", default=False, help="say what a training would cost, train nothing")
+    dry_run: bool = _what("--dry_run", default=False, help="estimate time and memory, without training")
     demos: tuple[str, ...] = _what(
         "--demos",
         default=(),
         nargs="+",
         metavar="PATH",
-        help="say what recordings hold and whether they fit ENV: files, folders, patterns, minari:ID",
+        help="check recordings against ENV: files, folders, patterns, minari:ID",
     )
     report: tuple[str, ...] = _what(
         "--report",
         default=(),
         nargs="+",
         metavar="NAME",
-        help="write the page of a run or a population, or compare runs",
+        help="write a report of a run or population, or compare runs",
     )
-    list: bool = _what("--list", default=False, help="list all tasks, or ENV's sections and runs")
+    list: bool = _what("--list", default=False, help="list all tasks, or the sections and runs of ENV")
     export: str | None = _what(
         "--export",
         metavar="FILE",
-        help="FILE.zip: the run as one file to share; FILE.onnx: its policy for Unity and others; of --ckpt "
-        "or the best",
+        help="FILE.zip: share the run; FILE.onnx: its policy; of the best checkpoint, or --ckpt",
     )
     card: bool = _what(
         "--card",
         default=False,
-        help="with --export FILE.onnx: print a program that plays such a file without torch, write nothing",
+        help="with --export FILE.onnx: only print a program that runs such a file without torch",
     )
-    push: str | None = _what("--push", metavar="OWNER/NAME", help="the same on the Hugging Face hub")
+    push: str | None = _what("--push", metavar="OWNER/NAME", help="upload the run to the Hugging Face hub")
     from_mlagents: str | None = _what(
         "--from_mlagents",
         metavar="FILE",
-        help="translate a trainer configuration of ML-Agents, of 0.12 or later: into config.yaml of the new "
-        "task ENV, or without ENV to the screen",
+        help="translate an ML-Agents trainer configuration (0.12 or later) into the new task ENV, or "
+        "print it if there is no ENV",
     )
     replace: bool = _what(
-        "--replace", default=False, help="with --export or --from_mlagents: replace a file of that name"
+        "--replace", default=False, help="with --export or --from_mlagents: overwrite the file"
     )
-    private: bool = _what("--private", default=False, help="with --push: make a private repository")
+    private: bool = _what("--private", default=False, help="with --push: create a private repository")
     trust: bool = _what(
         "--trust",
         default=False,
-        help="run the code that the export of -n FILE.zip or -n hf://OWNER/NAME brings or names",
+        help="run the code in the export of -n FILE.zip or -n hf://OWNER/NAME",
     )
-    repeat: int = _what("--repeat", default=1, type=positive, help="number of trainings, seed + 1 each")
-    run: bool = _how("--run", roles=_LEARNER, default=False, help="inference mode")
-    render: bool = _how("--render", roles=_LEARNER, default=False, help="render")
+    repeat: int = _what(
+        "--repeat", default=1, type=positive, help="train this many times, with seed + 1 each"
+    )
+    run: bool = _how("--run", roles=_LEARNER, default=False, help="run a trained agent")
+    render: bool = _how("--render", roles=_LEARNER, default=False, help="show the environment in a window")
     disable_sample: bool = _how(
-        "--disable_sample", default=False, help="disable sampling when choosing actions"
+        "--disable_sample", default=False, help="take the most likely actions, without sampling"
     )
     lesson: tuple[str, ...] = _how(
         "--lesson",
@@ -205,10 +203,10 @@ class TrainOptions:
         default=(),
         type=names,
         metavar="NAME",
-        help="with --run, --eval or --video: the lesson to play, or PARAMETER=NAME,…; default: the last",
+        help="with --run, --eval or --video: curriculum lesson, or PARAMETER=NAME,…; default: the last",
     )
     logger_in_file: bool = _how(
-        "--logger_in_file", roles=EVERY_ROLE, default=False, help="write debug lines into train.log too"
+        "--logger_in_file", roles=EVERY_ROLE, default=False, help="write debug messages to train.log as well"
     )
     port: int | None = _how(
         "--port",
@@ -216,11 +214,9 @@ class TrainOptions:
         "--unity_port",
         roles=EVERY_ROLE,
         type=port_number,
-        help="UNITY: communication port of the first player, taken or refused; no effect on GYM",
+        help="UNITY: port of the first player, and no other one",
     )
-    editor: bool = _how(
-        "--editor", roles=EVERY_ROLE, default=False, help="UNITY: train in the Unity Editor; no effect on GYM"
-    )
+    editor: bool = _how("--editor", roles=EVERY_ROLE, default=False, help="UNITY: train in the Unity Editor")
     device: str = _networks(
         "--device",
         roles=EVERY_ROLE,
@@ -233,17 +229,17 @@ class TrainOptions:
         roles=_LEARNER,
         type=checkpoint,
         metavar="STEP",
-        help="checkpoint to restore: its environment steps, latest or best; default: the newest intact one",
+        help="checkpoint to load: its environment steps, latest or best; default: the newest intact one",
     )
     nn: str | None = _networks(
-        "--nn", roles=EVERY_ROLE, help="neural network model: a file of the task's folder, without .py"
+        "--nn", roles=EVERY_ROLE, help="file with the networks, in the task's folder, without .py"
     )
     use_env_nn: bool = _networks(
-        "--use_env_nn", default=False, help="use nn.py of the task, not the run's saved copy"
+        "--use_env_nn", default=False, help="use the task's nn.py, not the run's saved copy"
     )
     quiet: bool = _said("--quiet", roles=EVERY_ROLE, default=False, help="print only warnings and the result")
     debug: bool = _said(
-        "--debug", roles=EVERY_ROLE, default=False, help="print debug lines and whole tracebacks"
+        "--debug", roles=EVERY_ROLE, default=False, help="print debug messages and full tracebacks"
     )
     notices: tuple[str, ...] = ()
 

@@ -36,33 +36,29 @@ class AcerConfig(RolloutConfig):
 
     rollout_step: Whole = option(
         20,
-        "Steps of each environment in a rollout, and of a window of the replay.",
+        "Steps per environment in a rollout, and per window of the replay buffer.",
         ge=2,
         resume="fixed: a rollout of that length has been begun, and is in the checkpoint",
     )
     capacity: Whole = option(
         50_000,
-        "Rows of the replay; each episode takes one more than it has steps.",
+        "Rows of the replay buffer. An episode takes one row more than it has steps.",
         ge=1,
         resume=_other_capacity,
     )
-    start_step: Whole = option(1000, "Rows in the replay before it is learned from.", ge=0)
-    replay_ratio: NotNegative = option(
-        4.0, "Mean number of updates from the replay for one of the last rollout (Poisson). 0: none."
-    )
-    learning_rate: Finite = option(0.0007, "Step size of the networks.", gt=0)
-    q_coef: NotNegative = option(0.5, "Weight of ½ (Q_ret − Q)² in the loss.")
-    entropy_coef: Finite = option(0.001, "Weight of the policy's entropy in the loss.", ge=0)
-    max_grad_norm: Positive | None = option(
-        40.0, "Gradients longer than this are shortened to it. null: none is."
-    )
+    start_step: Whole = option(1000, "Rows in the replay buffer before updates draw from it.", ge=0)
+    replay_ratio: NotNegative = option(4.0, "Mean replay updates per on-policy update (Poisson). 0: none.")
+    learning_rate: Finite = option(0.0007, "Learning rate.", gt=0)
+    q_coef: NotNegative = option(0.5, "Coefficient of ½ (Q_ret − Q)² in the loss.")
+    entropy_coef: Finite = option(0.001, "Entropy coefficient in the loss.", ge=0)
+    max_grad_norm: Positive | None = option(40.0, "Clip gradient norms to this. null: no clipping.")
     ratio_max: Positive = option(
-        10.0, "c, at which importance weights π/μ are cut off; what is cut off is corrected."
+        10.0, "c: truncates importance weights π/μ. A correction term makes up for it."
     )
     trust_region: Positive | None = option(
-        1.0, "δ, largest slope of the KL divergence from the average policy along a step. null: any."
+        1.0, "δ: limits the KL divergence's slope from the average policy. null: no limit."
     )
-    average_decay: Share = option(0.99, "Decay of the average policy's parameters for an update.")
+    average_decay: Share = option(0.99, "Decay of the average policy's parameters per update.")
 
 
 _MEANINGLESS = {**MEANINGLESS, "discrete_dqn_like": "its trust region is one of distributions"}
