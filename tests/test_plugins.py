@@ -21,6 +21,7 @@ from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.family import SAC
 from algorithm.app.check.check import check_single
+from algorithm.app.sharing.trust import unlisted_keys
 from algorithm.config import ConfigError, load_config, reference
 from algorithm.config.resume_rules import changes
 from algorithm.core.errors import ModelError, UsageError
@@ -283,6 +284,20 @@ def test_an_extension_that_cannot_be_used(tmp_path, entry, what, why):
     assert "sac_config.extensions" in caught.value.where
     if "strenth" in str(entry):
         assert caught.value.fix == "its arguments are: strength=1.0"
+
+
+def test_algorithms_and_samplers_of_a_package_are_known_by_their_names(tmp_path):
+    groups = {"families": {"hill": "their_theirs:HILL"}, "samplers": {"recent": "their_theirs:Recent"}}
+    install(
+        tmp_path, "from algorithm.agents import Family\nHILL = Family(name='HILL', make_agent=None)", **groups
+    )
+    keys = {"algorithm": "hill", "replay_config.sampler": "recent", "sac_config.use_priority": False}
+    loaded = load_config("Pendulum-v1", overrides=keys)
+    assert [one.origin for one in plugins_of(loaded, ["default"], tmp_path)] == ["theirs 1.0"] * 2
+    assert list(unlisted_keys(loaded.config)) == [], "an export may name what is installed"
+    assert re.search(
+        r"^  hill +algorithm, theirs 1.0\n  recent +sampler, theirs 1.0$", listing("", tmp_path), re.M
+    )
 
 
 RECIPES = """

@@ -22,7 +22,7 @@ _CERTAIN = np.float32(1e6)
 
 
 class MemorylessPolicy(ABC):
-    """Policy of a family without memory, networks' noise or densities: it is :meth:`choose` alone.
+    """Policy without memory and densities: :meth:`choose` is all of it.
 
     inputs:   of the agent, or of a remote actor
     networks: that it acts by

@@ -9,7 +9,7 @@ from algorithm.core.lazy import lazy, of_modules
 if TYPE_CHECKING:
     from algorithm.core.data import ActorOutput, Segment, SequenceBatch, State, StepBatch, UpdateResult
     from algorithm.core.errors import UsageError
-    from algorithm.core.seeding import stream, stream_seed
+    from algorithm.core.seeding import stream
     from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 else:
     __getattr__, __dir__ = lazy(
@@ -18,7 +18,7 @@ else:
             {
                 "algorithm.core.data": "ActorOutput Segment SequenceBatch State StepBatch UpdateResult",
                 "algorithm.core.errors": "UsageError",
-                "algorithm.core.seeding": "stream stream_seed",
+                "algorithm.core.seeding": "stream",
                 "algorithm.core.spec": "ActionSpec AgentSpec ObsSpec",
             },
         ),
@@ -36,5 +36,4 @@ __all__ = [
     "UpdateResult",
     "UsageError",
     "stream",
-    "stream_seed",
 ]
