@@ -97,10 +97,11 @@ Such a section applies as a whole or not at all. The start screen says which one
 is left out if you set:
 
 * a key that contradicts it, such as `clip_epsilon: 0.2` or a batch too small for batch norm
-* a key that it would make useless, such as `tau` without target networks, or a priority key such as
-  `replay_config.alpha`
+* a key that it would make useless, such as `tau` without target networks
 * anything but the size of the default networks
 * in `nn.py`, a class of your own that it has arguments for
+
+A priority key such as `replay_config.alpha` keeps `use_priority: true`.
 
 The run's own `config.yaml` holds every value. So later versions of these sections do not change old runs.
 
