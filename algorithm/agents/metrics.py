@@ -18,21 +18,21 @@ OF_HORIZONS = {
 """Metrics of a further horizon, without the name of its signal."""
 
 METRICS: Mapping[str, str] = {
-    "loss/gail": "loss of GAIL's discriminator, with its gradient penalty",
-    "gail/expert": "discriminator's output for demonstrations: 1 is certain, ½ knows nothing",
-    "gail/policy": "discriminator's output for the agent's transitions: 0 is certain",
+    "loss/gail": "discriminator loss with gradient penalty",
+    "gail/expert": "discriminator output for demonstrations; 1 is certain",
+    "gail/policy": "discriminator output for the agent; 0 is certain",
     "gail/penalty": "gradient penalty, before its weight",
-    "gail/bonus_mean": "mean reward of GAIL",
-    "gail/kl": "information in the code of `use_vail`, in nats",
-    "gail/beta": "price of a nat of that code",
-    "rnd/bonus_mean": "mean bonus of random network distillation",
-    "rnd/bonus_std": "standard deviation of that bonus within an update",
+    "gail/bonus_mean": "mean GAIL reward",
+    "gail/kl": "information in the `use_vail` code, in nats",
+    "gail/beta": "price of a nat",
+    "rnd/bonus_mean": "mean RND bonus",
+    "rnd/bonus_std": "standard deviation of the bonus",
     **{
-        f"{name}_{signal}": f"{meaning} for the horizon of this signal"
+        f"{name}_{signal}": f"{meaning} for this horizon"
         for name, meaning in OF_HORIZONS.items()
         for signal in SIGNALS
     },
-    "loss/cloning": "loss of behavioral cloning",
+    "loss/cloning": "behavioral cloning loss",
 }
 
 PANELS = (

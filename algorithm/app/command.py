@@ -22,7 +22,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import StorageError, described, visible
-from algorithm.core.streams import mend_streams
+from algorithm.core.system.streams import mend_streams
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.runs.names import check_directory, report_names, run_names
 

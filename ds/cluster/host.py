@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from algorithm.core.errors import StorageError
-from algorithm.core.launch import launcher
 from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename
+from algorithm.core.system.launch import launcher
 from algorithm.core.system.processes import NEW_GROUP, send_signal
 from algorithm.runs.lock import lock_files
 

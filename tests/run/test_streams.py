@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from algorithm.app.console.output import open_console
-from algorithm.core.streams import Lasting
+from algorithm.core.system.streams import Lasting
 from algorithm.train.signals import StopRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 SAYS = """
 import os, sys
-from algorithm.core.streams import mend_streams
+from algorithm.core.system.streams import mend_streams
 mend_streams()
 for _ in range(3):
     print("1 · 2 ± 3", flush=True)

@@ -13,8 +13,8 @@ from tests.system.as_windows.absent_names import (
     SIGNALS_PRESENT,
 )
 
-HOMES = ("algorithm.core.system", "algorithm.core.launch", "algorithm.env.pool.monitor_process")
-"""Where they stand. The last two are programs of their own and import nothing of the project."""
+HOMES = ("algorithm.core.system", "algorithm.env.pool.monitor_process")
+"""Where they stand. The last one is a program of its own and imports nothing of the project."""
 
 SPECIAL_FILES = ("/proc", "/dev/", "/sys/")
 

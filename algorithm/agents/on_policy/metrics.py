@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from algorithm.core.panels import panel, readout
 
 METRICS: Mapping[str, str] = {
-    "loss/value": "mean squared error of the values",
+    "loss/value": "mean squared error of values",
     "policy/entropy": "entropy of the policy",
-    "policy/entropy_share": "entropy of the discrete part; 1 is uniformly random",
-    "policy/std": "standard deviation of the continuous part, geometric mean",
-    "ppo/approx_kl": "estimated KL divergence from the policy that acted",
-    "ppo/clip_fraction": "share of the ratios outside the clip range",
-    "ppo/ratio_max": "largest ratio of new to old action probability",
-    "ppo/explained_variance": "share of the returns' variance that the values explain",
-    "ppo/trace_weight": "mean truncated ratio; below 1 where older weights acted",
-    "a3c/staleness": "updates by other processes while one update was computed",
-    "ppo/epochs_done": "epochs over the last rollout; fewer if `target_kl` stopped it",
-    "acktr/step_scale": "scale of a step due to `kl_clip`; 1 is the full step",
+    "policy/entropy_share": "discrete entropy; 1 is uniformly random",
+    "policy/std": "standard deviation of continuous actions",
+    "ppo/approx_kl": "KL divergence from the policy that acted",
+    "ppo/clip_fraction": "share of clipped ratios",
+    "ppo/ratio_max": "largest ratio of action probabilities",
+    "ppo/explained_variance": "share of the returns' variance that values explain",
+    "ppo/trace_weight": "mean truncated ratio; below 1 for older weights",
+    "a3c/staleness": "updates of other processes during one update",
+    "ppo/epochs_done": "epochs done, fewer after `target_kl`",
+    "acktr/step_scale": "scaling of steps by `kl_clip`",
 }
 
 PANELS = (

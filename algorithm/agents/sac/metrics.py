@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from algorithm.core.panels import panel, readout
 
 METRICS: Mapping[str, str] = {
-    "loss/alpha": "loss of the temperatures, continuous and discrete part added",
+    "loss/alpha": "loss of temperatures, continuous plus discrete part",
     "policy/entropy_c": "entropy of the continuous part",
-    "policy/target_entropy_c": "target of that entropy",
+    "policy/target_entropy_c": "target of the continuous entropy",
     "policy/alpha_c": "temperature of the continuous part",
-    "policy/entropy_d": "entropy of the discrete part, mean over its branches",
-    "policy/target_entropy_d": "target of that entropy; n_b counts the allowed choices",
+    "policy/entropy_d": "entropy of the discrete part, mean over branches",
+    "policy/target_entropy_d": "target of the discrete entropy, n_b allowed choices",
     "policy/alpha_d": "temperature of the discrete part",
 }
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 from algorithm.app.console.base import LineConsole, Tee
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError, visible
-from algorithm.core.streams import Lasting
+from algorithm.core.system.streams import Lasting
 from algorithm.runs.files import GrowingFile
 
 

@@ -42,7 +42,7 @@ long_and_calm:
     learning_rate: 1e-4
 ```
 
-Unknown keys, wrong types and contradictions are reported before anything runs, all at once and with file and
+Unknown keys, wrong types and contradictions are reported before anything runs, all at once, with file and
 line.
 
 * A file without sections, which holds such keys at its top level, is a single section.
@@ -70,8 +70,8 @@ Any section of any task can inherit the sections of [sections.yaml](../algorithm
 
 ### Seed
 
-`inherited: seed` restores the values that this project started with. The file says for each one why the
-default is different now. To train without an end as well, add `max_step: -1`.
+`inherited: seed` restores the values that this project started with. The file says why each default is
+different now. To train without an end, add `max_step: -1`.
 
 ### Raw
 
@@ -90,17 +90,17 @@ values for its own spaces. Whatever you set yourself wins.
 ```yaml
 {"".join(map(text_of, _BY_SPACES))}```
 
-For plain SAC, set `base_config.preset: plain` or use `--preset plain`. Any other preset replaces these values
-as well.
+For plain SAC, set `base_config.preset: plain` or use `--preset plain`. Other presets replace these values.
 
 Such a section applies as a whole or not at all. The start screen says which one applies, or why none does. It
 is left out if you set:
 
 * a key that contradicts it, such as `clip_epsilon: 0.2` or a batch too small for batch norm
-* a key that it would make useless, such as `tau` without target networks, or a priority key such as
-  `replay_config.alpha`
+* a key that it would make useless, such as `tau` without target networks
 * anything but the size of the default networks
 * in `nn.py`, a class of your own that it has arguments for
+
+A priority key such as `replay_config.alpha` keeps `use_priority: true`.
 
 The run's own `config.yaml` holds every value. So later versions of these sections do not change old runs.
 

@@ -17,13 +17,13 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from algorithm.core.errors import EnvError, UserError, described
-from algorithm.core.streams import Lasting
 from algorithm.core.system.processes import (
     STOP_SIGNALS,
     end_with_parent,
     handle_signal,
     print_stacks_on_request,
 )
+from algorithm.core.system.streams import Lasting
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, MakeEnv
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group
 from algorithm.env.pool.process_exit import exit_process, exits_as_errors

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.core.errors import EnvError, UsageError
-from algorithm.core.launch import launcher
 from algorithm.core.system.files import replace
+from algorithm.core.system.launch import launcher
 from algorithm.env.config import BuildPath
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.worker import truncate_log

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from algorithm.core.panels import panel, readout
 
 METRICS: Mapping[str, str] = {
-    "acer/ratio": "mean importance weight, truncated at `ratio_max`",
-    "acer/cut_off": "share of the importance weights that were truncated",
-    "acer/shortened": "share of the steps shortened by the trust region",
-    "acer/replays": "updates from the replay buffer after the last rollout",
+    "acer/ratio": "mean truncated importance weight",
+    "acer/cut_off": "share of truncated importance weights",
+    "acer/shortened": "share of steps shortened by the trust region",
+    "acer/replays": "replay updates after the last rollout",
 }
 
 PANELS = (
