@@ -320,13 +320,19 @@ def test_an_agent_acts_moves_and_is_saved(tmp_path):
         asac.Agent.load(zipped, Walk, quiet=True).learn(10)
     with pytest.raises(asac.UsageError, match="already"):
         agent.save(folder)
+    (tmp_path / "own").mkdir()
+    with pytest.raises(asac.UsageError, match="holds no run"):
+        agent.save(tmp_path / "own", replace=True)
     other = asac.Agent.load(folder, Walk, device="cpu", quiet=True).learn(30)
     assert_same(other.networks.state_dict(), agent.learn(30).networks.state_dict())
+    other.save(folder, replace=True)  # itself
+    agent.learn(1).save(folder, replace=True), agent.save(zipped, replace=True)
+    assert {asac.Agent.load(path, Walk).step for path in (folder, zipped)} == {61}
 
     with pytest.raises(asac.UsageError, match="other observations"):
         agent.set_env(Plane)
     agent.set_env(Walk(2.0))
-    assert agent.learn(10).step == 70
+    assert agent.learn(10).step == 71
     noted = json.loads((agent.run.folder / "manifest.json").read_text())["resumed"]
     assert noted[-1]["env_objects"]["train"] == "tests.toys_objects.Walk, an instance"
 

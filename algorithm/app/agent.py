@@ -243,16 +243,16 @@ class HeldAgent:
         self._run = Run(self._run.folder, env=given)
         self._given = given
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: str | Path, *, replace: bool = False) -> Path:
         """Save the current agent, and return the path.
 
-        path: ``FILE.zip`` for networks and configuration, ``FILE.onnx`` for the policy, or a new folder for a
+        path: ``FILE.zip`` for networks and configuration, ``FILE.onnx`` for the policy, or a folder for a
               copy of the whole run, which can learn on after :meth:`load`
 
-        Raises UsageError if the path exists, StorageError if it cannot be written.
+        Raises UsageError if the path exists, unless ``replace``; StorageError if it cannot be written.
         """
         run, target = self.run, Path(path)
         if is_export(str(path)) or target.suffix == GRAPH:
-            return run.export(target, "latest")
-        run.copy(target)
+            return run.export(target, "latest", replace=replace)
+        run.copy(target, replace=replace)
         return target

@@ -128,17 +128,27 @@ class Run:
         built = build(run, checkpoint, source=f"{HUB}{repository}", warn=_warn)
         return built.upload(repository, private=private)
 
-    def copy(self, folder: Path) -> None:
-        """Copy the run to a new folder, where its training can be resumed.
+    def copy(self, folder: Path, *, replace: bool = False) -> None:
+        """Copy the run to a folder, where its training can be resumed.
 
-        Raises UsageError if the folder exists or the run is being trained, StorageError if copying fails.
+        Raises UsageError if the folder exists, unless ``replace`` and it holds a run, or if this run is being
+        trained; StorageError if copying fails.
         """
         run = self._of_this_machine("copy")
-        if folder.exists():
-            raise UsageError("there is something of that name already", where=folder, fix="give another name")
+        if replace and folder.resolve() == run.path.resolve():
+            return
+        if folder.exists() and not (replace and (folder / "checkpoints").is_dir()):
+            why = "it holds no run" if replace else "replace is False"
+            fix = "give another name" if replace else "give another name, or say replace=True"
+            raise UsageError("there is something of that name already", where=folder, why=why, fix=fix)
+        new = folder.with_name(f"{folder.name}.new")  # so the old one stays whole until this one is
         with RunLock(run.lock, notice=_warn):
             try:
-                shutil.copytree(run.path, folder, ignore=shutil.ignore_patterns(run.lock.name))
+                shutil.rmtree(new, ignore_errors=True)
+                shutil.copytree(run.path, new, ignore=shutil.ignore_patterns(run.lock.name))
+                if folder.exists():
+                    shutil.rmtree(folder)
+                new.rename(folder)
             except OSError as error:
                 raise StorageError.of(error, what="the run cannot be copied", where=folder) from error
 
