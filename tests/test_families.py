@@ -93,7 +93,7 @@ def test_a_family_is_killed_resumes_bit_for_bit_evaluates_reports_and_is_checked
     finish(begin(folder, "main.py", "./task", "--report", "killed"))
     assert "BANDIT" in (models / "killed" / "report.html").read_text()
     assert "no errors" in finish(begin(folder, "main.py", "./task", "--check"))
-    assert "finished" in finish(begin(folder, "main.py", "./task", "--dry_run"))
+    assert "steps/s" in finish(begin(folder, "main.py", "./task", "--dry_run"))
 
 
 @pytest.mark.slow
