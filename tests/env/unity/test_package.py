@@ -63,12 +63,12 @@ def test_another_release_is_refused_and_the_right_one_named(tmp_path):
         "from algorithm.core.errors import EnvError\n"
         "for _ in range(2):\n"
         "    try:\n        load()\n"
-        "    except EnvError as error:\n        print(error.fix, error.why)\n"
+        "    except EnvError as error:\n        print(error.what, error.fix, error.why)\n"
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True
     )
     first, second = done.stdout.splitlines()
-    assert first == second and "install mlagents-envs==0.28.0 1.1.0 is installed" in first
-    assert "no descriptor" in first
+    assert first == second and "need the package mlagents-envs 0.28.0" in first
+    assert '[unity]" 1.1.0 is installed' in first and "no descriptor" in first
