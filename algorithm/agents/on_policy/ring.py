@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from algorithm.agents.demonstrations import DemoStore
@@ -103,15 +105,17 @@ class Ring:
         """Begin a rollout."""
         self._new: list[Int] = []  # ids of its transitions
         self._num_new = 0
+        self._first = sys.maxsize  # the smallest of them
 
     def added(self, ids: Int) -> None:
         """Count transitions to the rollout; ids: of their rows."""
         self._new.append(ids)
         self._num_new += len(ids)
+        self._first = min(self._first, int(ids.min(initial=sys.maxsize)))
 
     def check(self) -> None:
         """Raise UsageError where agents are so many that a step overwrote some of the rollout."""
-        if min(int(ids.min()) for ids in self._new if len(ids)) >= self._oldest:
+        if self._first >= self._oldest:
             return
         agents = max(map(len, self._new))
         # Of a rollout and a step of all agents two rows each, and what lies before their open episodes.
