@@ -320,7 +320,10 @@ def test_an_agent_acts_moves_and_is_saved(tmp_path):
         asac.Agent.load(zipped, Walk, quiet=True).learn(10)
     with pytest.raises(asac.UsageError, match="already"):
         agent.save(folder)
-    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "whole.new").mkdir()
+    with pytest.raises(asac.UsageError, match="in one another"):
+        agent.save(agent.run.folder / "copy")
     with pytest.raises(asac.UsageError, match="holds no run"):
         agent.save(tmp_path / "own", replace=True)
     other = asac.Agent.load(folder, Walk, device="cpu", quiet=True).learn(30)
@@ -328,6 +331,10 @@ def test_an_agent_acts_moves_and_is_saved(tmp_path):
     other.save(folder, replace=True)  # itself
     agent.learn(1).save(folder, replace=True), agent.save(zipped, replace=True)
     assert {asac.Agent.load(path, Walk).step for path in (folder, zipped)} == {61}
+    assert {path.name for path in tmp_path.iterdir()} >= {"own", "whole.new", "whole"}
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "left over"
+    with pytest.raises(asac.UsageError, match="`callbacks` has a value that a configuration cannot hold"):
+        asac.Agent("SAC", Walk, callbacks=[Notes()])
 
     with pytest.raises(asac.UsageError, match="other observations"):
         agent.set_env(Plane)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -131,26 +132,23 @@ class Run:
     def copy(self, folder: Path, *, replace: bool = False) -> None:
         """Copy the run to a folder, where its training can be resumed.
 
-        Raises UsageError if the folder exists, unless ``replace`` and it holds a run, or if this run is being
-        trained; StorageError if copying fails.
+        Raises UsageError if the folder exists, unless ``replace`` and it holds a run, or if one of them is
+        being trained; StorageError if copying fails.
         """
         run = self._of_this_machine("copy")
-        if replace and folder.resolve() == run.path.resolve():
+        whole, target = run.path.resolve(), folder.resolve()
+        if replace and target == whole:
             return
-        if folder.exists() and not (replace and (folder / "checkpoints").is_dir()):
+        if folder.exists() and not (replace and _holds_run(folder)):
             why = "it holds no run" if replace else "replace is False"
             fix = "give another name" if replace else "give another name, or say replace=True"
             raise UsageError("there is something of that name already", where=folder, why=why, fix=fix)
-        new = folder.with_name(f"{folder.name}.new")  # so the old one stays whole until this one is
+        if target.is_relative_to(whole) or whole.is_relative_to(target):
+            raise UsageError(
+                "a run and its copy cannot lie in one another", where=folder, fix="name another place"
+            )
         with RunLock(run.lock, notice=_warn):
-            try:
-                shutil.rmtree(new, ignore_errors=True)
-                shutil.copytree(run.path, new, ignore=shutil.ignore_patterns(run.lock.name))
-                if folder.exists():
-                    shutil.rmtree(folder)
-                new.rename(folder)
-            except OSError as error:
-                raise StorageError.of(error, what="the run cannot be copied", where=folder) from error
+            _exchange(run.path, folder, run.lock.name)
 
     def evaluate(
         self,
@@ -289,6 +287,29 @@ def all_callbacks(
 ) -> list[Callback]:
     """Return callbacks, and a function as the last one of them."""
     return [*callbacks, *([OnStep(on_step)] if on_step is not None else [])]
+
+
+def _holds_run(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and (folder / "checkpoints").is_dir()
+
+
+def _exchange(source: Path, folder: Path, lock: str) -> None:
+    """Copy a folder, less its lock; what was there stays whole until the copy is. Raises StorageError."""
+    new: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        shutil.copytree(source, new, ignore=shutil.ignore_patterns(lock), dirs_exist_ok=True)
+        if folder.exists():
+            with RunLock(folder / lock, notice=_warn):  # nobody trains it
+                pass
+            shutil.rmtree(folder)
+        new.rename(folder)
+    except OSError as error:
+        raise StorageError.of(error, what="the run cannot be copied", where=folder) from error
+    finally:
+        if new is not None:
+            shutil.rmtree(new, ignore_errors=True)
 
 
 def _warn(text: str) -> None:

@@ -67,10 +67,14 @@ _SECOND = ("eval_config", "reward_signals", "behavioral_cloning", "demonstration
 """Blocks that are not meant where a key that others have too stands without its block."""
 
 
+_UNCLEAR = ("alpha", "beta", "strength")
+"""Keys that need their block: elsewhere the first two are no priorities', and each signal has a strength."""
+
+
 def in_blocks(overrides: Overrides, below: Node, flags: Mapping[str, object]) -> Overrides:
     """Return the overrides with the block of each key that was written without it.
 
-    So ``batch_size`` is ``sac_config.batch_size``, and ``ppo_config.batch_size`` where PPO is chosen.
+    So ``learning_rate`` is ``sac_config.learning_rate``, with PPO ``ppo_config.learning_rate``.
     What fits no block, or several, stays as it is.
     """
     bare = overridden(Node({}), overrides, flags, [])
@@ -87,7 +91,7 @@ def in_blocks(overrides: Overrides, below: Node, flags: Mapping[str, object]) ->
 
 
 def _in_block(key: str, algorithm: str) -> str:
-    if "." in key or key in Config.model_fields or key in MERGE_KEYS:
+    if "." in key or key in {*Config.model_fields, *MERGE_KEYS, *_UNCLEAR}:
         return key
     homes = [path[0] for path, _ in fields() if path[1:] == (key,)]
     if len(homes) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,11 +83,13 @@ def from_value(value: object, where: str) -> Node:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a program gives
-    """Return a value as a file would hold it: numbers and arrays of NumPy as Python's, however deep."""
+    """Return a value as a file would hold it: numbers and arrays of NumPy as Python's, paths as text."""
     if isinstance(value, Mapping):
         return {key: plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return value.tolist() if hasattr(value, "tolist") else value
 
 

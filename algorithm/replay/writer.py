@@ -104,7 +104,7 @@ class Writer:
         Raises ValueError for an action of another shape, or beyond ±1.
         """
         spec, head = self._storage.spec, self.heads.get(stream)
-        flat, own = np.asarray(action, np.float32), spec.action
+        flat, own = np.array(action, np.float32), spec.action
         if flat.shape != (own.size,) or not (np.abs(flat) <= 1.0).all():
             raise ValueError(f"action: expected {own.size} numbers from -1 to 1, got {action!r}")
         both = [one if isinstance(one, Mapping) else {spec.obs.names[0]: one} for one in (obs, next_obs)]

@@ -133,6 +133,7 @@ SHORT = [
     ("SAC", "clip", "ppo_config.clip"),
     ("SAC", "algorithm", "algorithm"),
     ("SAC", "nowhere", "nowhere"),
+    ("SAC", "alpha", "alpha"),  # elsewhere the temperature
 ]
 
 

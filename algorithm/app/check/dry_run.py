@@ -135,6 +135,7 @@ def time_text(speed: Speed, steps: int | None, repeat: int) -> str:
     if steps is None:
         return "no limit is set (max_step, max_iter): it goes on until it is stopped"
     updates = int(speed.updates_per_step * max(0, steps - speed.warm_up))
+    updates = 0 if math.isnan(speed.update) else updates  # there was none to measure
     acting, learning = steps * speed.step, updates * speed.update if updates else 0.0
     parts = f"{steps:,} steps {clock_time(acting)}, {updates:,} updates {clock_time(learning)}"
     again = f"; {repeat} times that with --repeat {repeat}" if repeat > 1 else ""

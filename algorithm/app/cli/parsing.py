@@ -168,8 +168,12 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
 
 def _changes(options: TrainOptions) -> bool:
     """Return whether settings are changed that an export does not have for itself."""
-    own = "export_config." if options.exports_graph else None
-    return not all(own is not None and words.startswith(own) for words in options.overrides)
+    if not (options.overrides and options.exports_graph):
+        return bool(options.overrides)
+    from algorithm.config.resolve import in_blocks
+    from algorithm.config.tree import Node
+
+    return not all(words.startswith("export_config.") for words in in_blocks(options.overrides, Node({}), {}))
 
 
 def refuse_mixed(options: TrainOptions) -> None:

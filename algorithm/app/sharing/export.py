@@ -40,7 +40,7 @@ from algorithm.runs.config import WandbConfig
 from algorithm.runs.files import json_text, write_bytes
 from algorithm.runs.names import Ckpt
 from algorithm.runs.rundir import RunDir
-from algorithm.train.user_code import nn_file
+from algorithm.train.user_code import nn_file, use_modules
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,7 @@ def _networks(checkpoint: Path) -> dict[str, bytes]:
 
 def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
     """Return the files of the run's own networks, by the names that the configuration gives them."""
+    use_modules(loaded)
     found = {}
     for config in (loaded.config, *loaded.behaviours.values()):
         file = nn_file(config, run.path)
