@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,14 +27,14 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.schema import Config
-from algorithm.core.errors import StorageError, UsageError, visible
+from algorithm.core.errors import UsageError, visible
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.objects import EnvObject
 from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
 from algorithm.evaluation.evaluate import evaluate as play_episodes
 from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
-from algorithm.runs.lock import RunLock
+from algorithm.runs.copies import copy_run
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
@@ -135,20 +133,7 @@ class Run:
         Raises UsageError if the folder exists, unless ``replace`` and it holds a run, or if one of them is
         being trained; StorageError if copying fails.
         """
-        run = self._of_this_machine("copy")
-        whole, target = run.path.resolve(), folder.resolve()
-        if replace and target == whole:
-            return
-        if folder.exists() and not (replace and _holds_run(folder)):
-            why = "it holds no run" if replace else "replace is False"
-            fix = "give another name" if replace else "give another name, or say replace=True"
-            raise UsageError("there is something of that name already", where=folder, why=why, fix=fix)
-        if target.is_relative_to(whole) or whole.is_relative_to(target):
-            raise UsageError(
-                "a run and its copy cannot lie in one another", where=folder, fix="name another place"
-            )
-        with RunLock(run.lock, notice=_warn):
-            _exchange(run.path, folder, run.lock.name)
+        copy_run(self._of_this_machine("copy"), folder, replace=replace, notice=_warn)
 
     def evaluate(
         self,
@@ -287,29 +272,6 @@ def all_callbacks(
 ) -> list[Callback]:
     """Return callbacks, and a function as the last one of them."""
     return [*callbacks, *([OnStep(on_step)] if on_step is not None else [])]
-
-
-def _holds_run(folder: Path) -> bool:
-    return (folder / "manifest.json").is_file() and (folder / "checkpoints").is_dir()
-
-
-def _exchange(source: Path, folder: Path, lock: str) -> None:
-    """Copy a folder, less its lock; what was there stays whole until the copy is. Raises StorageError."""
-    new: Path | None = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        shutil.copytree(source, new, ignore=shutil.ignore_patterns(lock), dirs_exist_ok=True)
-        if folder.exists():
-            with RunLock(folder / lock, notice=_warn):  # nobody trains it
-                pass
-            shutil.rmtree(folder)
-        new.rename(folder)
-    except OSError as error:
-        raise StorageError.of(error, what="the run cannot be copied", where=folder) from error
-    finally:
-        if new is not None:
-            shutil.rmtree(new, ignore_errors=True)
 
 
 def _warn(text: str) -> None:

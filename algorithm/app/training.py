@@ -32,6 +32,7 @@ from algorithm.train.build import build
 from algorithm.train.run import RunInputs, RunParts, set_up
 from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start
+from algorithm.train.user_code import use_modules
 
 _LOGGER = logging.getLogger("algorithm")
 
@@ -67,6 +68,7 @@ class Trained:
 
 def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunInputs:
     """Return the inputs of a training that the command line of this process asks for."""
+    use_modules(loaded)
     return RunInputs(
         loaded=loaded,
         run=run,

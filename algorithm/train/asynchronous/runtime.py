@@ -34,12 +34,10 @@ from algorithm.train.asynchronous.messages import Job, Report, Shares
 from algorithm.train.asynchronous.process import TrainingProcess
 from algorithm.train.asynchronous.shared import SharedWeights
 from algorithm.train.runtime import EnvInfo, Runtime
-from algorithm.train.user_code import use_modules
 
 
 def num_processes(loaded: LoadedConfig) -> int:
     """Return the number of processes that train. Raises UsageError where behaviours have several numbers."""
-    use_modules(loaded)
     found = {family(one).processes(one) for one in (loaded.config, *loaded.behaviours.values())}
     if len(found) > 1:
         raise UsageError(
