@@ -64,7 +64,7 @@ PROGRESS = Progress(
     },
     readouts=READOUTS,
 )
-"""Of one run on a busy machine. Times differ from run to run, so a new one would be another picture."""
+"""Figures of one run on a busy machine. Times differ from run to run: a new one would be another picture."""
 
 
 class _Terminal(io.StringIO):

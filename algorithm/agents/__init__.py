@@ -1,4 +1,4 @@
-"""What an algorithm of one's own is made of: a family, its agents, learner and policies."""
+"""Parts of an algorithm of one's own: a family, its agents, learner and policies."""
 
 from __future__ import annotations
 

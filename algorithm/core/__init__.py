@@ -1,4 +1,4 @@
-"""What an agent sees, does and stores: plain values that all other parts share."""
+"""Observations, actions and stored steps of an agent: plain values that all other parts share."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Installed
 """
 """A ``sitecustomize.py``, with which the packages of some extras are not installed, and those of ABSENT."""
 HEAVY = "gymnasium numpy pydantic torch yaml"
-"""What a command line is read without."""
+"""Packages that a command line is read without."""
 WITHOUT = {
     "ds": "-m ds toy/identity learner",
     "video": "-m asac CartPole-v1 -n own --video",

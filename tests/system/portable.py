@@ -14,7 +14,7 @@ from tests.system.as_windows.absent_names import (
 )
 
 HOMES = ("algorithm.core.system", "algorithm.env.pool.monitor_process")
-"""Where they stand. The last one is a program of its own and imports nothing of the project."""
+"""Modules with such calls. The last one is a program of its own and imports nothing of the project."""
 
 SPECIAL_FILES = ("/proc", "/dev/", "/sys/")
 
