@@ -234,16 +234,16 @@ def test_the_replay_is_learned_from_as_often_as_asked(monkeypatch):
 
     monkeypatch.setattr(agent.learner, "update", counted)
     play(agent, np.random.default_rng(0), 3)
-    assert not calls, "the first rollout is measured, the others are not full"
+    assert not calls, "no rollout is full"
     play(agent, np.random.default_rng(0), 160)
     of_rollouts = calls.count(False)
-    assert of_rollouts == agent._rollouts - 1
+    assert of_rollouts == agent._rollouts
     mean = calls.count(True) / of_rollouts
     assert abs(mean - 4.0) < 4 * (4.0 / of_rollouts) ** 0.5, "Poisson: its variance is its mean"
     waits = replace(agent.inputs, config=agent.config.model_copy(update={"acer_config": NEVER}))
     other = AcerAgent(waits)
     play(other, np.random.default_rng(0), 20)
-    assert other.updates == other._rollouts - 1
+    assert other.updates == other._rollouts
 
 
 NEVER = AcerConfig(rollout_step=4, capacity=200, start_step=199)
@@ -292,4 +292,4 @@ def test_a_policy_that_learns_with_other_probabilities_is_an_error():
     agent.learner.model.policy.net.append(torch.nn.Dropout(0.5))
     agent.learner._training_mode = TrainingMode([agent.learner.model.policy])
     with pytest.raises(ModelError, match="other probabilities while it learns"):
-        play(agent, np.random.default_rng(0), 12)
+        play(agent, np.random.default_rng(0), 24)

@@ -13,6 +13,7 @@ import torch
 from algorithm.agents.config import CuriositySignal, RewardSignals
 from algorithm.agents.on_policy.learner import _entropies
 from algorithm.agents.on_policy.rollout import Rollout
+from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.extensions.base import Horizon
 from algorithm.nn.distributions import HybridAction, TanhNormal
@@ -131,18 +132,27 @@ def test_target_kl_ends_the_epochs():
     assert agent.updates < 10 and agent.metrics(40)["ppo/epochs_done"] < 2
 
 
-def test_a_normaliser_is_frozen_while_a_rollout_is_made_and_the_first_one_only_measured():
+def test_a_normaliser_is_frozen_while_a_rollout_is_made_and_knows_the_first_before(
+    monkeypatch,
+):
     agent, collector = make("Pendulum-v1", 2, sac={"use_normalization": True})
-    normaliser = agent.learner.model.normaliser
+    normaliser, update = agent.learner.model.normaliser, agent.learner.update
+    seen: list[tuple[int, bool]] = []
+
+    def watched(batch: SequenceBatch, *, current: bool = True) -> dict[str, float]:
+        seen.append((int(normaliser.count), current))
+        return update(batch, current=current)
+
+    monkeypatch.setattr(agent.learner, "update", watched)
     train(agent, collector, 30)
     assert normaliser.count == 0
     train(agent, collector, 32)
-    assert normaliser.count == 32 and agent.updates == 0
+    assert seen == [(32, False)]
     shift = normaliser.shift.clone()
     train(agent, collector, 62)
     assert torch.equal(normaliser.shift, shift)
     train(agent, collector, 64)
-    assert agent.updates == 40 and not torch.equal(normaliser.shift, shift)
+    assert seen == [(32, False), (32, True)] and not torch.equal(normaliser.shift, shift)
 
 
 def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():

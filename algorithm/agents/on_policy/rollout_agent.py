@@ -96,8 +96,7 @@ class RolloutAgent(Agent):
         )
         self._rollouts = 0
         self._metrics: dict[str, float] = {}
-        known = demonstrations is not None or not learner.model.normaliser.names
-        self.warm_up_steps = ring.size if known else 2 * ring.size  # the first is only measured
+        self.warm_up_steps = ring.size
 
     @abstractmethod
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
@@ -156,9 +155,13 @@ class RolloutAgent(Agent):
         batch, lag = self._ring.take()
         self._rollouts += 1
         watch.lap("sample")
-        if not self.learner.model.normaliser.names or self.learner.observations > 0:
-            self._learn_from(batch, lag, step, step if run_step is None else run_step)
-        self._measure(batch)  # after the update: the policy has acted with what was known before
+        first = bool(self.learner.model.normaliser.names) and not self.learner.observations
+        if first:
+            self._measure(batch)
+            lag += 1  # as of older networks: the policy has acted on other numbers
+        self._learn_from(batch, lag, step, step if run_step is None else run_step)
+        if not first:
+            self._measure(batch)  # after the update: the policy has acted with what was known before
         watch.lap("update")
 
     def _measure(self, batch: SequenceBatch) -> None:
