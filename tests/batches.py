@@ -18,8 +18,7 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.values import LearningTarget, with_values
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.family import SAC
-from algorithm.agents.sac.heads import ActionHeads
+from algorithm.agents.sac.family import SAC, ActionHeads
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions import make_extensions

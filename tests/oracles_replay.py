@@ -14,7 +14,7 @@ import numpy as np
 from algorithm.core.data import Segment, SequenceBatch, StepBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
-from algorithm.replay.records import ArrayChunks
+from algorithm.replay.layout import ArrayChunks
 
 VECTOR = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec((), 2))
 MIXED = AgentSpec(

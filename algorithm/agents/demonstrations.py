@@ -16,11 +16,9 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import Z_LIMIT, AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.demos.config import DemoConfig
-from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.return_scale import NoReturnScale, ReturnScale
-from algorithm.replay.budget import MemoryBudget
+from algorithm.nn.normalise import NoNormaliser, NoReturnScale, Normaliser, ReturnScale
+from algorithm.replay.budget import MemoryBudget, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from algorithm.replay.sizing import replay_bytes
 
 
 class DemoStore:

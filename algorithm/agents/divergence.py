@@ -11,7 +11,7 @@ from algorithm.agents.learner import Learner
 from algorithm.agents.roles import DivergenceReport, Tensors
 from algorithm.core.data import SequenceBatch, State
 from algorithm.core.errors import RUN_BLOCK, NumericalError
-from algorithm.nn.return_scale import UNUSABLE
+from algorithm.nn.normalise import UNUSABLE
 
 PATIENCE = 10
 """Skipped updates in a row after which the networks go back to the last checkpoint."""
@@ -85,11 +85,11 @@ class DivergenceMonitor:
             self._in_a_row = 0
             self._good += 1
             return True
-        cause = _Cause(batch, self._block)
-        self._count(max(lost, 1), step, cause.text)
+        extreme, cause = _cause(batch, self._block)
+        self._count(max(lost, 1), step, cause)
         self._in_a_row += 1
-        if self._in_a_row >= (EXTREME_PATIENCE if cause.extreme else PATIENCE):
-            self._roll_back(step, cause.text)
+        if self._in_a_row >= (EXTREME_PATIENCE if extreme else PATIENCE):
+            self._roll_back(step, cause)
         return False
 
     def not_settled(self, step: int) -> None:
@@ -141,25 +141,13 @@ class DivergenceMonitor:
         self._counted = self._learner.skipped
 
 
-class _Cause:
-    """The most extreme numbers of a batch, and the key that may help.
-
-    extreme: whether a number is too large for any update
-    """
-
-    def __init__(self, batch: SequenceBatch, block: str) -> None:
-        self._block = block
-        self._reward = _largest(batch.reward, batch.valid)
-        seen = [_largest(v, batch.obs_valid) for v in batch.obs.values() if v.is_floating_point()]
-        self._observation = max(seen, default=0.0)
-        self.extreme = max(self._reward, self._observation) >= UNUSABLE
-
-    @property
-    def text(self) -> str:
-        """Text for a message."""
-        reward, observation = self._reward, self._observation
-        extremes = f"|reward| up to {reward:.3g}, |observation| up to {observation:.3g} in its batch"
-        return f"{extremes}: {_advice(reward, observation, self._block)}"
+def _cause(batch: SequenceBatch, block: str) -> tuple[bool, str]:
+    """Return whether a number of a batch is too large for any update, and a text with a key that may help."""
+    reward = _largest(batch.reward, batch.valid)
+    seen = [_largest(v, batch.obs_valid) for v in batch.obs.values() if v.is_floating_point()]
+    observation = max(seen, default=0.0)
+    extremes = f"|reward| up to {reward:.3g}, |observation| up to {observation:.3g} in its batch"
+    return max(reward, observation) >= UNUSABLE, f"{extremes}: {_advice(reward, observation, block)}"
 
 
 def _advice(reward: float, observation: float, block: str) -> str:
@@ -185,11 +173,5 @@ def _no_checkpoint() -> None:
 class _Logged:
     """Warnings in the log."""
 
-    def skipped(self, line: str) -> None:
-        _LOGGER.warning(line)
-
-    def rolled_back(self, line: str) -> None:
-        _LOGGER.warning(line)
-
-    def told(self, line: str) -> None:
-        _LOGGER.info(line)
+    skipped = rolled_back = staticmethod(_LOGGER.warning)
+    told = staticmethod(_LOGGER.info)

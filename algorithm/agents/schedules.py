@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from typing_extensions import override
+
 from algorithm.agents.run_config import RunConfig
 
 
@@ -15,41 +17,6 @@ def rate_factor(run: RunConfig, left: float) -> float:
     """
     shapes = {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}
     return run.learning_rate_end + (1.0 - run.learning_rate_end) * shapes[run.learning_rate_schedule]
-
-
-class FifoUpdates:
-    """One update for every full batch of data that has not been used yet (``use_replay_buffer: false``).
-
-    It has no state: waiting windows are counted anew each time.
-
-    ready:      number of windows that wait to be used
-    batch_size: windows of an update
-    start_step: steps before learning begins
-    """
-
-    def __init__(self, ready: Callable[[], int], batch_size: int, start_step: int) -> None:
-        self._ready, self._batch_size, self._from = ready, batch_size, start_step
-
-    def due(self, step: int) -> int:
-        """Return one update for each full batch; 0 before learning begins."""
-        return 0 if step < self._from else self._ready() // self._batch_size
-
-    def defer(self, step: int) -> None:
-        """Do nothing, since no window was used."""
-
-    def carry_over(self, updates: int) -> None:
-        """Do nothing, since no window was used."""
-
-    def achieved(self, step: int, updates: int) -> float:
-        """Return updates per environment step since learning began; NaN before."""
-        return updates / (step - self._from) if step > self._from else math.nan
-
-    def state(self) -> dict[str, float]:
-        """Return nothing."""
-        return {}
-
-    def load_state(self, state: Mapping[str, float]) -> None:
-        """Do nothing."""
 
 
 class RatioUpdates:
@@ -104,8 +71,25 @@ class RatioUpdates:
             self._since, self._done = max(self._step, self._since), -remain
 
 
-UpdateSchedule = FifoUpdates | RatioUpdates
-"""Number of gradient updates that environment steps call for."""
+class FifoUpdates(RatioUpdates):
+    """One update for every full batch of data that has not been used yet (``use_replay_buffer: false``).
+
+    Waiting windows are counted anew each time, so none is owed.
+
+    ready:      number of windows that wait to be used
+    batch_size: windows of an update
+    start_step: steps before learning begins
+    """
+
+    def __init__(self, ready: Callable[[], int], batch_size: int, start_step: int) -> None:
+        super().__init__(1.0 / batch_size, start_step)
+        self._ready = ready
+        self._batch_size = batch_size
+
+    @override
+    def due(self, step: int) -> int:
+        """Return one update for each full batch; 0 before learning begins."""
+        return 0 if step < self._from else self._ready() // self._batch_size
 
 
 class Every:

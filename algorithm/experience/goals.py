@@ -27,8 +27,7 @@ from algorithm.env.observations import UNNAMED
 from algorithm.env.outputs import SpaceMismatchError, as_bool, as_number, flags_of, numbers_of
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registry import find_recipe
-from algorithm.replay.hindsight import ACHIEVED, DESIRED, GoalTask, Hindsight
-from algorithm.replay.relabel import Relabel
+from algorithm.replay.relabel import ACHIEVED, DESIRED, GoalTask, Hindsight, Relabel
 
 OF_GOALS = frozenset({"observation", ACHIEVED, DESIRED})
 """Names of all that an environment with goals shows."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -62,18 +61,6 @@ def refuse(bad: BadNumber) -> None:
     raise bad.error
 
 
-class OnNonFinite(Protocol):
-    """Treatment of an episode with such a number."""
-
-    def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
-        """Raise NumericalError, or return: then the episode ends, as truncated, before this step.
-
-        trace: returns the episode as far as it is known
-        step:  environment steps so far
-        """
-        ...
-
-
 class Stop:
     """Treatment that ends the run (``on_non_finite: stop``).
 
@@ -84,7 +71,11 @@ class Stop:
         self._dumps = dumps
 
     def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
-        """Raise NumericalError, with the command that reproduces the number."""
+        """Raise NumericalError, with the command that reproduces the number.
+
+        trace: returns the episode as far as it is known
+        step:  environment steps so far
+        """
         error = bad.error
         again = _recorded(self._dumps, bad, trace, step) if self._dumps else ""
         drop = "base_config.on_non_finite: drop    (leaves such episodes out and goes on)"
@@ -105,7 +96,10 @@ class Drop:
         self._warned = 0
 
     def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
-        """Count the episode. Raises NumericalError for one beyond ``most``."""
+        """Count the episode, which ends, as truncated, before this step.
+
+        trace, step: as of :class:`Stop`. Raises NumericalError for an episode beyond ``most``.
+        """
         error, warn = bad.error, self._warned < MAX_WARNINGS
         if self._left == 0:
             why = f"{error.why}; {self._most:,} episodes were dropped for that before"
@@ -118,6 +112,10 @@ class Drop:
             if self._warned == MAX_WARNINGS:
                 parts.append("further ones are only counted (fault/non_finite)")
         self._faults.dropped(" · ".join(filter(None, parts)), warn=warn)
+
+
+OnNonFinite = Stop | Drop
+"""Treatments of an episode with such a number."""
 
 
 def _recorded(dumps: FailureDumps, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> str:

@@ -11,10 +11,9 @@ from typing import Any
 from algorithm.core.errors import UsageError
 from algorithm.core.plugins import EXTENSIONS, PLUGIN_METRICS, Plugin, find
 from algorithm.extensions.base import Build, Extension
-from algorithm.extensions.curiosity import make_curiosity
+from algorithm.extensions.curiosity import make_curiosity, make_novelty
 from algorithm.extensions.gail import make_extrinsic, make_gail
 from algorithm.extensions.prediction import make_prediction
-from algorithm.extensions.rnd import make_novelty
 from algorithm.extensions.siamese import make_siamese
 
 REGISTRY: Sequence[Callable[[Build], Extension | None]] = (

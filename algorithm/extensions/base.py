@@ -202,7 +202,6 @@ class Demonstrated(Protocol):
 
     def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
         """Return n windows on the CPU."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,26 +1,21 @@
-"""Reward by the prediction error of a model (arXiv 1705.05363)."""
+"""Rewards for what is new: errors of a model (arXiv 1705.05363), random network distillation (1810.12894)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.extensions.base import Build, Context, Extension, Horizon
-from algorithm.nn.models.dynamics import check_dynamic
-from algorithm.ops.intrinsic import merge_moments, prediction_error, standard_deviation
+from algorithm.nn.models.extensions import check_dynamic
+from algorithm.ops.extensions import distillation_error, merge_moments, prediction_error, standard_deviation
 from algorithm.ops.shapes import masked_mean, window_mean
 
-
-class PredictionError(Protocol):
-    """Prediction error of each transition."""
-
-    def __call__(self, network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
-        """Return errors [B, T] of state, next_state [B, T, S] and action [B, T, A]."""
-        ...
+PredictionError = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
+"""(network, state [B, T, S], action [B, T, A], next state [B, T, S]) -> errors of transitions [B, T]."""
 
 
 def forward_error(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
@@ -63,14 +58,55 @@ class RunningDeviation(nn.Module):
             own.copy_(value)
 
 
-class Curiosity(Extension):
-    """Bonus of ``strength`` · error / σ on every transition of a window.
+class Novelty(Extension, ABC):
+    """Base of what learns to make a small error on frequent transitions."""
 
-    States are those of the online encoder, which gets no gradient from here. An episode's last
-    transition leads to the state of the final observation, with an error as any other.
+    @abstractmethod
+    def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
+        """Return errors of transitions, 0 for missing ones, and the mask of existing ones, [B, T] each."""
+
+    @override
+    def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """Return the mean error of the learned transitions."""
+        return {self.signal: window_mean(*self._errors(ctx, ctx.learned))}
+
+
+class Bonus(Novelty):
+    """Base of a bonus of ``strength`` · error / σ on transitions, σ of all learned errors since the start.
 
     The errors of learned positions alone enter σ: those of a burn-in and of the steps behind are learned
     positions of other windows. It is updated once in an update, after the bonus has been taken.
+    """
+
+    deviation: RunningDeviation
+    strength: float
+
+    @torch.no_grad()
+    @override
+    def reward_bonus(self, ctx: Context) -> Tensor:
+        """Return the bonus [B, W], zero where there is no transition."""
+        error, _ = self._errors(ctx, slice(0, ctx.batch.window))
+        return self._scaled(error)
+
+    @override
+    def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
+        """Return the mean error of the learned transitions."""
+        error, valid = self._errors(ctx, ctx.learned)
+        with torch.no_grad():
+            self.shown.show(bonus_summary(self.signal, self._scaled(error), valid))
+            self.deviation.observe(error, valid)
+        return {self.signal: window_mean(error, valid)}
+
+    def _scaled(self, error: Tensor) -> Tensor:
+        deviation: Tensor = self.deviation()
+        return error * (self.strength / deviation)
+
+
+class Curiosity(Bonus):
+    """Bonus by the prediction error of a model.
+
+    States are those of the online encoder, which gets no gradient from here. An episode's last
+    transition leads to the state of the final observation, with an error as any other.
 
     network:  the model, always in evaluation mode, so that a transition has one error at a time
     error: of the network
@@ -86,36 +122,16 @@ class Curiosity(Extension):
         self.horizon = horizon
         self.own.append(network)
         self.deviation = RunningDeviation()
-        self._error, self._strength = error, strength
+        self._error, self.strength = error, strength
         self.eval()
 
-    @torch.no_grad()
     @override
-    def reward_bonus(self, ctx: Context) -> Tensor:
-        """Return the bonus [B, W], zero where there is no transition."""
-        error, valid = self._errors(ctx, slice(0, ctx.batch.window))
-        return torch.where(valid, self._scaled(error), 0.0)
-
-    @override
-    def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """Return the mean error of the learned transitions."""
-        error, valid = self._errors(ctx, ctx.learned)
-        known = torch.where(valid, error, 0.0)
-        with torch.no_grad():
-            self.shown.show(bonus_summary("curiosity", self._scaled(known), valid))
-            self.deviation.observe(known, valid)
-        return {"curiosity": window_mean(known, valid)}
-
     def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
-        """Return errors of transitions and the mask of existing ones, [B, T] each."""
         state, batch = ctx.state.detach(), ctx.batch
         after = slice(at.start + 1, at.stop + 1)
         error = self._error(self.own[0], state[:, at], batch.action[:, at], state[:, after])
-        return error, batch.valid[:, at] & batch.obs_valid[:, after]
-
-    def _scaled(self, error: Tensor) -> Tensor:
-        deviation: Tensor = self.deviation()
-        return error * (self._strength / deviation)
+        there = batch.valid[:, at] & batch.obs_valid[:, after]
+        return torch.where(there, error, 0.0), there
 
 
 def make_curiosity(build: Build) -> Curiosity | None:
@@ -139,3 +155,87 @@ def bonus_summary(name: str, bonus: Tensor, valid: Tensor) -> dict[str, Tensor]:
     mean = masked_mean(bonus, valid)
     variance = masked_mean((bonus - mean).square(), valid)
     return {f"{name}/bonus_mean": mean, f"{name}/bonus_std": variance.sqrt()}
+
+
+class RND(Novelty):
+    """Network trained to reproduce a fixed random one on stored (state, action).
+
+    Its error is small on frequent inputs and large on new ones. An exploring actor takes the one with the
+    largest error of ``num_candidates`` actions of its policy. The reward stays as it is, unlike the paper's;
+    see :class:`RndBonus`.
+
+    network: trained
+    fixed:   random, and so for ever; part of every checkpoint
+    num_candidates: actions to choose from
+    shown:   names of metrics
+    """
+
+    signal = "rnd"
+
+    def __init__(self, network: nn.Module, fixed: nn.Module, num_candidates: int, *shown: str) -> None:
+        super().__init__(*shown)
+        self.own.append(network)
+        self.fixed = fixed.requires_grad_(False)
+        self.num_candidates = num_candidates
+        self.eval()
+
+    @override
+    def score_actions(self, state: Tensor, action: Tensor) -> Tensor:
+        """Return the errors [N, M] of M actions [N, M, A] in states [N, S]."""
+        return self._error(state.unsqueeze(1).expand(-1, action.shape[1], -1), action)
+
+    @override
+    def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
+        """Return errors of transitions, 0 for missing ones, and the mask of existing ones, [B, T] each."""
+        valid = ctx.batch.valid[:, at]
+        error = self._error(ctx.state[:, at].detach(), ctx.batch.action[:, at])
+        return torch.where(valid, error, 0.0), valid
+
+    def _error(self, state: Tensor, action: Tensor) -> Tensor:
+        return distillation_error(self.own[0](state, action), self.fixed(state, action))
+
+
+class RndBonus(Bonus, RND):
+    """The same with a bonus.
+
+    The paper divides by the deviation of the bonuses' returns.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        fixed: nn.Module,
+        num_candidates: int,
+        *,
+        strength: float,
+        learning_rate: float,
+        horizon: Horizon,
+    ) -> None:
+        super().__init__(network, fixed, num_candidates, "rnd/bonus_mean", "rnd/bonus_std")
+        self.deviation = RunningDeviation()
+        self.learning_rate, self.strength = learning_rate, strength
+        self.horizon = horizon
+        self.eval()
+
+
+def make_novelty(build: Build) -> RND | None:
+    """Return the score, the bonus or both; None where the configuration asks for neither.
+
+    Both share their networks. Raises ModelError for a network that returns a wrong shape.
+    """
+    options, bonus = build.options, build.signals.rnd
+    if not (options.use_rnd or bonus.strength):
+        return None
+    network, fixed = (build.make_network("ModelRND", build.spec, build.state_size) for _ in range(2))
+    check_dynamic(network, (build.state_size, build.spec.action.size), "F")
+    num_candidates = options.rnd_n_sample if options.use_rnd else 1
+    if not bonus.strength:
+        return RND(network, fixed, num_candidates)
+    return RndBonus(
+        network,
+        fixed,
+        num_candidates,
+        strength=bonus.strength,
+        learning_rate=bonus.learning_rate,
+        horizon=build.horizon(bonus),
+    )

@@ -15,7 +15,7 @@ from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Build, Context, Demonstrated, Extension, Horizon
 from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.layers.images import image_layouts
-from algorithm.nn.models.discriminator import (
+from algorithm.nn.models.extensions import (
     BOTTLENECK,
     BottleneckDiscriminator,
     ModelDiscriminator,
@@ -80,7 +80,7 @@ class Gail(Extension):
     between pairs of them (arXiv 1704.00028). It sees one transition: normalised observations, the action, and
     whether the task terminated. A replayed transition counts as the policy's, as in arXiv 1809.02925.
 
-    discriminator: logit of D, see :class:`~algorithm.nn.models.discriminator.ModelDiscriminator`
+    discriminator: logit of D, see :class:`~algorithm.nn.models.extensions.ModelDiscriminator`
     reward:        r of the logit
     demonstrations: None: D rewards and learns nothing
     shown:         names of further metrics

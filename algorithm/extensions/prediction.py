@@ -15,7 +15,7 @@ from algorithm.extensions.base import Build, Context, Extension
 from algorithm.nn.layers.images import ImageLayout, image_layouts
 from algorithm.nn.models.world import check_world
 from algorithm.nn.protocols import Obs
-from algorithm.ops.prediction import bounded_std, choice_error, squared_error, transition_loss
+from algorithm.ops.extensions import bounded_std, choice_error, squared_error, transition_loss
 from algorithm.ops.shapes import window_mean
 
 Error = Callable[[Tensor, Tensor], Tensor]
@@ -49,7 +49,7 @@ class Prediction(Extension):
         super().__init__()
         self.joint.extend([transition, reward, observation])
         self._kl = kl
-        self._extra: Callable[[Obs], Obs] = _everything if use_extra_data else _nothing
+        self._seen = set(obs.names if use_extra_data else ())
         self._errors = _errors(obs)
         self._layouts = image_layouts(obs)
         self._pictures = nn.Module()  # observed and predicted image of one position; NaN before an update
@@ -64,7 +64,8 @@ class Prediction(Extension):
         transition, reward, observation = self.joint
         state, action, valid = ctx.state[:, learned], batch.action[:, learned], batch.valid[:, learned]
         obs = {name: value[:, learned] for name, value in ctx.obs.items()}
-        mean, raw_std = transition(state, action, self._extra(obs))
+        extra = {name: value for name, value in obs.items() if name in self._seen}
+        mean, raw_std = transition(state, action, extra)
         following = ctx.target_following[:, : ctx.learn].detach()  # token K+1+t follows position K+t
         seen = observation(state)
         first = valid[:1].to(torch.int8).argmax(1)  # an index on the device, so that nothing waits for it
@@ -131,11 +132,3 @@ def _picture(layout: ImageLayout, image: Tensor) -> Tensor:
     planes = layout.to_planes(image)[0]
     colours = 3 if layout.channels % 3 == 0 else 1
     return planes[-colours:].permute(1, 2, 0).clamp(0.0, 1.0).mul(255.0).round().to(torch.uint8)
-
-
-def _everything(obs: Obs) -> Obs:
-    return obs
-
-
-def _nothing(obs: Obs) -> Obs:
-    return {}

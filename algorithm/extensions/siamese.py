@@ -15,8 +15,8 @@ from algorithm.core.data import SequenceBatch
 from algorithm.extensions.base import Build, Context, Extension
 from algorithm.nn.encoding import States
 from algorithm.nn.layers.augment import Augmentation
-from algorithm.nn.models.projections import check_prediction, check_projection
-from algorithm.ops.contrastive import cosine_loss, info_nce_accuracy, info_nce_loss, q_consistency_loss
+from algorithm.nn.models.extensions import check_prediction, check_projection
+from algorithm.ops.extensions import cosine_loss, info_nce_accuracy, info_nce_loss, q_consistency_loss
 from algorithm.ops.shapes import valid_share, window_mean
 
 MAX_PAIRS = 1024
@@ -52,7 +52,6 @@ class TwoViews(Extension, ABC):
     @abstractmethod
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Return the loss of two views of the same windows, a scalar."""
-        ...
 
     @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:

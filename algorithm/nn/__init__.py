@@ -11,11 +11,9 @@ if TYPE_CHECKING:
     from algorithm.nn.distributions import HybridAction, TanhNormal
     from algorithm.nn.layers.attention import Attention
     from algorithm.nn.layers.augment import RandomShift
-    from algorithm.nn.layers.conv import conv
     from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
-    from algorithm.nn.layers.images import ImageLayout, image_layout, image_layouts
+    from algorithm.nn.layers.images import ImageLayout, conv, image_layout, image_layouts
     from algorithm.nn.layers.inverted import inverted_mlp
-    from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
     from algorithm.nn.layers.mlp import ActionHead, Norm, mlp, residual_mlp
     from algorithm.nn.layers.noisy import NoisyLinear
     from algorithm.nn.layers.recurrent import GRU, LSTM
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
         ModelRND,
         ModelTransition,
     )
-    from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep
+    from algorithm.nn.models.defaults import AttentionRep, ModelPolicy, ModelQ, ModelRep, RecurrentRep
     from algorithm.nn.models.world import ImageDecoder
     from algorithm.nn.protocols import PolicyFunction, QFunction, Rep, q_size
 else:
@@ -42,18 +40,16 @@ else:
                 "algorithm.nn.distributions": "HybridAction TanhNormal",
                 "algorithm.nn.layers.attention": "Attention",
                 "algorithm.nn.layers.augment": "RandomShift",
-                "algorithm.nn.layers.conv": "conv",
                 "algorithm.nn.layers.encode": "ImageEncoder VectorEncoder",
-                "algorithm.nn.layers.images": "ImageLayout image_layout image_layouts",
+                "algorithm.nn.layers.images": "ImageLayout conv image_layout image_layouts",
                 "algorithm.nn.layers.inverted": "inverted_mlp",
-                "algorithm.nn.layers.memories": "AttentionRep RecurrentRep",
                 "algorithm.nn.layers.mlp": "ActionHead Norm mlp residual_mlp",
                 "algorithm.nn.layers.noisy": "NoisyLinear",
                 "algorithm.nn.layers.recurrent": "GRU LSTM",
                 "algorithm.nn.models": "ModelDiscriminator ModelForwardDynamic ModelInverseDynamic "
                 "ModelObservation ModelRND ModelRepPrediction "
                 "ModelRepProjection ModelReward ModelTransition",
-                "algorithm.nn.models.defaults": "ModelPolicy ModelQ ModelRep",
+                "algorithm.nn.models.defaults": "AttentionRep ModelPolicy ModelQ ModelRep RecurrentRep",
                 "algorithm.nn.models.world": "ImageDecoder",
                 "algorithm.nn.protocols": "PolicyFunction QFunction Rep q_size",
             },

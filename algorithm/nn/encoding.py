@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,53 +35,13 @@ class computed_once(Generic[Value]):  # noqa: N801 - a decorator, as functools.c
         return value
 
 
-class States(Protocol):
-    """States of a window whose learned part is K … K+T−1.
-
-    Each is computed at its first use, and once: use no more than needed.
-    """
-
-    @property
-    def learned(self) -> Tensor:
-        """Online states of the learned tokens [B, T, S], with gradient."""
-        ...
-
-    @property
-    def online(self) -> Tensor:
-        """Online states of all tokens [B, W+1, S], with gradient at the learned positions."""
-        ...
-
-    @property
-    def carry(self) -> Tensor:
-        """Online carry after each token [B, W+1, *C]; [B, 0] where nothing is stored."""
-        ...
-
-    @property
-    def target_following(self) -> Tensor:
-        """Target states of tokens K+1 … W, [B, W−K, S]."""
-        ...
-
-    @property
-    def target_learned(self) -> Tensor:
-        """Target states of the learned tokens [B, T, S]."""
-        ...
-
-
-class Encoding(Protocol):
-    """Lazy run of the online representation and its target over a batch."""
-
-    def __call__(
-        self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
-    ) -> States:
-        """Return the states of ``obs``, the batch's normalised observations, name -> [B, W+1, ...]."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """Arguments of an :class:`Encoding`, and the gradient mode of its call.
+    """A batch's window to be encoded, whose learned part is K … K+T−1, and the gradient mode of this call.
 
     A state is computed at its first use, where gradients may be off.
+
+    obs: the batch's normalised observations, name -> [B, W+1, ...]
     """
 
     rep: Rep
@@ -119,17 +79,17 @@ class _Whole(_Window):
 
     @property
     def online(self) -> Tensor:
-        """States of all tokens [B, W+1, S]."""
+        """Online states of all tokens [B, W+1, S], with gradient at the learned positions."""
         return self._online[0]
 
     @property
     def learned(self) -> Tensor:
-        """States of the learned tokens [B, T, S]."""
+        """Online states of the learned tokens [B, T, S], with gradient."""
         return self.online[:, self._learned]
 
     @property
     def carry(self) -> Tensor:
-        """Carry after each token."""
+        """Online carry after each token [B, W+1, *C]; [B, 0] where nothing is stored."""
         return self._online[1]
 
     @property
@@ -149,17 +109,16 @@ class _Whole(_Window):
         return self._run(self.target, self.batch.carry, slice(None), gradient=False)[0]
 
 
-class _Remembered(_Whole):
-    """States with a memory: all images of a window are shifted alike."""
+class WholeWindow(_Whole):
+    """States with a memory: all images of a window are shifted alike.
+
+    By attention every token of the window is an input of the learned states, with gradient.
+    """
 
     @computed_once
     @override
     def _look(self) -> OneView:
         return OneView(self.rep, len(self.batch.reward))
-
-
-class WholeWindow(_Remembered):
-    """States by attention: every token of the window is an input of the learned states, with gradient."""
 
 
 class Stateless(_Whole):
@@ -211,7 +170,7 @@ class TokenByToken(_Window):
         return self._run(by, self.batch.carry, tokens, gradient=gradient)[0]
 
 
-class RecurrentEncoding(_Remembered):
+class RecurrentEncoding(WholeWindow):
     """States by a recurrent memory: one run of each network from the stored carry (R2D2, section 3).
 
     The burn-in only updates the carry, without gradient. The tokens behind the learned ones serve the
@@ -241,6 +200,13 @@ class RecurrentEncoding(_Remembered):
         states, carries = zip(*self._until_learned, rest, strict=True)
         with torch.set_grad_enabled(self.with_gradient):
             return torch.cat(states, 1), torch.cat([carry.detach() for carry in carries], 1)
+
+
+States = _Whole | TokenByToken
+"""States of a window. Each is computed at its first use, and once: use no more than needed."""
+
+Encoding = type[_Whole] | type[TokenByToken]
+"""Lazy run of the online representation and its target over a batch."""
 
 
 def make_encoding(rep: Rep) -> Encoding:

@@ -20,7 +20,6 @@ from algorithm.core.errors import RUN_BLOCK, ModelError
 from algorithm.core.spec import AgentSpec
 from algorithm.nn import models
 from algorithm.nn.dry_run import blame, check_rep
-from algorithm.nn.layers.memories import REPS_WITH_MEMORY
 from algorithm.nn.models import defaults
 from algorithm.nn.protocols import Memory, Rep
 
@@ -84,7 +83,7 @@ def load_networks(
     known = ("ModelRep", *classes)
     module = _import(file, tuple(dict.fromkeys((*known, *OF_FAMILIES, *OPTIONAL)))) if file else None
     place = str(nn_place(file)) if file else "default"
-    default_rep = REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
+    default_rep = defaults.REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
     fallback = {"ModelRep": default_rep, **{name: one.default for name, one in classes.items()}}
     types = {name: _pick(module, name, fallback[name]) for name in known}
     where = {name: place if hasattr(module, name) else "default" for name in known}

@@ -77,7 +77,6 @@ class QFunction(Protocol):
 
     def __call__(self, state: Tensor, c_action: Tensor) -> Tensor:
         """Return q [..., q_size] of state [..., S] and c_action [..., A_c] in [-1, 1]."""
-        ...
 
 
 class PolicyFunction(Protocol):
@@ -88,4 +87,3 @@ class PolicyFunction(Protocol):
 
         obs: name -> [..., shape]
         """
-        ...

@@ -1,13 +1,17 @@
-"""The division of free memory among the replays of a process."""
+"""Bytes of a replay without allocation, and the division of free memory among the replays of a process."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 
 from algorithm.core.errors import UsageError
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.system.memory import free_memory
 from algorithm.core.wording import format_bytes
+from algorithm.replay.layout import Layout
+from algorithm.replay.storage import MAX_CAPACITY
+from algorithm.replay.sumtree import tree_bytes
 
 SPARE = 0.1
 """Share of the free memory for networks, environments and the rest of the machine."""
@@ -78,3 +82,27 @@ def _rounded_down(n: int) -> int:
     """Return the first three digits of ``n``: free memory is not measured more precisely."""
     unit = int(10 ** max(0, len(str(n)) - 3))
     return n // unit * unit
+
+
+def replay_bytes(
+    spec: AgentSpec, capacity: int, carry_shape: tuple[int, ...] = (), *, prioritised: bool
+) -> int:
+    """Return the bytes of a full replay of ``capacity`` rows, equal to its ``ReplayBuffer.nbytes``.
+
+    carry_shape: of one stored carry; () or a shape with a 0 stores none.
+    prioritised: a sum tree is kept, whose share of each row depends on the capacity.
+    """
+    rows = Layout(spec, carry_shape).row_bytes * capacity
+    return rows + tree_bytes(capacity) if prioritised else rows
+
+
+def largest_capacity(
+    spec: AgentSpec, nbytes: int, carry_shape: tuple[int, ...] = (), *, prioritised: bool
+) -> int:
+    """Return the rows of the largest replay in ``nbytes``; 0 for fewer than the necessary two."""
+    fitting = bisect_right(
+        range(2, MAX_CAPACITY + 1),
+        nbytes,
+        key=lambda capacity: replay_bytes(spec, capacity, carry_shape, prioritised=prioritised),
+    )
+    return fitting + 1 if fitting else 0

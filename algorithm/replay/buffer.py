@@ -14,7 +14,7 @@ from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBa
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Sized
-from algorithm.replay.records import ArrayChunks, Records, SegmentFile
+from algorithm.replay.layout import ArrayChunks, Records, SegmentFile
 from algorithm.replay.relabel import Marks, Relabel
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, Storage

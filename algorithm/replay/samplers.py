@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from algorithm.core.data import Bool, Double, Float, Int
-from algorithm.replay.records import ArrayChunks
+from algorithm.replay.layout import ArrayChunks
 from algorithm.replay.storage import FLAG_BITS, NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.sumtree import SumTree
 

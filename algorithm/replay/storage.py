@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from algorithm.core.data import Array, Bool, Float, Int
 from algorithm.core.spec import AgentSpec
-from algorithm.replay.layout import Layout
-from algorithm.replay.records import ArrayChunks, Records, Saved, id_ranges, record_type
+from algorithm.replay.layout import ArrayChunks, Layout, Records, Saved, id_ranges, record_type
 
 PREV, NEXT, STEP = 0, 1, 2  # columns of ``links``
 TERMINATED, TRUNCATED = 1, 2  # bits of links[:, NEXT]

@@ -191,8 +191,8 @@ def begin_with_networks(
             raise _misfit(foreign, str(error)) from error
         if own is None:  # critics and values are in units of the scaled reward
             scale, theirs = agent.learner.return_scale, below("returns.", found.tensors[level("optim")])
-            if "normaliser" in parts:
-                scale.begin_with(theirs)
+            if "normaliser" in parts and "statistics" in theirs:
+                scale.roll_back(theirs)
             if parts.keys() & {"q", "v"} and not _alike(scale.tensors(), theirs):
                 lines.append(_OTHER_UNITS)
     of = "" if foreign.parts is None else f" ({', '.join(foreign.parts)})"

@@ -11,7 +11,7 @@ from torch import nn
 
 from algorithm.agents.sac.config import SacConfig
 from algorithm.extensions.base import Extension
-from algorithm.extensions.rnd import RND
+from algorithm.extensions.curiosity import RND
 from algorithm.nn.distributions import TanhNormal
 from tests.batches import (
     CPU,

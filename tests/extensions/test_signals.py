@@ -12,8 +12,8 @@ from algorithm.agents.config import ExtrinsicSignal, GailSignal, RewardSignals, 
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
+from algorithm.extensions.curiosity import RND, RndBonus
 from algorithm.extensions.gail import Gail
-from algorithm.extensions.rnd import RND, RndBonus
 from algorithm.ops.imitation import airl_reward, gail_reward
 from tests.batches import SMALL, Sac, context, random_batch, saved, small_sac, small_windows
 

@@ -28,7 +28,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.config import DemoConfig
 from algorithm.experience.rows import recorded
 from algorithm.replay.budget import MemoryBudget
-from algorithm.replay.hindsight import GoalTask, Hindsight
+from algorithm.replay.relabel import GoalTask, Hindsight
 from tests.batches import CPU
 
 N = 4

@@ -9,8 +9,7 @@ import torch
 
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.layers.conv import conv
-from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.layers.images import conv, image_layouts
 from algorithm.nn.loader import load_networks
 from algorithm.nn.models.defaults import ModelRep
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.nn.learning.flat import FlatParameters
+from algorithm.nn.learning.flat import FlatParameters, Target
 from algorithm.nn.learning.optimiser import FlatAdam
-from algorithm.nn.learning.target import Target
 
 
 def network() -> nn.Module:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.layers.conv import conv
-from algorithm.nn.layers.images import image_layout, image_layouts
+from algorithm.nn.layers.images import conv, image_layout, image_layouts
 
 
 @pytest.mark.parametrize(("shape", "dtype", "stack", "planes"), [

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from algorithm.agents.config import NnConfig
-from algorithm.agents.on_policy.agent import OnPolicyAgent
-from algorithm.agents.on_policy.family import FAMILIES
+from algorithm.agents.on_policy.family import FAMILIES, OnPolicyAgent
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig

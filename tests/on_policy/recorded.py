@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from algorithm.agents.on_policy.agent import OnPolicyAgent
+from algorithm.agents.on_policy.family import OnPolicyAgent
 from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
 from algorithm.agents.roles import Tensors
 from algorithm.core.data import SequenceBatch

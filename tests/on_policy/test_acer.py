@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from algorithm.agents.on_policy.acer.agent import AcerAgent
 from algorithm.agents.on_policy.acer.config import AcerConfig
-from algorithm.agents.on_policy.acer.networks import recorded
+from algorithm.agents.on_policy.acer.family import AcerAgent, recorded
 from algorithm.agents.registry import contradictions, misplaced
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import SequenceBatch
@@ -20,7 +19,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops.discrete import branch_log_probs
-from algorithm.replay.sizing import replay_bytes
+from algorithm.replay.budget import replay_bytes
 from tests.grid.agents import N, make_agent, play
 from tests.oracles import retrace_returns
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.ops.contrastive import cosine_loss, info_nce_accuracy, info_nce_loss, q_consistency_loss
+from algorithm.ops.extensions import cosine_loss, info_nce_accuracy, info_nce_loss, q_consistency_loss
 
 ALL = torch.ones(2, dtype=torch.bool)
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.ops.intrinsic import distillation_error, merge_moments, prediction_error, standard_deviation
+from algorithm.ops.extensions import distillation_error, merge_moments, prediction_error, standard_deviation
 
 NONE = tuple(torch.zeros((), dtype=torch.float64) for _ in range(3))
 

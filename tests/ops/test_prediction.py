@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal, kl_divergence
 
-from algorithm.ops.prediction import (
+from algorithm.ops.extensions import (
     bounded_std,
     choice_error,
     gaussian_nll,

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.ops.densities import log_tanh_jacobian, tanh_normal_logp
-from algorithm.ops.priority import sequence_priority
 from algorithm.ops.sac import (
     clip_binds,
     clipped_critic_loss,
     critic_loss,
     policy_loss,
+    sequence_priority,
     temperature_loss,
 )
 from algorithm.ops.shapes import masked_mean, window_mean

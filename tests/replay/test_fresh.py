@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.replay.buffer import FifoSampler, ReplayBuffer, UniformSampler
-from algorithm.replay.records import ArrayChunks
+from algorithm.replay.layout import ArrayChunks
 from algorithm.replay.samplers import MAX_YOUNG
 from tests.oracles_replay import VECTOR, NaiveReplay, make_segment
 from tests.replay.buffers import OPERATION, Script, filled

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from algorithm.replay import records
 from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
-from algorithm.replay.records import SegmentFile
+from algorithm.replay.layout import SegmentFile
 from tests.oracles_replay import DISCRETE, MIXED, VECTOR, digest, make_segment, stored, taken, whole
 from tests.replay.buffers import OPERATION, OPERATIONS, Script, batches_equal, filled, result
 

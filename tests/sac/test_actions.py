@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.heads import ActionHeads
+from algorithm.agents.sac.family import ActionHeads
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from tests.batches import SMALL, random_batch, small_sac, target_of, update_policy

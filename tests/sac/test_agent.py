@@ -9,7 +9,7 @@ import torch
 from algorithm.agents.config import NnConfig
 from algorithm.agents.off_policy.description import notices, on_device_notices
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.heads import ActionHeads
+from algorithm.agents.sac.family import ActionHeads
 from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec

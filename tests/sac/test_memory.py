@@ -13,8 +13,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.layers.memories import AttentionRep, RecurrentRep
-from algorithm.nn.models.defaults import ModelQ
+from algorithm.nn.models.defaults import AttentionRep, ModelQ, RecurrentRep
 from algorithm.nn.protocols import Rep
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from tests.batches import CPU, SMALL, Sac, random_batch, sac_actor, small_sac

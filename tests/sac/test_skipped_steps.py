@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.heads import ActionHeads
+from algorithm.agents.sac.family import ActionHeads
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.learning.optimiser import FlatAdam
 from tests.batches import SMALL, random_batch, small_sac, weights

@@ -14,8 +14,7 @@ from algorithm.agents.health import History, Summary
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config, misplaced, shared_keys
-from algorithm.agents.td3.family import FAMILIES, TD3
-from algorithm.agents.td3.heads import Deterministic, DeterministicHeads
+from algorithm.agents.td3.family import FAMILIES, TD3, Deterministic, DeterministicHeads
 from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from algorithm.agents.on_policy.agent import AsyncAgent
+from algorithm.agents.on_policy.family import AsyncAgent
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import stream_seed

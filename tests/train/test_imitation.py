@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from algorithm.agents.on_policy.agent import OnPolicyAgent
+from algorithm.agents.on_policy.family import OnPolicyAgent
 from algorithm.config.loader import load_config
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.train.run import set_up

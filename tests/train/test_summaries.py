@@ -6,7 +6,7 @@ import pytest
 
 from algorithm.agents.off_policy import description
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.heads import ActionHeads
+from algorithm.agents.sac.family import ActionHeads
 from algorithm.app import summaries
 from algorithm.app.report import settings
 from algorithm.config import load_config

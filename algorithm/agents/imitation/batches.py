@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,32 +17,18 @@ Draw = Callable[[int], SequenceBatch]
 """Draws so many demonstrated windows."""
 
 
-class Batches(Protocol):
-    """Source of batches of a fixed number of windows. own: first windows of the last one from the replay."""
-
-    own: int
-
-    def sample(self) -> SequenceBatch | None:
-        """Return a batch, or None while there are too few transitions."""
-        ...
-
-    def move(self, step: int) -> None:
-        """Set the share of demonstrations to that of an environment step."""
-        ...
-
-
 class OwnBatches:
-    """Batches of the replay alone."""
+    """Batches of the replay alone. own: number of the last one's first windows that are the replay's."""
 
     def __init__(self, replay: ReplayBuffer) -> None:
         self._replay, self.own = replay, replay.batch_size
 
     def sample(self) -> SequenceBatch | None:
-        """Return a batch of the replay."""
+        """Return a batch, or None while there are too few transitions."""
         return self._replay.sample()
 
     def move(self, step: int) -> None:
-        """Do nothing: there are no demonstrations."""
+        """Set the share of demonstrations to that of an environment step: there are none."""
 
 
 class ShownBatches:
@@ -92,6 +77,10 @@ class MixedBatches:
             return None
         self.own = len(own.reward)
         return own if self.own == self._size else joined(own, self._draw(self._size - self.own))
+
+
+Batches = OwnBatches | ShownBatches | MixedBatches
+"""Sources of batches of a fixed number of windows."""
 
 
 def make_draw(store: DemoStore, generator: torch.Generator) -> Draw:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from algorithm.nn.learning.flat import FlatParameters
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.ops.imitation import cloning_error, constraint_weight
 from algorithm.ops.shapes import masked_mean, valid_share, window_mean
+
+_BETWEEN_STOPS = 100  # steps of cloning
 
 Squash = Callable[[Tensor], Tensor]
 """From the policy's mean to the continuous action u that it stands for."""
@@ -145,11 +148,6 @@ class Cloning:
         for optimiser in self.optimisers.values():
             optimiser.factor = factor
 
-    @property
-    def steps(self) -> int:
-        """Steps so far. Waits for the device."""
-        return int(next(iter(self.optimisers.values())).tensors()["step"])
-
     def update(self, n: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Take n steps; return ``loss/cloning``, their mean, on the device; nothing where none is taken."""
         if not (n and self.factor):
@@ -190,3 +188,48 @@ class Cloning:
         action, mask = (x[:, learned].flatten(0, 1) for x in (batch.action, batch.action_mask))
         error = cloning_loss(policy, action, mask, self._discrete, self._squash)
         return window_mean(error.view(valid.shape), valid)
+
+
+class Pretraining:
+    """Steps of cloning, then updates on demonstrations, as many as the configuration asks for in all.
+
+    clone:  takes so many steps, and returns their metrics
+    steps, updates: of each, in all; the attributes are those so far
+    cloned: called once the steps are complete
+    update: makes one update
+    """
+
+    def __init__(
+        self,
+        *,
+        clone: Callable[[int], Mapping[str, Tensor]],
+        steps: int,
+        updates: int = 0,
+        cloned: Callable[[], object] = lambda: None,
+        update: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._clone, self._cloned, self._update = clone, cloned, update
+        self._steps, self._updates = steps, updates
+        self.steps = self.updates = 0
+
+    def run(self, stop: Callable[[], bool]) -> dict[str, float]:
+        """Make what is left, until ``stop``; return the metrics of the last cloning, if there was any."""
+        found: Mapping[str, Tensor] = {}
+        while self.steps < self._steps and not stop():
+            n = min(self._steps - self.steps, _BETWEEN_STOPS)
+            found = self._clone(n)
+            self.steps += n
+            if self.steps == self._steps:
+                self._cloned()
+        while self.steps >= self._steps and self.updates < self._updates and not stop():
+            self._update()
+            self.updates += 1
+        return {name: float(value) for name, value in found.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return the numbers so far, as JSON."""
+        return {"steps": self.steps, "updates": self.updates}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state` returned."""
+        self.steps, self.updates = state["steps"], state["updates"]

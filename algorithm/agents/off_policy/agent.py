@@ -14,7 +14,7 @@ from algorithm.agents.base import Agent, Family
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.imitation.batches import Batches
-from algorithm.agents.imitation.pretraining import Pretraining
+from algorithm.agents.imitation.cloning import Pretraining
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.acting import acting_parts, behaviour_policy, make_acting, new_actor
@@ -41,7 +41,7 @@ from algorithm.agents.off_policy.upkeep import (
 from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
-from algorithm.agents.schedules import FifoUpdates, RatioUpdates, UpdateSchedule, rate_factor
+from algorithm.agents.schedules import FifoUpdates, RatioUpdates, rate_factor
 from algorithm.core.data import Int, Segment, State, StepBatch, UpdateResult
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.panels import Readout
@@ -98,7 +98,7 @@ class OffPolicyAgent(Agent):
             updates=config.demonstrations.pretrain,
         )
         self.warm_up_steps = config.demonstrations.warm_up_policy or keys.start_step
-        self._schedule: UpdateSchedule = RatioUpdates(keys.replay_ratio, self.warm_up_steps)
+        self._schedule = RatioUpdates(keys.replay_ratio, self.warm_up_steps)
         if not keys.use_replay_buffer:
             self._schedule = FifoUpdates(lambda: self.replay.ready, keys.batch_size, self.warm_up_steps)
         self._own_priority = OwnTdError(self.replay, learner) if keys.use_add_with_td else None

@@ -18,9 +18,9 @@ from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError, Returned
+from algorithm.nn.learning.flat import NoTarget
 from algorithm.nn.learning.gradients import Functional, Gradients
 from algorithm.nn.learning.optimiser import FlatAdam
-from algorithm.nn.learning.target import NoTarget
 
 Say = Callable[[str], None]
 Arguments = TypeVarTuple("Arguments")

@@ -28,11 +28,10 @@ from algorithm.nn.layers.norm import BatchStatistics
 from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.loader import Networks
-from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.normalise import NoNormaliser, NoReturnScale, Normaliser, ReturnScale
 from algorithm.nn.process import graphs_round
 from algorithm.nn.protocols import Obs
-from algorithm.nn.return_scale import NoReturnScale, ReturnScale
-from algorithm.ops.priority import sequence_priority
+from algorithm.ops.sac import sequence_priority
 from algorithm.ops.shapes import added, valid_share
 
 

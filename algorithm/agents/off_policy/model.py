@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,7 @@ from algorithm.nn.dry_run import check_policy, check_q
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
 from algorithm.nn.layers.norm import BatchStatistics, NormedLinear, has_batch_norm
-from algorithm.nn.learning.flat import FlatParameters
-from algorithm.nn.learning.target import NoTarget, Target
+from algorithm.nn.learning.flat import FlatParameters, NoTarget, Target
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.models import defaults
 from algorithm.nn.normalise import NoNormaliser, Normaliser
@@ -117,8 +116,11 @@ RowMasks = tuple[Tensor, Tensor]
 """Rows that exist, [P] and [P'] bool."""
 
 
-class Passes(Protocol):
-    """Outputs of the critics for what was done, and of the drawn target critics for what follows."""
+class Separate:
+    """Two passes: by the critics of what was done, and by the drawn target critics of what follows."""
+
+    def __init__(self, q: Ensemble, target_q: Ensemble) -> None:
+        self._q, self._target_q = q, target_q
 
     def __call__(
         self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
@@ -128,37 +130,16 @@ class Passes(Protocol):
         exist:   rows of both that exist
         members: the drawn target critics; None: all
         """
-        ...
-
-    def look(self) -> bool:
-        """Return whether a norm may be past its warm-up, as ``BatchStatistics`` does."""
-        ...
-
-    def settle(self, usable: Tensor) -> dict[str, Tensor]:
-        """Take over what the passes noted, if the step was ``usable`` [] bool; return values to log."""
-        ...
-
-
-class Separate:
-    """Two passes, by the critics and by their targets."""
-
-    def __init__(self, q: Ensemble, target_q: Ensemble) -> None:
-        self._q, self._target_q = q, target_q
-
-    def __call__(
-        self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return both."""
         with torch.no_grad():
             following = self._target_q.frozen(*then, members=members)
         return self._q(*now), following
 
     def look(self) -> bool:
-        """Return false: there are no norms."""
+        """Return whether a norm may be past its warm-up: there is none."""
         return False
 
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
-        """Do nothing: nothing is noted."""
+        """Take over what the passes noted, if the step was ``usable`` [] bool; return values to log: none."""
         return {}
 
 
@@ -181,7 +162,7 @@ class Joint:
     def __call__(
         self, now: StateActions, then: StateActions, exist: RowMasks, members: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return both."""
+        """Return both, as :class:`Separate` does."""
         state, action = (torch.cat(pair) for pair in zip(now, then, strict=True))
         share = None if self._all_rows_exist else halves(*exist)
         size = len(now[0])
@@ -204,6 +185,10 @@ class Joint:
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
         """Move the running statistics."""
         return {"norm/shift": self._statistics.settle(usable, unify=self._unify)}
+
+
+Passes = Separate | Joint
+"""Outputs of the critics for what was done, and of their targets for what follows."""
 
 
 def make_passes(q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig) -> Passes:

@@ -50,18 +50,15 @@ class ReturnTarget(Protocol):
 
     def rows(self, valid: Tensor) -> Tensor | None:
         """Return the transitions [B, T] behind which y bootstraps, of valid [B, L]; None: behind all."""
-        ...
 
     def __call__(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
         """Return y, computed by a function of :mod:`algorithm.ops.returns`, and values to log."""
-        ...
 
     def spread(self, centred: Tensor, steps: Steps) -> Tensor:
         """Return deviations of the return from y [J, B, T], of deviations [J, B, L] of the bootstrap's value.
 
         With ``rows`` they are [J, B, T], of those alone.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from algorithm.core.seeding import stream_seed
 from algorithm.demos.config import DemoConfig
 from algorithm.nn.loader import Networks
 from algorithm.ops.shapes import masked_mean
+from algorithm.replay.budget import largest_capacity, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.config import ReplayConfig
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
-from algorithm.replay.sizing import largest_capacity, replay_bytes
 
 
 def prioritised(keys: OffPolicyConfig) -> bool:

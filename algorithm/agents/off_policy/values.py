@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -62,39 +61,11 @@ class Bootstrap:
     mass: Tensor | None = None
 
 
-class Values(Protocol):
-    """Meaning of a critic's N·K outputs, K for each of its N values.
-
-    per_value: K
-    """
-
-    per_value: int
-
-    def point(self, out: Tensor) -> Tensor:
-        """Return the mean return [..., P, N] of outputs [..., P, N·K]."""
-        ...
-
-    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
-        """Return what the outputs [E, P, N·K] say of one action, [E, P] or [E, K, P]."""
-        ...
-
-    def mean(self, taken: Tensor) -> Tensor:
-        """Return the mean return [E, B, T] of ``taken`` [E, B, T] or [E, K, B, T]."""
-        ...
-
-    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
-        """Return the value of a state by the drawn target critics' outputs [M, P, N·K]."""
-        ...
-
-    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the scalar loss of ``taken`` [E, B, T] or [E, K, B, T], and values to log."""
-        ...
-
-
 @dataclass(frozen=True)
 class ScalarValues:
     """A number for each value (arXiv 1812.05905).
 
+    per_value:    K, outputs for each of a critic's N values; [E, K, P] is [E, P] here
     reduce:       of several target critics
     clip_epsilon: how far the loss lets a prediction move from the target network's; 0 or less: any distance
     """
@@ -104,23 +75,26 @@ class ScalarValues:
     per_value = 1
 
     def point(self, out: Tensor) -> Tensor:
-        """Return the outputs."""
+        """Return the mean return [..., P, N] of outputs [..., P, N·K]: themselves."""
         return out
 
     def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
-        """Return Q(s, a)."""
+        """Return what the outputs [E, P, N·K] say of one action, [E, K, P]: Q(s, a)."""
         return choose(out)
 
     def mean(self, taken: Tensor) -> Tensor:
-        """Return it as it is."""
+        """Return the mean return [E, B, T] of ``taken`` [E, K, B, T]: itself."""
         return taken
 
     def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
-        """Return the value of what the critics agree on."""
+        """Return the value of a state by the drawn target critics' outputs [M, P, N·K]."""
         return Bootstrap(choose(self.reduce(out)))
 
     def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the squared error; clipped, with the share of the values that the clip holds back."""
+        """Return the scalar loss of ``taken`` [E, K, B, T], and values to log.
+
+        It is the squared error; clipped, with the share of the values that the clip holds back.
+        """
         y, weight, valid = target.y, target.weight, target.valid
         if self.clip_epsilon <= 0:
             return critic_loss(taken, y, weight, valid), {}
@@ -261,6 +235,10 @@ class ProjectedValues(Histograms):
         mass = target.mass.unflatten(-1, (size, -1))[..., :steps].flatten(1)
         beyond = (mass * (atoms.abs() > self._limit)).sum(0)
         return projected(atoms, mass, num=self.per_value, limit=self._limit), beyond
+
+
+Values = ScalarValues | QuantileValues | CategoricalValues | ProjectedValues
+"""Meanings of a critic's outputs; shapes stand at the first."""
 
 
 def _by_value(out: Tensor, num: int) -> Tensor:

@@ -1,14 +1,227 @@
-"""PPO, A2C, A3C and ACKTR as families."""
+"""PPO, A2C, A3C and ACKTR as families, whose agents learn from the last rollout alone."""
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
+from statistics import fmean
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
 from algorithm.agents.base import Family
-from algorithm.agents.on_policy.acting import make_acting, remote_limits
-from algorithm.agents.on_policy.agent import AsyncAgent, OnPolicyAgent
-from algorithm.agents.on_policy.family_config import BLOCKS, processes
+from algorithm.agents.imitation.cloning import Pretraining
+from algorithm.agents.networks import extensions_of, make_networks
+from algorithm.agents.on_policy.acktr import AcktrLearner
+from algorithm.agents.on_policy.config import idle
+from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, own_block, processes
 from algorithm.agents.on_policy.health import WATCHED, make_rules
+from algorithm.agents.on_policy.learner import OnPolicyLearner
 from algorithm.agents.on_policy.metrics import ACKTR_READOUTS, READOUTS
-from algorithm.agents.on_policy.networks import NETWORKS
+from algorithm.agents.on_policy.networks import NETWORKS, clipping, make_acting, remote_limits
+from algorithm.agents.on_policy.ring import Ring
+from algorithm.agents.on_policy.rollout_agent import RolloutAgent
+from algorithm.agents.roles import AgentInputs, Contribution, Contributor
+from algorithm.agents.schedules import rate_factor
+from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
+from algorithm.core.wording import Rows
+from algorithm.nn.learning.optimiser import FlatRms
+
+_KEPT = 1000  # updates whose staleness is kept
+
+
+class OnPolicyAgent(RolloutAgent):
+    """Learner, policy and rollouts of one behaviour, each of which is learned from once.
+
+    Raises UsageError if the ring does not fit into the memory.
+    """
+
+    learner: OnPolicyLearner
+
+    def __init__(self, inputs: AgentInputs) -> None:
+        inputs = replace(inputs, spec=clipping(inputs.spec))
+        config, self._own = inputs.config, own_block(inputs.config)
+        block = BLOCKS[config.algorithm]
+        networks = make_networks(inputs, NETWORKS)
+        sequence = self._own.sequence if config.run.seq_encoder else 1
+        ring = Ring(inputs, networks.rep.stored_carry_shape, self._own, block, sequence=sequence)
+        shown = ring.demonstrations()
+        make = AcktrLearner if isinstance(self._own, AcktrConfig) else OnPolicyLearner
+        extensions = extensions_of(inputs, networks, shown)
+        learner = make(
+            inputs, networks, self._own, burn_in=ring.burn_in, learn=ring.sequence, extensions=extensions
+        )
+        super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=shown, block=block)
+        cloning = config.behavioral_cloning
+        self._pretraining = Pretraining(clone=learner.clone, steps=cloning.pretrain)
+        if shown and cloning.strength:
+            sequences = max(1, ring.size // (self._own.num_minibatch * ring.sequence))
+            learner.begin_cloning(shown, cloning, batch_size=cloning.batch_size or sequences)
+
+    @property
+    @override
+    def weights_version(self) -> int:
+        """Rollouts so far, and cloning before the first of them."""
+        return super().weights_version + (self._pretraining.steps > 0)
+
+    @property
+    @override
+    def updates_per_step(self) -> float:
+        """Gradient updates for an environment step."""
+        return self._own.num_epoch * self._own.num_minibatch / self._ring.size
+
+    @override
+    def own_notices(self) -> list[str]:
+        """Return lines on keys that are set and have no effect, and on a training without an update."""
+        lines = [*idle(self.config, self.warm_up_steps)]
+        if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
+            why = "the encoder learns nothing, so policy and values share nothing anyway"
+            lines.append(f"{self._block}.shared: false has no effect: {why}")
+        return lines
+
+    @override
+    def pretrain(self, stop: Callable[[], bool]) -> dict[str, float]:
+        """Take the steps of ``behavioral_cloning.pretrain``; see :meth:`.Agent.pretrain`."""
+        return self._pretraining.run(stop)
+
+    @override
+    def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
+        self._set_factors(run_step)
+        self._passes(batch, self.learner.update(batch, current=lag == 0), step)
+
+    def _set_factors(self, step: int) -> None:
+        left = self._share_left(step)
+        clip_falls = self._own.clip_schedule == "linear"
+        steps = self.config.behavioral_cloning.steps
+        self.learner.set_factors(
+            learning_rate=rate_factor(self.config.run, left),
+            clip=left if clip_falls else 1.0,
+            cloning=max(0.0, 1.0 - step / steps) if steps else 1.0,
+        )
+
+    @override
+    def own_state(self) -> dict[str, State]:
+        """Return the rollout in the making, what is known of the last one, and the cloning before them."""
+        return {**super().own_state(), "pretraining": State(meta=self._pretraining.state())}
+
+    @override
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned; without its ring a rollout begins anew."""
+        super().load_state(state)
+        self._pretraining.load_state(state.part("pretraining").meta)
+
+    @override
+    def own_rows(self) -> Rows:
+        """Return lines on memory, rollout and algorithm, and on what computes actions."""
+        own = self._own
+        rollout = f"{self._ring.size:,} steps"
+        if own.num_minibatch > 1:
+            rollout += f", learned from {own.num_epoch} times in {own.num_minibatch} parts"
+        parts = [f"λ {own.gae_lambda:g}", f"learning rate {own.learning_rate:g}"]
+        if math.isfinite(own.clip):
+            parts.append(f"clip {own.clip:g}")
+        if isinstance(own, AcktrConfig):
+            parts.append(f"trust region {own.kl_clip:g}")
+        return self._shown(rollout, parts)
+
+
+class AsyncAgent(OnPolicyAgent, Contributor):
+    """Asynchronous advantage actor-critic (arXiv 1602.01783, algorithm S3, with shared RMSprop of section 4).
+
+    A copy acts in a rollout with the weights that it has read at its beginning, and takes the gradient at
+    them. It adds the step to what the shared weights are by then. In one process alone it is A2C's agent.
+    """
+
+    def __init__(self, inputs: AgentInputs) -> None:
+        super().__init__(inputs)
+        self._shared: Sequence[Tensor] = ()
+        self._seen: list[StepBatch] = []
+        self._staleness: deque[int] = deque(maxlen=_KEPT)
+        self._told_updates = self._told_skipped = 0
+
+    @property
+    def _optimiser(self) -> FlatRms:
+        (only,) = self.learner.optimisers().values()
+        assert isinstance(only, FlatRms)
+        return only
+
+    @override
+    def weights(self) -> Sequence[Tensor]:
+        return self._optimiser.flat.data, *self._optimiser.tensors().values()
+
+    @override
+    def join(self, shared: Sequence[Tensor]) -> None:
+        self._shared = shared
+        self._optimiser.share(*shared)
+
+    @override
+    def added(self, ids: Int, new: Segment | StepBatch) -> None:
+        """Keep what the owner's statistics need of new transitions."""
+        super().added(ids, new)
+        if self._shared:
+            assert isinstance(new, StepBatch), "a copy acts in its own environment"
+            self._seen.append(new)
+
+    @override
+    def statistics(self) -> Tensor:
+        of_rewards = self.learner.return_scale.tensors().get("statistics", torch.empty(0))
+        return torch.cat([one.double().flatten() for one in (*self._buffers, of_rewards)])
+
+    @property
+    def _buffers(self) -> list[Tensor]:
+        """Running statistics of observations."""
+        return [*self.learner.model.normaliser.state_dict().values()]
+
+    @override
+    def renew(self, statistics: Tensor) -> None:
+        self._optimiser.flat.data.copy_(self._shared[0])
+        begin = 0
+        for buffer in self._buffers:
+            buffer.copy_(statistics[begin : begin + buffer.numel()].view_as(buffer))
+            begin += buffer.numel()
+        self.learner.return_scale.roll_back({"statistics": statistics[begin:]})
+
+    @override
+    def contribution(self, stream: Callable[[int], int], staleness: Sequence[int]) -> Contribution:
+        names, seen = self.learner.model.normaliser.names, self._seen
+        got = chain.from_iterable(one.rewards() for one in seen)
+        work = Contribution(
+            rows={name: np.concatenate([one.obs[name] for one in seen]) for name in names if seen},
+            returns=[(stream(own), at, rewards, ended) for own, at, rewards, ended in got],
+            updates=self.updates - self._told_updates,
+            skipped=self._guard.skipped - self._told_skipped,
+            staleness=staleness,
+            metrics=self._metrics,
+        )
+        self._seen = []
+        self._told_updates = self.updates
+        self._told_skipped = self._guard.skipped
+        return work
+
+    @override
+    def take_in(self, work: Contribution) -> None:
+        self.learner.return_scale.observe(work)
+        if work.rows:
+            self.learner.model.normaliser.observe(work.rows)
+        self.learner.updates += work.updates
+        self._guard.skipped += work.skipped
+        self._staleness.extend(work.staleness)
+        self._metrics = dict(work.metrics) or self._metrics
+        self._rollouts += work.updates
+        self._ring.clear()  # what this process had begun by itself is too old by now
+
+    @override
+    def own_metrics(self, step: int) -> dict[str, float]:
+        """Return values of the last rollout, and the mean staleness."""
+        if not self._staleness:
+            return self._metrics
+        return {**self._metrics, "a3c/staleness": fmean(self._staleness)}
+
 
 FAMILIES = {
     name: Family(

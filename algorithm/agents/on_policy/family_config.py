@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from typing_extensions import override
 
@@ -91,40 +91,14 @@ class OneUpdateConfig(OnPolicyConfig):
     gae_lambda: Finite = option(1.0, "GAE λ. 1: full returns. 0: one step.", ge=0, le=1)
     entropy_coef: Finite = option(0.01, "Entropy coefficient in the loss.", ge=0)
 
-    @property
-    def num_epoch(self) -> int:
-        """A rollout is learned from once."""
-        return 1
-
-    @property
-    def num_minibatch(self) -> int:
-        """A rollout is one batch."""
-        return 1
-
-    @property
-    def clip(self) -> float:
-        """Nothing is clipped: with one update of a rollout the ratio is 1."""
-        return math.inf
-
-    @property
-    def clip_schedule(self) -> Literal["constant"]:
-        """Nothing is clipped."""
-        return "constant"
-
-    @property
-    def clip_value(self) -> None:
-        """Nothing is clipped."""
-        return
-
-    @property
-    def normalise_advantage(self) -> Literal["none"]:
-        """Advantages are as they are."""
-        return "none"
-
-    @property
-    def target_kl(self) -> None:
-        """There is one update, which is made."""
-        return
+    # The keys of PPO that a single update makes moot: its ratios are 1.
+    num_epoch: ClassVar[int] = 1
+    num_minibatch: ClassVar[int] = 1
+    clip: ClassVar[float] = math.inf
+    clip_schedule: ClassVar[Literal["constant"]] = "constant"
+    clip_value: ClassVar[None] = None
+    normalise_advantage: ClassVar[Literal["none"]] = "none"
+    target_kl: ClassVar[None] = None
 
 
 class A2cConfig(OneUpdateConfig):
@@ -154,11 +128,7 @@ class A3cConfig(OneUpdateConfig):
     learning_rate: Finite = option(0.0007, "Learning rate.", gt=0)
     max_grad_norm: Positive | None = option(40.0, _LONGEST)
     use_tf_rms: bool = option(True, _TF_RMS, resume=_OTHER_MOMENTS)
-
-    @property
-    def use_vtrace(self) -> bool:
-        """Every worker learns from its own rollouts alone."""
-        return False
+    use_vtrace: ClassVar[bool] = False  # every worker learns from its own rollouts alone
 
 
 class AcktrConfig(OneUpdateConfig):
@@ -175,15 +145,8 @@ class AcktrConfig(OneUpdateConfig):
     momentum: Share = option(0.9, "Momentum of the steps.")
     inverse_every: Whole = option(10, "Updates between inversions of the curvature.", ge=1)
 
-    @property
-    def max_grad_norm(self) -> None:
-        """The length of a step is limited by kl_clip."""
-        return
-
-    @property
-    def use_vtrace(self) -> bool:
-        """No other process acts."""
-        return False
+    max_grad_norm: ClassVar[None] = None  # the length of a step is limited by kl_clip
+    use_vtrace: ClassVar[bool] = False  # no other process acts
 
     @property
     @override

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -13,23 +12,22 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.actions.parts import make_parts
+from algorithm.agents.config import BehavioralCloning
+from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.imitation.cloning import Cloning
-from algorithm.agents.on_policy.acting import make_acting_model
-from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, OwnConfig, PpoConfig
-from algorithm.agents.on_policy.networks import check_norms, make_encoders
+from algorithm.agents.on_policy.networks import make_encoders
 from algorithm.agents.on_policy.rollout import Minibatch, Rollout, explained_variance, standardised
-from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
+from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios, means
+from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import SequenceBatch
-from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Extension, Horizon, by_horizon, signal_metric
+from algorithm.extensions.base import Extension, signal_metric
 from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
 from algorithm.nn.protocols import Obs
-from algorithm.nn.return_scale import ReturnScale
 from algorithm.ops.densities import normal_entropy
 from algorithm.ops.discrete import branch_log_probs
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
@@ -45,88 +43,52 @@ Metric = TypeVar("Metric", float, Tensor)
 _CHUNK = 1024  # sequences whose values are computed at once
 
 
-class _Metrics:
-    """Metrics of the updates of a rollout, on the device until all of them are there."""
-
-    def __init__(self) -> None:
-        self._found: list[Mapping[str, Tensor]] = []
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def add(self, metrics: Mapping[str, Tensor]) -> None:
-        self._found.append(metrics)
-
-    def means(self) -> dict[str, float]:
-        """Return the mean of each over all updates."""
-        names = self._found[0] if self._found else ()
-        return {name: float(torch.stack([one[name] for one in self._found]).mean()) for name in names}
-
-
 class OnPolicyLearner(RolloutLearner):
     """Networks of one agent, and their updates.
 
-    spec:     observations and actions, with ``squash: clip``
-    networks: the task's
+    inputs:   with actions whose ``squash`` is ``clip``
     own:      the family's block of keys
-    gamma:    discount factor
-    normalised, scaled: observations by their statistics, rewards by the spread of the returns
     burn_in:  K, tokens that attention sees before a sequence. Its caches while acting are those of networks
               before the last update, so there the ratio is to the policy before this update.
-    learn:    T, steps of a sequence
-    seed:     of the order of minibatches
-    extensions: whose bonuses are added to the scaled rewards
+    networks, learn, extensions: as of :class:`RolloutLearner`
     """
 
     PARTS: ClassVar = {**RolloutLearner.PARTS, "v": ("v.", "signal_v.", "value_encoder.")}
 
     def __init__(
         self,
-        spec: AgentSpec,
+        inputs: AgentInputs,
         networks: Networks,
         own: OwnConfig,
         *,
-        gamma: float,
-        normalised: bool,
-        scaled: bool,
         burn_in: int,
         learn: int,
-        device: torch.device,
-        seed: int,
-        extensions: Sequence[Extension] = (),
+        extensions: Sequence[Extension],
     ) -> None:
-        super().__init__(device, seed)
-        self._own, self._burn_in = own, burn_in
-        check_norms(networks)
-        self._encoders = make_encoders(networks, shared=own.shared, device=device)
-        self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
-        self._v = _make_values(networks, len(by_horizon(extensions, Horizon(gamma)))).to(device).eval()
+        self._encoders = make_encoders(networks, shared=own.shared, device=inputs.device)
+        super().__init__(
+            inputs,
+            networks,
+            rate=own.adam_rate,
+            limit=own.max_grad_norm,
+            burn_in=burn_in,
+            learn=learn,
+            extensions=extensions,
+        )
+        self._own = own
+        self._v = _make_values(networks, len(self._bonuses.by_horizon)).to(self.device).eval()
         # The policy has acted on images that were not shifted.
         learning = self._encoders, self.model.policy, *self._v
         self._training_mode = TrainingMode(learning, never=(RandomShift,))
-        self.return_scale = ReturnScale(gamma) if scaled else self.return_scale
-        self._action, self._parts = spec.action, make_parts(spec.action)
+        self._action, self._parts = inputs.spec.action, make_parts(inputs.spec.action)
         v, *more = self._v
         trained = [self.model.rep, self.model.policy, v, *self._encoders.own().values(), *more]
         self._optimiser = self._make_optimiser(trained)
-        limit = own.max_grad_norm or math.inf
-        make_own = partial(FlatAdam, learning_rate=own.adam_rate, max_norm=limit, skipped=self._skipped)
-        self._bonuses = Bonuses(
-            extensions,
-            self.model,
-            make_own,
-            burn_in=burn_in,
-            learn=learn,
-            device=device,
-            gamma=gamma,
-        )
         self._cloning: Cloning | None = None
-        self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where rollouts are
         self._clip_factor = 1.0
 
     def _make_optimiser(self, modules: Sequence[nn.Module]) -> FlatOptimiser:
-        own = self._own
-        rate, limit, skipped = own.learning_rate, own.max_grad_norm or math.inf, self._skipped
+        own, rate, limit, skipped = self._own, self._own.learning_rate, self._limit, self._skipped
         if isinstance(own, PpoConfig):
             return FlatAdam(modules, rate, max_norm=limit, skipped=skipped, epsilon=EPSILON)
         assert isinstance(own, A2cConfig | A3cConfig)
@@ -156,15 +118,15 @@ class OnPolicyLearner(RolloutLearner):
             )
             if own.normalise_advantage == "rollout":
                 rollout.normalise()
-            metrics, epochs = _Metrics(), 0
+            metrics, epochs = list[Mapping[str, Tensor]](), 0
             for _ in range(own.num_epoch):
                 if not self._epoch(rollout, metrics, checked=current):
                     break
                 epochs += 1
         cloned = self.clone(len(metrics) * self._cloning.updates) if self._cloning else {}
         return {
-            **metrics.means(),
-            **cloned,
+            **means(metrics),
+            **{name: float(value) for name, value in cloned.items()},
             "ppo/explained_variance": explained_variance(value, target),
             **self._of_signals("ppo/explained_variance", (explained_variance(*one) for one in more)),
             "ppo/epochs_done": float(epochs),
@@ -187,18 +149,18 @@ class OnPolicyLearner(RolloutLearner):
             own[part.valid] = log_ratio
             rollout.first[sequences] = own.cpu()
 
-    def _epoch(self, rollout: Rollout, metrics: _Metrics, *, checked: bool) -> bool:
-        """Make the updates of an epoch; return False if ``target_kl`` has ended it.
+    def _epoch(self, rollout: Rollout, metrics: list[Mapping[str, Tensor]], *, checked: bool) -> bool:
+        """Make the updates of an epoch, and add their metrics; return False if ``target_kl`` has ended it.
 
         checked: the ratios of the very first update must be 1
         """
         order = torch.randperm(len(rollout), generator=self._generator)
         for sequences in order.tensor_split(min(self._own.num_minibatch, len(order))):
-            found = self._step(rollout.part(sequences).to(self.device), first=checked and not len(metrics))
+            found = self._step(rollout.part(sequences).to(self.device), first=checked and not metrics)
             if self._bonuses.extensions:
                 windows, scale = rollout.windows(sequences), self.return_scale.factor
                 found |= self._bonuses.update(windows, self._generator, reward_scale=scale)
-            metrics.add(found)
+            metrics.append(found)
             limit = self._own.target_kl
             if limit is not None and float(found["ppo/approx_kl"]) > 1.5 * limit:
                 return False
@@ -300,30 +262,30 @@ class OnPolicyLearner(RolloutLearner):
         if self._cloning:
             self._cloning.factor = cloning
 
-    def begin_cloning(self, make: Callable[..., Cloning]) -> None:
+    def begin_cloning(self, store: DemoStore, keys: BehavioralCloning, *, batch_size: int) -> None:
         """Clone demonstrations into encoder and policy after each rollout from now on."""
-        flats = {"cloning": self._optimiser.flat}
-        others = {"training_mode": self._training_mode, "skipped": self._skipped}
-        self._cloning = make(self.model, flats, self._parts.discrete, **others)
+        self._cloning = Cloning(
+            self.model,
+            {"cloning": self._optimiser.flat},
+            self._parts.discrete,
+            training_mode=self._training_mode,
+            store=store,
+            batch_size=batch_size,
+            updates=keys.updates,
+            learning_rate=keys.strength * self._own.adam_rate,
+            skipped=self._skipped,
+        )
 
-    def clone(self, n: int) -> dict[str, float]:
+    def clone(self, n: int) -> dict[str, Tensor]:
         """Take n steps of behavioural cloning; return the means of their metrics."""
         assert self._cloning is not None, "the configuration asks for it"
-        found = self._cloning.update(n, self._generator)
-        return {name: float(value) for name, value in found.items()}
-
-    @property
-    def cloning_steps(self) -> int:
-        """Steps of behavioural cloning so far. Waits for the device."""
-        return self._cloning.steps if self._cloning else 0
+        return self._cloning.update(n, self._generator)
 
     @override
-    def num_parameters(self) -> dict[str, int]:
-        """Return the numbers of trained parameters by part."""
-        parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
-        parts |= self._encoders.own()
-        sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
-        return {**sizes, **self._bonuses.num_parameters()}
+    def parts(self) -> dict[str, nn.Module]:
+        """Return encoder, policy and values, and the encoder of these if there is one."""
+        shared = {"encoder": self.model.rep, "policy": self.model.policy, "value": self._v}
+        return {**shared, **self._encoders.own()}
 
     @override
     def modules(self) -> nn.Module:

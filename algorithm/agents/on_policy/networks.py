@@ -1,8 +1,9 @@
-"""Default networks of on-policy families, and their first values."""
+"""Default networks of on-policy families, and acting with a policy, here and in other processes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, cast
 
 import torch
@@ -10,16 +11,32 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.actions.actor import Actor
+from algorithm.actions.parts import make_parts
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.behaviour_policy import BehaviourPolicy
+from algorithm.agents.networks import make_networks
+from algorithm.agents.on_policy.family_config import own_block
+from algorithm.agents.roles import Acting, ActingInputs, RemoteLimits
 from algorithm.core.errors import ModelError
 from algorithm.core.fields import AtLeastOne, Natural
+from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
+from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
 from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.mlp import ACTIVATIONS, LOG_STD_RANGE, ActionHead, Activation, hidden_widths, mlp
 from algorithm.nn.layers.norm import has_batch_norm
 from algorithm.nn.loader import Network, Networks
+from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Obs, Rep
+
+CLIP = 10.0
+"""Bound of normalised observations, in standard deviations (The 37 Implementation Details, 29)."""
+
+SHORTEST = 16
+"""Transitions of a remote actor's segments, at least, in rollouts that have as many."""
 
 _LogStd = Annotated[float, Field(ge=LOG_STD_RANGE[0], le=LOG_STD_RANGE[1])]
 
@@ -73,8 +90,36 @@ class TanhPolicy(nn.Module):
         return HybridAction(part, None if self.head.discrete is None else self.head.discrete(features))
 
 
-class TanhValue(nn.Module):
-    """Value function of 2 layers of 64 units with tanh; arguments as of :class:`TanhPolicy`."""
+class TanhLayers(nn.Module):
+    """2 layers of 64 units with tanh, and a linear one behind them.
+
+    dense_n, dense_depth, hidden, activation: as of :class:`TanhPolicy`
+    """
+
+    def __init__(
+        self,
+        in_size: int,
+        out_size: int,
+        dense_n: int | None,
+        dense_depth: int | None,
+        hidden: Sequence[int] | None,
+        activation: Activation,
+    ) -> None:
+        super().__init__()
+        widths = hidden_widths(dense_n, dense_depth, hidden, 64)
+        self.net = mlp(in_size, widths, activation=ACTIVATIONS[activation])
+        self.last = nn.Linear([in_size, *widths][-1], out_size)
+        set_orthogonal(self.net)
+        set_orthogonal(self.last, 1.0)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Return [..., out_size] of x [..., in_size]."""
+        out: Tensor = self.last(self.net(x))
+        return out
+
+
+class TanhValue(TanhLayers):
+    """Value function; arguments as of :class:`TanhLayers`."""
 
     def __init__(
         self,
@@ -85,18 +130,12 @@ class TanhValue(nn.Module):
         hidden: Sequence[AtLeastOne] | None = None,
         activation: Activation = "tanh",
     ) -> None:
-        super().__init__()
-        widths = hidden_widths(dense_n, dense_depth, hidden, 64)
-        self.net = mlp(state_size, widths, activation=ACTIVATIONS[activation])
-        self.last = nn.Linear([state_size, *widths][-1], 1)
-        set_orthogonal(self.net)
-        set_orthogonal(self.last, 1.0)
+        super().__init__(state_size, 1, dense_n, dense_depth, hidden, activation)
 
     @override
     def forward(self, state: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
         """Return V [...] of state [..., S] and obs of the same positions."""
-        value: Tensor = self.last(self.net(state)).squeeze(-1)
-        return value
+        return self.outputs(state).squeeze(-1)
 
 
 NETWORKS = {
@@ -169,3 +208,60 @@ def make_encoders(networks: Networks, *, shared: bool, device: torch.device) -> 
         for rep in reps:
             set_orthogonal(rep)
     return (SharedEncoder if shared else SeparateEncoders)(*reps).to(device).eval()
+
+
+def clipping(spec: AgentSpec) -> AgentSpec:
+    """Return the spec with continuous actions that are clipped, not squashed."""
+    return replace(spec, action=replace(spec.action, squash="clip"))
+
+
+def make_acting_model(
+    spec: AgentSpec, networks: Networks, *, normalised: bool, device: torch.device
+) -> ActingModel:
+    """Return the networks that act; normalised: observations by their statistics."""
+    return ActingModel(
+        (Normaliser(spec.obs, CLIP) if normalised else NoNormaliser()).to(device),
+        networks.rep.to(device),
+        networks.built["ModelPolicy"].to(device),
+    )
+
+
+def acting_parts(model: ActingModel) -> dict[str, nn.Module]:
+    """Return the modules that act, by name."""
+    return {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
+
+
+def new_actor(spec: AgentSpec, model: ActingModel, *, device: torch.device, seed: int) -> Actor:
+    """Return a policy that draws from the distribution itself."""
+    return Actor(model, make_parts(spec.action), device=device, exploring=False, seed=seed)
+
+
+def make_acting(
+    inputs: ActingInputs,
+    *,
+    spec_of: Callable[[AgentSpec], AgentSpec] = clipping,
+    networks_of: Callable[[AgentSpec], Mapping[str, Network]] = lambda _: NETWORKS,
+) -> Acting:
+    """Build the policy of a remote actor, and the modules that its weights are loaded into.
+
+    spec_of, networks_of: the family's own spec of an environment's, and its classes of an ``nn.py``
+    """
+    inputs = replace(inputs, spec=spec_of(inputs.spec))
+    spec, device, behaviour = inputs.spec, inputs.device, inputs.behaviour
+    networks = make_networks(inputs, networks_of(spec))
+    normalised = inputs.config.run.use_normalization
+    model = make_acting_model(spec, networks, normalised=normalised, device=device)
+    actor = new_actor(spec, model, device=device, seed=stream_seed(inputs.own_seed, "acting", behaviour))
+    warm_up = stream(inputs.own_seed, "warm-up", behaviour)
+    return Acting(BehaviourPolicy(spec, actor, warm_up, warming_up=False), acting_parts(model))
+
+
+def remote_limits(config: BehaviourConfig) -> RemoteLimits:
+    """Return limits on what remote actors send: short segments, of which several actors share a rollout."""
+    own = own_block(config)
+    return RemoteLimits(segments_of(own.rollout_step), max_lag=None if own.use_vtrace else 1)
+
+
+def segments_of(rollout_step: int) -> int:
+    """Return the length of segments of which several actors share a rollout."""
+    return min(rollout_step, max(SHORTEST, rollout_step // 8))

@@ -1,18 +1,107 @@
-"""Twin delayed deep deterministic policy gradient as a family (arXiv 1802.09477)."""
+"""Twin delayed deep deterministic policy gradient as a family (arXiv 1802.09477).
+
+Its policy is deterministic, with noise, and climbs the first critic.
+"""
 
 from __future__ import annotations
 
-from algorithm.actions.discrete import NoBranches
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from algorithm.actions.continuous import continuous_part
+from algorithm.actions.discrete import DiscretePolicy, NoBranches
+from algorithm.actions.noise import Noise
 from algorithm.actions.parts import ActionParts
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.off_policy.agent import off_policy_family
 from algorithm.agents.off_policy.health import WATCHED, critic_rules
-from algorithm.agents.off_policy.variant import Heads, Variant
-from algorithm.agents.td3.config import shared_keys, td3_block
-from algorithm.agents.td3.heads import Deterministic, DeterministicHeads
+from algorithm.agents.off_policy.variant import SATURATED, Heads, Variant
+from algorithm.agents.td3.config import Td3Config, shared_keys, td3_block
+from algorithm.core.data import Float
+from algorithm.core.errors import UsageError
 from algorithm.core.panels import readout
-from algorithm.core.spec import ActionSpec
+from algorithm.core.spec import Z_LIMIT, ActionSpec
+from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.ops.densities import normal_logp
+from algorithm.ops.shapes import masked_mean
+
+_LARGEST = math.tanh(Z_LIMIT)
+
+
+class Deterministic:
+    """Continuous part u = tanh(m), m the mean of the policy's output; its standard deviation is not used.
+
+    std: of the noise ε while exploring, u = clip(tanh(m) + ε, −1, 1) (arXiv 1802.09477, algorithm 1)
+    exploring: there is noise
+    """
+
+    def __init__(self, std: float, *, exploring: bool = True) -> None:
+        self._log_std, self._exploring = math.log(std), exploring
+
+    @staticmethod
+    def squash(z: Float) -> Float:
+        """Return u = tanh(z)."""
+        return np.tanh(z)
+
+    def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u before it is clipped."""
+        mean = continuous_part(policy).mean
+        part = noise.widen(TanhNormal(mean.tanh(), torch.zeros_like(mean) + self._log_std))
+        if normal is None or not self._exploring:
+            z, u = mean.clamp(-Z_LIMIT, Z_LIMIT), part.mean
+        else:
+            u = (part.mean + part.log_std.exp() * normal).clamp(-_LARGEST, _LARGEST)
+            z = 0.5 * (u.log1p() - (-u).log1p())  # artanh
+        return z, normal_logp(u, part.mean, part.log_std)
+
+    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return u [P, A_c], whatever the noise, and zeros [P]."""
+        u = continuous_part(policy).mean.tanh()
+        return u, u.new_zeros(u.shape[:-1])
+
+    def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
+        """Raise NotImplementedError: no target of TD3 is corrected."""
+        raise NotImplementedError("a deterministic policy has no density")
+
+
+class DeterministicHeads(Heads):
+    """A deterministic policy, without an entropy bonus. Raises UsageError for discrete actions."""
+
+    slow_policy = True
+
+    def __init__(self, action: ActionSpec, own: Td3Config) -> None:
+        super().__init__(action, ActionParts(NoBranches(), Deterministic(own.exploration_noise)))
+        if action.branches:
+            raise UsageError(
+                "TD3 is for continuous actions alone",
+                where="algorithm",
+                why="the environment has discrete actions, whose values have no gradient",
+                fix="set algorithm: SAC, PPO or A2C",
+            )
+        self.climbed = [0]
+        self._std, self._clip = own.target_noise, own.target_noise_clip
+        self.words = [f"noise {own.exploration_noise:g}, of targets {own.target_noise:g}"]
+
+    @override
+    def ahead(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return clip(u + clip(σ ε, ±c), ±1) [P, A_c] (arXiv 1802.09477, eq. 14), ε the ``noise``; zeros."""
+        u, logp = self.sample(policy, noise)
+        return (u + (self._std * noise).clamp(-self._clip, self._clip)).clamp(-1.0, 1.0), logp
+
+    @override
+    def losses(self, choice: DiscretePolicy, logp: Tensor, q: Tensor, share: Tensor) -> dict[str, Tensor]:
+        """Return ``mean −Q_1(s, u)`` as ``policy`` (arXiv 1802.09477, algorithm 1)."""
+        return {"policy": masked_mean(-q.squeeze(-1), share)}
+
+    @override
+    def metrics(self, choice: DiscretePolicy, u: Tensor, logp: Tensor) -> dict[str, Tensor]:
+        """Return the mask of saturated components of u [A_c, P]."""
+        return {"policy/saturation": u.detach().t().abs() > SATURATED}
 
 
 def _heads(action: ActionSpec, config: BehaviourConfig) -> Heads:

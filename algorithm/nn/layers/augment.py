@@ -66,11 +66,6 @@ class RandomShift(nn.Module):
         """Draw random offsets of ``count`` images down and right, [2, count]."""
         return torch.randint(-self.pad, self.pad + 1, (2, count), device=device)
 
-    @override
-    def extra_repr(self) -> str:
-        """Return the shift for a printed network."""
-        return f"pad={self.pad}"
-
 
 class OneView:
     """Context in which every :class:`RandomShift` of a network shifts the images of a window alike.

@@ -13,8 +13,7 @@ from typing_extensions import override
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ObsSpec
 from algorithm.nn.layers.augment import RandomShift, default_shift
-from algorithm.nn.layers.conv import conv
-from algorithm.nn.layers.images import image_layouts, to_planes
+from algorithm.nn.layers.images import conv, image_layouts, to_planes
 
 
 class ImageEncoder(nn.Module):

@@ -60,22 +60,15 @@ class NoisyLinear(nn.Module):
         weight = torch.addcmul(self.weight, self.weight_sigma, noise)
         return F.linear(x, weight, torch.addcmul(self.bias, self.bias_sigma, self.noise_out))
 
-    @override
-    def extra_repr(self) -> str:
-        """Return the widths for a printed network."""
-        return f"{len(self.noise_in)}, {len(self.noise_out)}"
-
 
 class ExploringLayer(Protocol):
     """Layer with noise of its own, in buffers that these methods overwrite in place."""
 
     def resample_noise(self, generator: torch.Generator | None) -> None:
         """Draw it anew."""
-        ...
 
     def zero_noise(self) -> None:
         """Set it to zero."""
-        ...
 
 
 class LayerNoise:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,16 +34,6 @@ class Loss:
 
 Evaluate = Callable[[], tuple[Loss, Output]]
 """Computes a loss, and nested tuples and dictionaries of tensors, without gradient, that are wanted later."""
-
-
-class Gradients(Protocol):
-    """Way from a loss to the steps of its optimisers."""
-
-    def descend(
-        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
-    ) -> tuple[Output, list[Tensor]]:
-        """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
-        ...
 
 
 class Autograd:
@@ -266,6 +256,10 @@ class Functional(nn.Module):
         parts = self._steps[span.flat].flat.parts
         first = next(part.start for part in parts if span.start in part)
         return span.of(pieces[span.flat, first], first)
+
+
+Gradients = Autograd | Functional
+"""Ways from a loss to the steps of its optimisers."""
 
 
 def _storage(x: Tensor) -> int:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from algorithm.nn.models.discriminator import ModelDiscriminator
-from algorithm.nn.models.dynamics import ModelForwardDynamic, ModelInverseDynamic, ModelRND
-from algorithm.nn.models.projections import ModelRepPrediction, ModelRepProjection
+from algorithm.nn.models.extensions import (
+    ModelDiscriminator,
+    ModelForwardDynamic,
+    ModelInverseDynamic,
+    ModelRepPrediction,
+    ModelRepProjection,
+    ModelRND,
+)
 from algorithm.nn.models.world import ModelObservation, ModelReward, ModelTransition
 
 __all__ = [

@@ -49,7 +49,7 @@ class ModelTransition(nn.Module):
         obs:    name -> [..., *shape] of the same positions, normalised, also those without use in
                 ``ModelRep``; empty without ``use_extra_data``
         Returns the mean [..., S] of a normal distribution, and the input [..., S] of
-        :func:`~algorithm.ops.prediction.bounded_std` for its standard deviation.
+        :func:`~algorithm.ops.extensions.bounded_std` for its standard deviation.
         """
         seen = [self.extra(obs)] if self.extra.names else []
         mean, raw_std = self.net(torch.cat([state, action, *seen], -1)).chunk(2, -1)

@@ -25,7 +25,7 @@ import numpy as np
 from algorithm.core.data import Array
 from algorithm.core.system.files import sync, sync_folder
 from algorithm.replay.buffer import ReplayBuffer, ReplayState
-from algorithm.replay.records import CHUNK_BYTES, ArrayChunks, Records, SegmentFile
+from algorithm.replay.layout import CHUNK_BYTES, ArrayChunks, Records, SegmentFile
 from algorithm.runs.checkpoints.manifest import Entry, damaged, listed_blocks
 from algorithm.runs.files import make_folder, put
 

@@ -1,17 +1,146 @@
-"""ACER as a family (arXiv 1611.01224)."""
+"""ACER as a family (arXiv 1611.01224): rollouts that are learned from at once, and again from the replay."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
+import torch
+from torch import Tensor
+from typing_extensions import override
+
 from algorithm.agents.base import Family
-from algorithm.agents.on_policy.acer.agent import AcerAgent
-from algorithm.agents.on_policy.acer.config import acer_block
+from algorithm.agents.networks import extensions_of, make_networks
+from algorithm.agents.on_policy.acer.config import BLOCK, acer_block, idle
+from algorithm.agents.on_policy.acer.learner import AcerLearner
 from algorithm.agents.on_policy.acer.metrics import READOUTS
-from algorithm.agents.on_policy.acer.networks import ALL_NETWORKS, networks_of, recorded
-from algorithm.agents.on_policy.acting import make_acting, segments_of
-from algorithm.agents.on_policy.networks import NETWORKS
-from algorithm.agents.roles import RemoteLimits
+from algorithm.agents.on_policy.networks import NETWORKS, TanhLayers, clipping, make_acting, segments_of
+from algorithm.agents.on_policy.ring import Ring
+from algorithm.agents.on_policy.rollout_agent import RolloutAgent, means
+from algorithm.agents.roles import AgentInputs, RemoteLimits
+from algorithm.agents.schedules import rate_factor
+from algorithm.core.data import SequenceBatch
+from algorithm.core.errors import UsageError
+from algorithm.core.fields import AtLeastOne, Natural
+from algorithm.core.spec import AgentSpec
+from algorithm.core.wording import Rows
+from algorithm.nn.dry_run import check_q
+from algorithm.nn.layers.mlp import Activation
+from algorithm.nn.loader import Network
+from algorithm.nn.protocols import q_size
+
+
+class TanhQ(TanhLayers):
+    """Critic over state and continuous action; arguments as of :class:`TanhLayers`."""
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        state_size: int,
+        dense_n: AtLeastOne | None = None,
+        dense_depth: Natural | None = None,
+        hidden: Sequence[AtLeastOne] | None = None,
+        activation: Activation = "tanh",
+    ) -> None:
+        sizes = state_size + spec.action.continuous, q_size(spec.action)
+        super().__init__(*sizes, dense_n, dense_depth, hidden, activation)
+
+    @override
+    def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
+        """Return q [..., N] of state [..., S] and c_action [..., A_c]."""
+        return self.outputs(torch.cat([state, c_action], -1))
+
+
+ALL_NETWORKS = {"ModelPolicy": NETWORKS["ModelPolicy"], "ModelQ": Network("q", check_q, TanhQ)}
+"""Classes of an ``nn.py``; ``ModelV`` beside them where actions are continuous."""
+
+
+def networks_of(spec: AgentSpec) -> Mapping[str, Network]:
+    """Return the classes of an ``nn.py``: a critic of choices, or an advantage and a value.
+
+    Raises UsageError for actions of both kinds.
+    """
+    if spec.action.branches and spec.action.continuous:
+        raise UsageError(
+            "ACER is for discrete actions, or for continuous ones",
+            where="algorithm",
+            why="the environment's have parts of both kinds, whose importance weights it does not join",
+            fix="set algorithm: SAC or PPO",
+        )
+    return ALL_NETWORKS if spec.action.branches else {**ALL_NETWORKS, "ModelV": NETWORKS["ModelV"]}
+
+
+def recorded(spec: AgentSpec) -> AgentSpec:
+    """Return the spec with clipped actions, of which the policy records its whole distribution."""
+    spec = clipping(spec)
+    return replace(spec, action=replace(spec.action, records="distribution"))
+
+
+class AcerAgent(RolloutAgent):
+    """Learner, policy and replay of one behaviour.
+
+    Raises UsageError for actions of both kinds, and if the replay does not fit into the memory.
+    """
+
+    learner: AcerLearner
+
+    def __init__(self, inputs: AgentInputs) -> None:
+        if inputs.greedy:
+            raise UsageError(
+                "ACER cannot train with the best action alone",
+                where="--disable_sample",
+                why="its importance weights are those of samples",
+                fix="leave it out, or set algorithm: PPO",
+            )
+        inputs = replace(inputs, spec=recorded(inputs.spec))
+        self._own = acer_block(inputs.config)
+        networks = make_networks(inputs, networks_of(inputs.spec))
+        ring = Ring(
+            inputs,
+            networks.rep.stored_carry_shape,
+            self._own,
+            BLOCK,
+            sequence=self._own.rollout_step,
+            kept=self._own.capacity,
+        )
+        shown = ring.demonstrations()
+        extensions = extensions_of(inputs, networks, shown)
+        learner = AcerLearner(inputs, networks, self._own, burn_in=ring.burn_in, extensions=extensions)
+        super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=shown, block=BLOCK)
+
+    @property
+    @override
+    def updates_per_step(self) -> float:
+        """Gradient updates for an environment step, once the replay is learned from."""
+        return (1.0 + self._own.replay_ratio) / self._ring.size
+
+    @override
+    def own_notices(self) -> list[str]:
+        """Return lines on keys that have less effect than expected."""
+        lines = [*idle(self.config, self.warm_up_steps)]
+        if self.spec.action.branches and self.config.nn_config.v:
+            lines.append("nn_config.v has no effect: the value of a state is the mean of its choices' values")
+        return lines
+
+    @override
+    def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
+        self.learner.scale_learning_rate(rate_factor(self.config.run, self._share_left(run_step)))
+        found = [self.learner.update(batch, drawn=False, current=lag == 0)]
+        ready = len(self.replay) >= self._own.start_step
+        for _ in range(self.learner.num_replays() if ready else 0):
+            sample = self.replay.sample()
+            if sample is not None:
+                found.append(self.learner.update(sample, drawn=True))
+        self._passes(batch, {**means(found), "acer/replays": float(len(found) - 1)}, step)
+
+    @override
+    def own_rows(self) -> Rows:
+        """Return lines on memory, rollout and algorithm, and on what computes actions."""
+        own = self._own
+        rollout = f"{self._ring.size:,} steps, then {own.replay_ratio:g} more from {own.capacity:,} rows"
+        return self._shown(rollout, [f"c {own.ratio_max:g}", f"learning rate {own.learning_rate:g}"])
+
 
 FAMILIES = {
     "ACER": Family(

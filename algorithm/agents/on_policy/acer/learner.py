@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, cast
@@ -13,24 +12,21 @@ from typing_extensions import override
 
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.acer.heads import AcerHeads, AcerTerms, ChoiceHeads, NormalHeads, Positions
-from algorithm.agents.on_policy.acting import make_acting_model
 from algorithm.agents.on_policy.bonuses import Bonuses
-from algorithm.agents.on_policy.networks import check_norms
 from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
+from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import UsageError
-from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
 from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import make_encoding
 from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.layers.initial import set_orthogonal
-from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
-from algorithm.nn.learning.target import Target
+from algorithm.nn.learning.flat import Target
+from algorithm.nn.learning.optimiser import FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
 from algorithm.nn.protocols import Obs, Rep
-from algorithm.nn.return_scale import ReturnScale
 from algorithm.ops.acer import retrace, trust_region
 from algorithm.ops.shapes import valid_share
 
@@ -40,14 +36,9 @@ _CHUNK = 1024  # windows whose bonuses are computed at once
 class AcerLearner(RolloutLearner):
     """Networks of one agent, and their updates (arXiv 1611.01224, algorithms 1 and 3).
 
-    spec:     observations and actions, whose whole distribution is recorded
-    networks: the task's
+    inputs:   with actions whose whole distribution is recorded
     own:      the family's block of keys
-    gamma:    discount factor
-    normalised, scaled: observations by their statistics, rewards by the spread of the returns
-    burn_in:  K, tokens that attention sees before a window
-    seed:     of the actions that are drawn in updates
-    extensions: whose bonuses are added to the scaled rewards
+    networks, burn_in, extensions: as of :class:`RolloutLearner`
 
     Raises UsageError for an extension with a horizon of its own.
     """
@@ -56,50 +47,39 @@ class AcerLearner(RolloutLearner):
 
     def __init__(
         self,
-        spec: AgentSpec,
+        inputs: AgentInputs,
         networks: Networks,
         own: AcerConfig,
         *,
-        gamma: float,
-        normalised: bool,
-        scaled: bool,
         burn_in: int,
-        device: torch.device,
-        seed: int,
-        extensions: Sequence[Extension] = (),
+        extensions: Sequence[Extension],
     ) -> None:
-        super().__init__(device, seed)
-        self._own, self._gamma, self._burn_in = own, gamma, burn_in
-        check_norms(networks)
         if networks.sources["ModelRep"] == "default":
             set_orthogonal(networks.rep)
-        self.model = make_acting_model(spec, networks, normalised=normalised, device=device)
-        critics = [one.to(device).eval() for name, one in networks.built.items() if name != "ModelPolicy"]
-        self._critics = nn.ModuleList(critics)
-        heads = ChoiceHeads if spec.action.branches else NormalHeads
-        self._heads: AcerHeads = heads(spec.action, own, *critics)
-        self.return_scale = ReturnScale(gamma) if scaled else self.return_scale
+        super().__init__(
+            inputs,
+            networks,
+            rate=own.adam_rate,
+            limit=own.max_grad_norm,
+            burn_in=burn_in,
+            learn=own.rollout_step,
+            extensions=extensions,
+        )
+        self._own, self._gamma = own, inputs.config.run.gamma
+        critics = [one for name, one in networks.built.items() if name != "ModelPolicy"]
+        self._critics = nn.ModuleList(critics).to(self.device).eval()
+        action = inputs.spec.action
+        heads = ChoiceHeads if action.branches else NormalHeads
+        self._heads: AcerHeads = heads(action, own, *critics)
         actor = self.model.rep, self.model.policy
-        limit = own.max_grad_norm or math.inf
         self._optimiser = FlatRms(
-            [*actor, *critics], own.learning_rate, max_norm=limit, skipped=self._skipped, inside=True
+            [*actor, *critics], own.learning_rate, max_norm=self._limit, skipped=self._skipped, inside=True
         )
         size = sum(p.numel() for part in actor for p in part.parameters())
         self._average = Target(actor, self._optimiser.flat.data[:size])
         self._training_mode = TrainingMode([*actor, *critics], never=(RandomShift,))
         self._encoding = make_encoding(self.model.rep)
-        make_own = partial(FlatAdam, learning_rate=own.learning_rate, max_norm=limit, skipped=self._skipped)
-        self._bonuses = Bonuses(
-            extensions,
-            self.model,
-            make_own,
-            burn_in=burn_in,
-            learn=own.rollout_step,
-            device=device,
-            gamma=gamma,
-        )
         _check_horizon(self._bonuses)
-        self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where windows come from
 
     def num_replays(self) -> int:
         """Draw the number of updates from the replay that follow one of the last rollout."""
@@ -196,11 +176,9 @@ class AcerLearner(RolloutLearner):
         return policy_loss + own.q_coef * q_loss, metrics
 
     @override
-    def num_parameters(self) -> dict[str, int]:
-        """Return the numbers of trained parameters by part."""
-        parts = {"encoder": self.model.rep, "policy": self.model.policy, "critics": self._critics}
-        sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
-        return {**sizes, **self._bonuses.num_parameters()}
+    def parts(self) -> dict[str, nn.Module]:
+        """Return encoder, policy and critics."""
+        return {"encoder": self.model.rep, "policy": self.model.policy, "critics": self._critics}
 
     @override
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:

@@ -1,0 +1,199 @@
+"""Default networks of extensions, which a task's own replace, and their checks; more in ``world.py``.
+
+Each is built with the agent's spec and a width, the state's S at first. Actions are flat, [..., A]: one-hots,
+then the continuous part in [-1, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.core.spec import AgentSpec
+from algorithm.nn.dry_run import shape_of
+from algorithm.nn.layers.images import conv, image_layouts
+from algorithm.nn.layers.mlp import LOG_STD_RANGE, JoinedMlp, mlp
+
+BOTTLENECK = 128
+"""Z, numbers of the code of a discriminator with a bottleneck."""
+
+
+class ModelForwardDynamic(JoinedMlp):
+    """Forward model: state [..., S] and action [..., A] -> the state that follows [..., S].
+
+    ``dense_depth`` layers of ``dense_n`` units.
+    """
+
+    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
+        super().__init__(state_size + spec.action.size, dense_n, dense_depth, state_size)
+
+
+class ModelInverseDynamic(JoinedMlp):
+    """Inverse model: state and next state [..., S] -> the action between them [..., A].
+
+    ``dense_depth`` layers of ``dense_n`` units.
+    """
+
+    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
+        super().__init__(2 * state_size, dense_n, dense_depth, spec.action.size)
+
+
+class ModelRND(JoinedMlp):
+    """Features of any width F: state [..., S] and action [..., A] -> [..., F]; ``feature_n`` here.
+
+    It is built twice, with different initial weights. ``dense_depth`` layers of ``dense_n`` units.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        state_size: int,
+        dense_n: int = 128,
+        dense_depth: int = 2,
+        feature_n: int = 64,
+    ) -> None:
+        super().__init__(state_size + spec.action.size, dense_n, dense_depth, feature_n)
+
+
+def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | str) -> None:
+    """Run a network on zeros.
+
+    sizes:    widths of its two inputs
+    out_size: width of its result, or the letter of a free width
+    Raises :class:`ModelError` for another shape, or an exception of the network's own.
+    """
+    for lead in (2, 3), (1,):
+        shape_of(network, [torch.zeros(*lead, size) for size in sizes], (*lead, out_size))
+
+
+class ModelRepProjection(nn.Module):
+    """Projection of states, in which they are compared, of any width: ``out_size`` here.
+
+    Some of the rows stand for tokens that do not exist. They must not change the results of the others, so
+    there can be no batch normalisation. There is one hidden layer of ``dense_n`` units.
+
+    BYOL normalises the hidden layer over the batch, which is not needed (arXiv 2010.10241); here each row is
+    normalised on its own.
+    """
+
+    def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, out_size: int = 128) -> None:
+        super().__init__()
+        self.net = _hidden_layer(state_size, dense_n, out_size)
+
+    @override
+    def forward(self, state: Tensor) -> Tensor:
+        """Return the projection [B, P] of state [B, S]."""
+        projection: Tensor = self.net(state)
+        return projection
+
+
+class ModelRepPrediction(nn.Module):
+    """Prediction of the other one of a pair; ``size`` is the state's S with ATC and P with BYOL.
+
+    One hidden layer of ``dense_n`` units, each row normalised on its own.
+    """
+
+    def __init__(self, spec: AgentSpec, size: int, dense_n: int = 256) -> None:
+        super().__init__()
+        self.net = _hidden_layer(size, dense_n, size)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the prediction [B, size] from x [B, size]."""
+        prediction: Tensor = self.net(x)
+        return prediction
+
+
+def check_projection(projection: nn.Module, state_size: int) -> int:
+    """Return the width P of its projections. Raises ModelError if it returns another shape than [B, P]."""
+    name = "ModelRepProjection"
+    _, size = shape_of(projection, [torch.zeros(2, state_size)], (2, "P"), name=name)
+    shape_of(projection, [torch.zeros(1, state_size)], (1, size), name=name)
+    return size
+
+
+def check_prediction(prediction: nn.Module, size: int) -> None:
+    """Raise ModelError if a prediction has another shape than its input, [B, size]."""
+    for rows in (2, 1):
+        shape_of(prediction, [torch.zeros(rows, size)], (rows, size), name="ModelRepPrediction")
+
+
+def _hidden_layer(in_size: int, hidden: int, out_size: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(in_size, hidden), nn.LayerNorm(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out_size)
+    )
+
+
+class ModelDiscriminator(nn.Module):
+    """``dense_depth`` layers of ``dense_n`` units with tanh, over the vector and the images' features.
+
+    Images go through convolutions of their own, of the kind that suits their size. The gradient with respect
+    to the inputs is part of the loss, so a second derivative is needed.
+
+    outputs: D, numbers of a transition; 1: its logit
+    """
+
+    def __init__(
+        self, spec: AgentSpec, vector_size: int, dense_n: int = 128, dense_depth: int = 2, outputs: int = 1
+    ) -> None:
+        super().__init__()
+        layouts = image_layouts(spec.obs)
+        convolutions = {name: conv(layout, where=f"observation {name!r}") for name, layout in layouts.items()}
+        self._names = tuple(convolutions)
+        self.convolutions = nn.ModuleList(convolutions.values())
+        width = vector_size + sum(one.out_size for one in convolutions.values())
+        self.net = mlp(width, [dense_n] * dense_depth, outputs, activation=nn.Tanh)
+
+    @override
+    def forward(self, vector: Tensor, images: Mapping[str, Tensor]) -> Tensor:
+        """Return the logit [P] of P transitions, or more ``outputs`` [P, D].
+
+        vector: [P, vector_size] all observations that are no images, choices as one-hots; then the flat
+                action, unless ``use_actions`` is false; then 1 where the task terminated, else 0
+        images: name -> [P, C, H, W] in [0, 1] for bytes
+        """
+        seen = [one(images[name]) for name, one in zip(self._names, self.convolutions, strict=True)]
+        logit: Tensor = self.net(torch.cat([vector, *seen], -1)).squeeze(-1)
+        return logit
+
+
+class BottleneckDiscriminator(nn.Module):
+    """Discriminator of a code z ~ N(μ(x), σ²(x)) of ``BOTTLENECK`` numbers (arXiv 1810.00821, section 4).
+
+    body: of 2 · ``BOTTLENECK`` outputs, μ and log σ
+    beta: β [], the price of what z says of x
+    """
+
+    beta: Tensor
+
+    def __init__(self, body: ModelDiscriminator) -> None:
+        super().__init__()
+        self.body = body
+        self.last = nn.Linear(BOTTLENECK, 1)
+        self.register_buffer("beta", torch.zeros(()))
+
+    @override
+    def forward(self, vector: Tensor, images: Mapping[str, Tensor]) -> Tensor:
+        """Return the logit [P] of the means; arguments as of :class:`ModelDiscriminator`."""
+        return self.logit(self.code(vector, images)[0])
+
+    def code(self, vector: Tensor, images: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return μ and log σ [P, Z] of the code."""
+        mean, log_std = self.body(vector, images).chunk(2, -1)
+        return mean, log_std.clamp(*LOG_STD_RANGE)
+
+    def logit(self, z: Tensor) -> Tensor:
+        """Return the logit [P] of codes [P, Z]."""
+        logit: Tensor = self.last(z).squeeze(-1)
+        return logit
+
+
+def check_discriminator(network: nn.Module, spec: AgentSpec, vector_size: int) -> None:
+    """Run a network on zeros. Raises ModelError for another shape than [P], or its own exception."""
+    layouts = image_layouts(spec.obs).items()
+    for p in (3, 1):
+        images = {key: torch.zeros(p, one.channels, one.height, one.width) for key, one in layouts}
+        shape_of(network, (torch.zeros(p, vector_size), images), (p,))
