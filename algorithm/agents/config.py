@@ -183,7 +183,7 @@ class BehavioralCloning(Block):
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield signals that have nothing to learn from; keys are dotted from the top level."""
+    """Yield signals without anything to learn from, and horizons of those that are off; keys are dotted."""
     signals = config.reward_signals
     strengths = {name: getattr(signals, name).strength for name in ("extrinsic", "rnd", "gail")}
     yield from contradicting(
@@ -199,13 +199,6 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             "there are no demonstrations to learn from",
             "set demonstrations.path to a recording of --record, or the strength to 0",
         ),
-    )
-    yield from _of_horizons(config)
-
-
-def _of_horizons(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield horizons of signals that are off."""
-    yield from contradicting(
         *(
             (
                 getattr(signal, key) != default and not on,
@@ -215,7 +208,7 @@ def _of_horizons(config: AnyConfig) -> Iterator[Contradiction]:
             )
             for name, signal, switch, on in _discounted(config)
             for key, default in (("gamma", None), ("ends", True))
-        )
+        ),
     )
 
 

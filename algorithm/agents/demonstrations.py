@@ -16,7 +16,7 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import Z_LIMIT, AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.demos.config import DemoConfig
-from algorithm.nn.normalise import NoNormaliser, NoReturnScale, Normaliser, ReturnScale
+from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.replay.budget import MemoryBudget, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 
@@ -52,8 +52,15 @@ class DemoStore:
         behaviour: str,
     ) -> None:
         self._found, self._learn, self._reward_scale = found, learn, np.float32(reward_scale)
-        if corrects and any(episode.behaviour_logp is None for episode in found.episodes):
-            raise _unknown_policy(found)
+        lacking = sum(episode.behaviour_logp is None for episode in found.episodes)
+        if corrects and lacking:
+            raise UsageError(
+                "demonstrations do not say how probable their actions were",
+                where="demonstrations.path",
+                why=f"V-trace corrects targets of several steps by that, and {lacking} of "
+                f"{len(found.episodes)} episodes lack it, or have it of another family",
+                fix="set sac_config.use_n_step_is: false, or n_step: 1",
+            )
         self.notices = found.notices
         self.learned = slice(burn_in, burn_in + learn)
         steps = sum(episode.length for episode in found.episodes)
@@ -93,10 +100,6 @@ class DemoStore:
         """Take all observations into the running statistics."""
         for episode in self._found.episodes:
             normaliser.observe(episode.obs)
-
-    def count_returns(self, scale: ReturnScale | NoReturnScale) -> None:
-        """Take all rewards, which will be learned from, into the running statistics."""
-        scale.observe(self)
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield the rewards of each episode; see :class:`~algorithm.core.data.Rewarded`."""
@@ -142,17 +145,6 @@ class DemoStore:
             why="; ".join(f"{what}: {', '.join(names)}" for what, names in facts.items() if names),
             fix="put the files back as they were, or train a new run",
         )
-
-
-def _unknown_policy(found: Demonstrations) -> UsageError:
-    lacking = sum(episode.behaviour_logp is None for episode in found.episodes)
-    return UsageError(
-        "demonstrations do not say how probable their actions were",
-        where="demonstrations.path",
-        why=f"V-trace corrects targets of several steps by that, and {lacking} of {len(found.episodes)} "
-        "episodes lack it, or have it of another family",
-        fix="set sac_config.use_n_step_is: false, or n_step: 1",
-    )
 
 
 def signal_rows(config: BehaviourConfig) -> Rows:

@@ -61,7 +61,7 @@ class DivergenceMonitor:
 
     def __init__(self, learner: Learner, block: str) -> None:
         self._learner, self._block = learner, block
-        self._restore: Restore = _no_checkpoint
+        self._restore: Restore = lambda: None  # nothing has been saved
         self._report: DivergenceReport = _Logged()
         self.skipped = 0  # optimiser steps, and errors that were not taken
         self._counted = learner.skipped  # what the learner had counted at the last look
@@ -164,10 +164,6 @@ def _advice(reward: float, observation: float, block: str) -> str:
 def _largest(x: Tensor, valid: Tensor) -> float:
     """Return max |x| where ``valid`` [B, T]; 0 where nothing is."""
     return float(x[valid].abs().amax()) if bool(valid.any()) and x[valid].numel() else 0.0
-
-
-def _no_checkpoint() -> None:
-    """Return None: nothing has been saved."""
 
 
 class _Logged:

@@ -90,7 +90,12 @@ class LocalCollector:
         self._reset({name: came.to_reset for name, came in recorded.items()})
         self._idle = 0 if any(came.taken for came in recorded.values()) else self._idle + 1
         if self._idle == PATIENCE:
-            raise _idle_environment(self.steps)
+            raise EnvError(
+                "no agent asks for an action",
+                where=f"step {self.steps:,}",
+                why=f"the environments were stepped {PATIENCE:,} times, and no agent has taken a step",
+                fix="make the environment ask its agents for decisions, or see why all of them are gone",
+            )
         self._watch.lap("store")
         return episodes
 
@@ -212,15 +217,6 @@ class LocalCollector:
                 self._groups[name].abandon(part)
         self._reset({name: group.ids.tolist() for name, group in self._groups.items()})
         return f"{why}: all open episodes end as truncated"
-
-
-def _idle_environment(steps: int) -> EnvError:
-    return EnvError(
-        "no agent asks for an action",
-        where=f"step {steps:,}",
-        why=f"the environments were stepped {PATIENCE:,} times, and nothing came of any agent's action",
-        fix="make the environment ask its agents for decisions, or see why all of them are gone",
-    )
 
 
 def _lost_line(environments: list[int], reason: str) -> str:

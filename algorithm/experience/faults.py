@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 from algorithm.core.console import Console
 from algorithm.core.data import State
@@ -26,7 +27,7 @@ class Faults:
         self._told_at = time.monotonic()
         self._reported: set[str] = set()  # by the environments of training and of evaluation
         self.env_restarts = self.non_finite = self.rollbacks = 0
-        self._before_end: Callable[[EnvError], None] = _log_hang
+        self._before_end: Callable[[EnvError], None] = partial(_LOGGER.error, "the process ends: %s")
 
     def __call__(self, fault: Fault) -> None:
         """Warn once that an environment was restarted; the simulator's own trace goes to ``train.log``."""
@@ -101,7 +102,3 @@ class Faults:
         """Continue from what :meth:`state` returned."""
         self.env_restarts, self.non_finite = state.meta["env_restarts"], state.meta["non_finite"]
         self.rollbacks = state.meta["rollbacks"]
-
-
-def _log_hang(error: EnvError) -> None:
-    _LOGGER.error("the process ends: %s", error)

@@ -58,13 +58,11 @@ class Ensemble(nn.Module):
         self._members = (members, [copy.deepcopy(m).requires_grad_(False) for m in members])
         self._template = (copy.deepcopy(members[0]).to("meta"),)
         self.fallback: str | None = None
-        self.backend: Backend = backend or self._default_backend(device)
+        suits: Backend = "vmap" if device.type != "cpu" or n >= VMAP_FROM else "loop"
+        self.backend = backend or suits
         self.realias()
         if self.backend == "vmap" and probe is not None:
             self._try_vmap(probe)
-
-    def _default_backend(self, device: torch.device) -> Backend:
-        return "vmap" if device.type != "cpu" or self.n >= VMAP_FROM else "loop"
 
     def _try_vmap(self, probe: Sequence[Tensor]) -> None:
         with torch.no_grad():

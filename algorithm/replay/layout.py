@@ -132,12 +132,7 @@ class Saved:
         self.parts: tuple[SegmentFile, ...] = ()
         self._end = 0  # ids from here on have never been saved
         self._touched: list[int] = []
-        self._refreshed = False
-
-    @property
-    def carries_differ(self) -> bool:
-        """True if saved rows may have other carries by now than their files."""
-        return self._refreshed
+        self.carries_differ = False  # saved rows may have other carries by now than their files
 
     def touch(self, *ids: int) -> None:
         """Mark the rows ``ids`` before a change."""
@@ -146,7 +141,7 @@ class Saved:
 
     def touch_carries(self) -> None:
         """Mark the carries of all rows before a change of any."""
-        self._refreshed |= self._end > 0
+        self.carries_differ |= self._end > 0
 
     def mark(self, parts: tuple[SegmentFile, ...], next_id: int) -> None:
         """Mark all rows below ``next_id`` as saved in ``parts``, but for refreshed carries."""
@@ -155,7 +150,7 @@ class Saved:
 
     def forget(self, *, refreshed: bool = False) -> None:
         """Mark all rows as unsaved; the next saved ones have old carries if ``refreshed``."""
-        self.parts, self._end, self._refreshed = (), 0, refreshed
+        self.parts, self._end, self.carries_differ = (), 0, refreshed
         self._touched.clear()
 
     def unsaved(self, oldest: int, next_id: int) -> tuple[Int, int]:

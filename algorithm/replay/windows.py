@@ -72,11 +72,14 @@ class WindowReader:
         tokens, token_exists = ids[:, lead:], there[:, 1:]
         if missing is not None:
             tokens[missing[:, 1:]] = -1
+        first = storage.links.take(anchors, axis=0)[:, STEP] - self._burn_in - place  # step in the episode
+        # That of the first token that exists: where the first ones are missing their slots are its own.
+        carry = storage.carry.take(near[:, 1], axis=0)
         return SequenceBatch(
             obs=self._observations(slots, token_exists, real[:, 1:]),
             prev_action=torch.from_numpy(actions),
             action_mask=torch.from_numpy(byte[:, 1:, :discrete].view(np.bool_)),
-            step=torch.from_numpy(self._steps(anchors, place) * token_exists),
+            step=torch.from_numpy((first[:, None] + np.arange(self._window + 1)) * token_exists),
             obs_valid=torch.from_numpy(token_exists),
             ids=torch.from_numpy(tokens),
             action=torch.from_numpy(actions[:, 1:]),
@@ -85,7 +88,7 @@ class WindowReader:
             reward=torch.from_numpy(real[:, 1:-1, layout.reward]),
             terminated=torch.from_numpy(terminated),
             valid=torch.from_numpy(token_exists[:, :-1] & token_exists[:, 1:]),
-            carry=torch.from_numpy(self._carries(near[:, 1])),
+            carry=torch.from_numpy(carry.reshape(len(carry), *storage.carry_shape)),
             anchor=torch.from_numpy(self._burn_in + place),
             weight=torch.from_numpy(weight),
         )
@@ -135,12 +138,6 @@ class WindowReader:
             np.take_along_axis(terminated, columns[:, lead:-1], 1),
         )
 
-    def _steps(self, anchors: Int, place: Int) -> Int:
-        """Return the step in the episode of every token [B, W+1], whether it exists or not."""
-        first = self._storage.links.take(anchors, axis=0)[:, STEP] - self._burn_in - place
-        steps: Int = first[:, None] + np.arange(self._window + 1)
-        return steps
-
     def _actions(self, real: Float, byte: NDArray[np.uint8]) -> Float:
         """Return the action before each token, [B, W+1, A], from rows [B, W+2, …]; u is restored from z."""
         storage = self._storage
@@ -176,14 +173,6 @@ class WindowReader:
         """Copy all rows to the device anew: the storage has been loaded."""
         if self._copy is not None:
             self._copy.forget()
-
-    def _carries(self, first: Int) -> Float:
-        """Return the carry of each window's first token that exists, [B, *C].
-
-        first: slots [B] of the first tokens; where they are missing, that of the first that exists.
-        """
-        carry: Float = self._storage.carry.take(first, axis=0)
-        return carry.reshape(len(first), *self._storage.carry_shape)
 
 
 class DeviceCopy:

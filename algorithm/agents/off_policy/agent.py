@@ -14,7 +14,7 @@ from algorithm.agents.base import Agent, Family
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.imitation.batches import Batches
-from algorithm.agents.imitation.cloning import Pretraining
+from algorithm.agents.imitation.cloning import Constrained, Pretraining
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.acting import acting_parts, behaviour_policy, make_acting, new_actor
@@ -30,7 +30,6 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.rules import EAGER_FIRST
 from algorithm.agents.off_policy.upkeep import (
     OwnTdError,
-    make_constraint,
     make_replay,
     make_sources,
     make_store,
@@ -64,6 +63,7 @@ class OffPolicyAgent(Agent):
         networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
         self.replay = make_replay(inputs, keys, networks)
         shown = make_store(inputs, keys, networks)
+        self._offline = config.demonstrations.offline  # which needs the policy to be held near what was shown
         extensions = extensions_of(inputs, networks, shown)
         images, last = any(len(shape) == 3 for shape in spec.obs.shapes), config.base_config.max_step
         self._not_compiled = reason_against(keys, device, max_step=last, images=images)
@@ -78,7 +78,9 @@ class OffPolicyAgent(Agent):
             extensions=extensions,
             compiled=self._not_compiled is None,
             eager_first=EAGER_FIRST if keys.compile == "auto" else 0,
-            constraint=make_constraint(heads, config.demonstrations),
+            constraint=Constrained(heads.parts.discrete, config.demonstrations.value_weight)
+            if self._offline
+            else None,
         )
         if shown:
             show(shown, learner, config, keys)
@@ -93,7 +95,7 @@ class OffPolicyAgent(Agent):
         self._pretraining = Pretraining(
             clone=self._clone,
             cloned=partial(learner.move_targets, 1.0),
-            update=partial(self._take, self._before, 0),
+            update=partial(self._take, self._before, 0, Stopwatch()),
             steps=config.behavioral_cloning.pretrain,
             updates=config.demonstrations.pretrain,
         )
@@ -180,17 +182,14 @@ class OffPolicyAgent(Agent):
         if self.learner.cloning:
             until = self.config.behavioral_cloning.steps
             self.learner.cloning.factor = max(0.0, 1.0 - run_step / until) if until else 1.0
-        self._update(step, self._schedule.due(step), watch or Stopwatch())
-
-    def _update(self, step: int, owed: int, watch: Stopwatch) -> None:
+        owed = self._schedule.due(step)
         for done in range(owed):
-            if not self._take(self._batches, step, watch):
+            if not self._take(self._batches, step, watch or Stopwatch()):
                 self._wait_for_a_batch(step, owed - done)
                 return
 
-    def _take(self, batches: Batches, step: int, watch: Stopwatch | None = None) -> bool:
+    def _take(self, batches: Batches, step: int, watch: Stopwatch) -> bool:
         """Make an update, with the cloning beside it; return whether there was a batch for it."""
-        watch = watch or Stopwatch()
         batch = batches.sample()
         watch.lap("sample")
         if batch is None:
@@ -258,10 +257,6 @@ class OffPolicyAgent(Agent):
             learned = slice(first, first + self._keys.learn_step)
             recent |= staleness_in(replay, self.learner, learned)
         return recent if self._offline else {"replay/size": float(len(replay)), **recent}
-
-    @property
-    def _offline(self) -> bool:
-        return self.config.demonstrations.offline
 
     @override
     def stores(self) -> dict[str, ReplayBuffer]:

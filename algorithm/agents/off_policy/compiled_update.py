@@ -68,7 +68,7 @@ class CompiledParts:
         self._function = CompiledFunction(pure, rounded=rounded, guarded="_modules")
         self._kinds = set[object]()
         self._fails, self.graphs = False, 0
-        self._say: Say = _ignore
+        self._say: Say = lambda _: None
 
     def tell(self, say: Say) -> None:
         """Have compiling announced by ``say``, and what goes wrong there."""
@@ -145,6 +145,3 @@ def reason_against(
         (device.type == "cpu" and not found, "there is no C++ compiler (apt install g++)"),
     )
     return next((reason for holds, reason in reasons if holds), None)
-
-
-def _ignore(_: str) -> None: ...

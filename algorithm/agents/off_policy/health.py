@@ -33,13 +33,8 @@ WATCHED = (
 """Metrics kept of a summary."""
 
 
-def no_bonus(history: History) -> float:
-    """Return 0: values are those of rewards alone."""
-    return 0.0
-
-
 def critic_rules(
-    config: BehaviourConfig, keys: OffPolicyConfig, bonus: Callable[[History], float] = no_bonus
+    config: BehaviourConfig, keys: OffPolicyConfig, bonus: Callable[[History], float] = lambda _: 0.0
 ) -> dict[str, Rule]:
     """Return the rules that can hold for this configuration, by name.
 

@@ -9,11 +9,10 @@ from torch import Tensor
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.imitation.batches import Batches, MixedBatches, OwnBatches, ShownBatches, make_draw
-from algorithm.agents.imitation.cloning import Cloning, Constrained, Constraint
+from algorithm.agents.imitation.cloning import Cloning
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.off_policy.model import flatten_time
-from algorithm.agents.off_policy.variant import Heads
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, SequenceBatch, UpdateResult
 from algorithm.core.plugins import SAMPLERS, find
@@ -112,7 +111,7 @@ def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, k
     cloning, model = config.behavioral_cloning, learner.model
     store.show(model.normaliser)
     if config.demonstrations.learned_from:
-        store.count_returns(learner.return_scale)
+        learner.return_scale.observe(store)
     if not cloning.strength:
         return
     policy, encoder = learner.optimisers()["policy"], learner.critics.encoder.stop
@@ -132,11 +131,6 @@ def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, k
         squash=torch.tanh,
         unify=keys.unit_weights,
     )
-
-
-def make_constraint(heads: Heads, shown: DemoConfig) -> Constraint | None:
-    """Return what holds the policy near demonstrated actions, which it needs offline."""
-    return Constrained(heads.parts.discrete, shown.value_weight) if shown.offline else None
 
 
 def make_sources(

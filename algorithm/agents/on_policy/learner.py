@@ -76,7 +76,8 @@ class OnPolicyLearner(RolloutLearner):
             extensions=extensions,
         )
         self._own = own
-        self._v = _make_values(networks, len(self._bonuses.by_horizon)).to(self.device).eval()
+        further = [networks.make("ModelV") for _ in range(len(self._bonuses.by_horizon) - 1)]
+        self._v = nn.ModuleList([networks.built["ModelV"], *further]).to(self.device).eval()
         # The policy has acted on images that were not shifted.
         learning = self._encoders, self.model.policy, *self._v
         self._training_mode = TrainingMode(learning, never=(RandomShift,))
@@ -300,12 +301,6 @@ class OnPolicyLearner(RolloutLearner):
         """Return that of the networks, those of extensions, and that of cloning."""
         cloning = self._cloning.optimisers if self._cloning else {}
         return {"all": self._optimiser, **self._bonuses.optimisers, **cloning}
-
-
-def _make_values(networks: Networks, horizons: int) -> nn.ModuleList:
-    """Return value functions, one for each horizon of rewards."""
-    further = (networks.make("ModelV") for _ in range(horizons - 1))
-    return nn.ModuleList([networks.built["ModelV"], *further])
 
 
 def _entropies(policy: HybridAction, choices: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:

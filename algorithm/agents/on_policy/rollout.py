@@ -179,7 +179,7 @@ class Rollout:
 
     def part(self, sequences: Tensor) -> Minibatch:
         """Return the sequences of these numbers [b]."""
-        batch, tokens, learned = self._batch, slice(self._burn_in + self._learned_length), self._learned
+        batch, tokens, learned = self._batch, slice(self._burn_in + self.valid.shape[1]), self._learned
         # Where all rows are the same, as many of the first ones are these.
         plain = slice(len(sequences)) if self._whole else sequences
         z, logp, action, first, weight, advantage, values, targets = self._split(self._columns[sequences])
@@ -200,10 +200,6 @@ class Rollout:
             targets=targets,
             whole=self._whole,
         )
-
-    @property
-    def _learned_length(self) -> int:
-        return self.valid.shape[1]
 
     def _following(self) -> Int:
         """Return for each transition [M] the index of the next one of its chain; −1 for none."""

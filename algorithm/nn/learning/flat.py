@@ -34,13 +34,6 @@ class FlatParameters:
         self.data = torch.empty(size, device=device, dtype=dtype)
         self.parts: list[range] = []
         self.grad: Tensor | None = torch.zeros_like(self.data) if with_grad else None
-        self._rehome(parameters)
-        for module in modules:
-            for part in module.modules():
-                if realias := getattr(part, "realias", None):
-                    realias()
-
-    def _rehome(self, parameters: list[nn.Parameter]) -> None:
         start = 0
         for p in parameters:
             view = self.data[start : start + p.numel()].view(p.shape)
@@ -50,6 +43,10 @@ class FlatParameters:
                 p.grad = self.grad[start : start + p.numel()].view(p.shape)
             self.parts.append(range(start, start + p.numel()))
             start += p.numel()
+        for module in modules:
+            for part in module.modules():
+                if realias := getattr(part, "realias", None):
+                    realias()
 
     def first(self, size: int) -> FlatParameters:
         """Return the first ``size`` numbers, of whole parameters, as a storage on the same memory."""

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.acer.heads import AcerHeads, AcerTerms, ChoiceHeads, NormalHeads, Positions
-from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import SequenceBatch
@@ -79,7 +78,13 @@ class AcerLearner(RolloutLearner):
         self._average = Target(actor, self._optimiser.flat.data[:size])
         self._training_mode = TrainingMode([*actor, *critics], never=(RandomShift,))
         self._encoding = make_encoding(self.model.rep)
-        _check_horizon(self._bonuses)
+        if len(self._bonuses.by_horizon) > 1:
+            raise UsageError(
+                "ACER has one horizon for all rewards",
+                where="reward_signals",
+                why="its critics and the policy's values of them are those of one discount factor",
+                fix="leave gamma and ends of the signals out, or set algorithm: PPO",
+            )
 
     def num_replays(self) -> int:
         """Draw the number of updates from the replay that follow one of the last rollout."""
@@ -198,17 +203,6 @@ class AcerLearner(RolloutLearner):
     def optimisers(self) -> dict[str, FlatOptimiser]:
         """Return that of the networks, and those of extensions."""
         return {"all": self._optimiser, **self._bonuses.optimisers}
-
-
-def _check_horizon(bonuses: Bonuses) -> None:
-    """Raise UsageError for an extension with a horizon of its own."""
-    if len(bonuses.by_horizon) > 1:
-        raise UsageError(
-            "ACER has one horizon for all rewards",
-            where="reward_signals",
-            why="its critics and the policy's values of them are those of one discount factor",
-            fix="leave gamma and ends of the signals out, or set algorithm: PPO",
-        )
 
 
 def _run(policy: nn.Module, state: Tensor, obs: Obs) -> HybridAction:
