@@ -146,8 +146,7 @@ class BehaviourPolicy:
 
     def _held(self, probability: float, can: Bool) -> Bool:
         """Draw the agents [N] that repeat a part of their last action, of those that ``can``."""
-        held: Bool = (self._rng.random(len(can)) < probability) & can
-        return held
+        return (self._rng.random(len(can)) < probability) & can
 
     def state(self) -> State:
         """Return the state of its random numbers, and whether it is warming up; see :meth:`Actor.renew`."""

@@ -82,8 +82,7 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
 
 def barred(algorithm: str) -> Collection[str]:
     """Return the dotted keys of other families that must be off with ``algorithm``."""
-    found: Collection[str] = getattr(_config_of(algorithm), "BARRED", ())
-    return found
+    return getattr(_config_of(algorithm), "BARRED", ())
 
 
 def resume_rule(algorithm: str, path: str) -> Callable[[Any, Any], str] | None:

@@ -261,8 +261,7 @@ class ReplayBuffer:
         """Return ids of ``n`` transitions (or all, if fewer), evenly spaced from oldest to newest."""
         slots = np.flatnonzero(self._storage.links[: len(self), NEXT])
         ids = np.sort(self._storage.ids_in(slots))
-        chosen: Int = ids[np.linspace(0, len(ids) - 1, min(n, len(ids))).astype(np.int64)]
-        return chosen
+        return ids[np.linspace(0, len(ids) - 1, min(n, len(ids))).astype(np.int64)]
 
     def carries(self, ids: Int) -> Float:
         """Return the stored carries of rows, [*ids.shape, *C]; zeros for −1 and overwritten rows."""

@@ -141,8 +141,7 @@ class PrioritizedSampler(Sampler):
         """Return p of TD errors [n], float64."""
         error = np.absolute(td, dtype=np.float64)
         clipped = np.minimum(np.maximum(error, self.td_error_min), self.td_error_max)
-        priority: Double = clipped**self.alpha
-        return priority
+        return clipped**self.alpha
 
     @override
     def add(self, ids: Int, heads: Int, td: Float | None) -> None:

@@ -79,8 +79,7 @@ ELEMENTWISE: Mapping[str, Operation] = {
 
 def _log_softmax(x: Numbers, dim: int) -> Numbers:
     shifted = x - np.maximum.reduce(x, dim, keepdims=True)
-    result: Numbers = shifted - np.log(np.add.reduce(np.exp(shifted), dim, keepdims=True))
-    return result
+    return shifted - np.log(np.add.reduce(np.exp(shifted), dim, keepdims=True))
 
 
 def _over(reduce: Operation) -> Operation:
