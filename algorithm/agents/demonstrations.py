@@ -88,13 +88,17 @@ class DemoStore:
             self._at_bounds = float(at_bounds.mean())
 
     def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
-        """Return n windows on the CPU, drawn in proportion to their learned transitions."""
+        """Return n windows on the CPU, drawn in proportion to their learned transitions.
+
+        They are no rows of an agent's replay: their ids are −1.
+        """
         device = generator.device
         chosen = torch.randint(len(self._ids), (n,), generator=generator, device=device).cpu().numpy()
         places = None
         if self._learn > 1:
             places = torch.randint(self._learn, (n,), generator=generator, device=device).cpu().numpy()
-        return self._replay.windows(self._ids[chosen], places)
+        batch = self._replay.windows(self._ids[chosen], places)
+        return replace(batch, ids=torch.full_like(batch.ids, -1))
 
     def show(self, normaliser: Normaliser | NoNormaliser) -> None:
         """Take all observations into the running statistics."""

@@ -31,7 +31,7 @@ class Ensemble(nn.Module):
     make:     builds one member; called ``n`` times, so each starts from its own weights.
     backend:  ``loop`` or ``vmap``; None chooses by size and device.
     probe:    example inputs. A member that ``vmap`` cannot run (a GRU, data-dependent ``if``) then falls back
-              to the loop; ``fallback`` holds the reason.
+              to the loop.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class Ensemble(nn.Module):
         # Lists in a tuple are invisible to nn.Module: members alias the stacked tensors and own nothing.
         self._members = (members, [copy.deepcopy(m).requires_grad_(False) for m in members])
         self._template = (copy.deepcopy(members[0]).to("meta"),)
-        self.fallback: str | None = None
         suits: Backend = "vmap" if device.type != "cpu" or n >= VMAP_FROM else "loop"
         self.backend = backend or suits
         self.realias()
@@ -68,9 +67,8 @@ class Ensemble(nn.Module):
         with torch.no_grad():
             try:
                 self._call_vmap(probe, self._stacked(frozen=True))
-            except (RuntimeError, NotImplementedError, ValueError) as error:
+            except (RuntimeError, NotImplementedError, ValueError):
                 self.backend = "loop"
-                self.fallback = str(error).splitlines()[0]
 
     def realias(self) -> None:
         """Point the members at the stacked tensors again, after these have moved into another storage."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from algorithm.agents.demonstrations import DemoStore
 from algorithm.core.data import SequenceBatch
 from algorithm.demos.config import DemoConfig
 from algorithm.replay.buffer import ReplayBuffer
@@ -81,16 +79,6 @@ class MixedBatches:
 
 Batches = OwnBatches | ShownBatches | MixedBatches
 """Sources of batches of a fixed number of windows."""
-
-
-def make_draw(store: DemoStore, generator: torch.Generator) -> Draw:
-    """Return the way to draw windows that are no rows of a replay: their ids are −1."""
-
-    def draw(n: int) -> SequenceBatch:
-        batch = store.draw(n, generator)
-        return replace(batch, ids=torch.full_like(batch.ids, -1))
-
-    return draw
 
 
 def joined(first: SequenceBatch, second: SequenceBatch) -> SequenceBatch:

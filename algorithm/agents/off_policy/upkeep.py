@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.imitation.batches import Batches, MixedBatches, OwnBatches, ShownBatches, make_draw
+from algorithm.agents.imitation.batches import Batches, MixedBatches, OwnBatches, ShownBatches
 from algorithm.agents.imitation.cloning import Cloning
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.learner import OffPolicyLearner
@@ -140,7 +142,7 @@ def make_sources(
     own = OwnBatches(replay)
     if store is None:
         return own, own
-    draw = make_draw(store, learner.generators()["update"])
+    draw = partial(store.draw, generator=learner.generators()["update"])
     alone = ShownBatches(draw, replay.batch_size)
     if shown.offline:
         return alone, alone

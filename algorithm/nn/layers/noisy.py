@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,27 +61,16 @@ class NoisyLinear(nn.Module):
         return F.linear(x, weight, torch.addcmul(self.bias, self.bias_sigma, self.noise_out))
 
 
-class ExploringLayer(Protocol):
-    """Layer with noise of its own, in buffers that these methods overwrite in place."""
-
-    def resample_noise(self, generator: torch.Generator | None) -> None:
-        """Draw it anew."""
-
-    def zero_noise(self) -> None:
-        """Set it to zero."""
-
-
 class LayerNoise:
-    """Noise of all such layers in ``modules``, set before each use.
+    """Noise of all layers in ``modules`` with the methods of :class:`NoisyLinear`, set before each use.
 
     on: drawn anew for each use; false for evaluation, where it is zero.
     """
 
     def __init__(self, modules: Iterable[nn.Module], *, on: bool) -> None:
-        found = (
+        self._layers: list[Any] = [
             layer for module in modules for layer in module.modules() if hasattr(layer, "resample_noise")
-        )
-        self._layers = [cast(ExploringLayer, layer) for layer in found]
+        ]
         self._on = on
 
     def apply(self, generator: torch.Generator) -> None:
