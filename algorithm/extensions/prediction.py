@@ -49,7 +49,7 @@ class Prediction(Extension):
         super().__init__()
         self.joint.extend([transition, reward, observation])
         self._kl = kl
-        self._seen = set(obs.names if use_extra_data else ())
+        self._seen = obs.names if use_extra_data else ()
         self._errors = _errors(obs)
         self._layouts = image_layouts(obs)
         self._pictures = nn.Module()  # observed and predicted image of one position; NaN before an update
