@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,7 +106,7 @@ def _member(name: str, member: str, held: Any) -> str:  # noqa: ANN401 - a funct
 
 
 def _signature(head: str, value: Callable[..., object]) -> str:
-    """Return it as it is written in a file of Python, with a line for each parameter where it is long."""
+    """Return it without the types of its parameters, on as few lines as it needs."""
     found = inspect.signature(value)
     parts = [_parameter(one) for one in found.parameters.values()]
     kinds = [one.kind for one in found.parameters.values()]
@@ -114,18 +114,17 @@ def _signature(head: str, value: Callable[..., object]) -> str:
         parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     end = f" -> {found.return_annotation}: ..."
     line = f"{head}({', '.join(parts)}){end}"
-    lines = [f"{head}(", *(f"    {one}," for one in parts), f"){end}"]
-    return line if len(line) <= WIDTH else "\n".join(lines)
+    lines = fill(", ".join(parts), WIDTH - 8, initial_indent="    ", subsequent_indent="    ")
+    return line if len(line) <= WIDTH else f"{head}(\n{lines}\n){end}"
 
 
 def _parameter(one: inspect.Parameter) -> str:
-    if one.annotation is one.empty:
-        return one.name
+    if one.kind is inspect.Parameter.VAR_KEYWORD:
+        return f"**{one.name}"
     if one.default is one.empty:
-        return f"{one.name}: {one.annotation}"
+        return one.name
     default = f'"{one.default}"' if isinstance(one.default, str | Path) else repr(one.default)
-    kind = str(one.annotation).removesuffix(" | None") if one.default is None else one.annotation
-    return f"{one.name}: {kind} = {default}"
+    return f"{one.name}={default}"
 
 
 def _code(text: str) -> str:
