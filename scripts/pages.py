@@ -38,21 +38,21 @@ _INNER = ("Run.check_spaces", "StorageError.of", "PolicyState.replaced")
 
 
 def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
-    """Return the flags of a command as tables, one for each group, but for those that are known."""
-    tables = []
+    """Return the flags of a command as lists, one for each group, but for those that are known."""
+    lists = []
     for group in parser._action_groups:
         rows = []
         for action in group._group_actions:
             if (action.option_strings or [action.dest])[0] in known:
                 continue
             words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.dest}`"
-            value = f" `{action.metavar}`" if action.metavar and action.option_strings else ""
-            said = (action.help or "").replace("|", "\\|")
-            rows.append(f"| {words}{value} | {said} |")
+            value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
+            named = f" `{value}`" if value and action.option_strings else ""
+            rows.append(f"- {words}{named}: {action.help or ''}")
         if rows:
-            head = [f"### {group.title}", "", "| flag | meaning |", "|---|---|"]
-            tables.append("\n".join([*head, *rows]))
-    return "\n\n".join(tables)
+            head = [f"### {group.title}", ""]
+            lists.append("\n".join([*head, *rows]))
+    return "\n\n".join(lists)
 
 
 def distributed_flags() -> str:

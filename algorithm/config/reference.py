@@ -43,7 +43,7 @@ _SHORT = {
     "a mapping": "mapping",
     "a list": "list",
 }
-"""Words of an error message → those of a cell; earlier ones go first."""
+"""Words of an error message → those of the page; earlier ones go first."""
 
 
 def default_yaml(defaults: Mapping[str, object]) -> str:
@@ -95,17 +95,17 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def markdown() -> str:
-    """Return the reference page: how merging works and a table for each block."""
+    """Return the reference page: how merging works and a list for each block."""
     parts, loose, told = [PAGE_HEAD], [], _Told()
     for name, field in Config.model_fields.items():
         block = block_of(field)
         if block is None:
-            loose.append(_cells(name, *_values((name,), field)))
+            loose.append(_item(name, *_values((name,), field)))
         else:
-            rows, again = told.rows(name, fields(block, (name,)))
-            parts.append(_table(f"### {name}", field.description or "", rows, again))
-    loose.append(_cells("ma_config", "`null`, mapping", MERGE_KEYS["ma_config"]))
-    return "\n".join([*parts, _table("### Other keys", "", loose)])
+            items, again = told.items(name, fields(block, (name,)))
+            parts.append(_section(f"### {name}", field.description or "", items, again))
+    loose.append(_item("ma_config", "`null`, mapping", MERGE_KEYS["ma_config"]))
+    return "\n".join([*parts, _section("### Other keys", "", loose)])
 
 
 class _Told:
@@ -114,28 +114,28 @@ class _Told:
     def __init__(self) -> None:
         self._place: dict[tuple[str, ...], str] = {}
 
-    def rows(self, block: str, keys: Iterable[tuple[KeyPath, FieldInfo]]) -> tuple[list[str], str]:
-        """Return the rows of a block's table, and a paragraph about its keys that are explained elsewhere."""
-        rows, again = [], dict[str, list[str]]()
+    def items(self, block: str, keys: Iterable[tuple[KeyPath, FieldInfo]]) -> tuple[list[str], str]:
+        """Return the items of a block's list, and a paragraph about its keys that are explained elsewhere."""
+        items, again = [], dict[str, list[str]]()
         for path, field in keys:
             name, (values, text) = ".".join(path[1:]), _values(path, field)
             default, _, others = values.partition(", ")
             place = self._place.setdefault((path[-1], others, text), ".".join(path[:-1]))
             if place == ".".join(path[:-1]):
-                rows.append(_cells(name, values, text))
+                items.append(_item(name, values, text))
             else:
                 again.setdefault(place, []).append(f"`{name}: {default.strip('`')}`")
-        return rows, "\n".join(f"As in `{place}`: {', '.join(same)}.\n" for place, same in again.items())
+        return items, "\n".join(f"As in `{place}`: {', '.join(same)}.\n" for place, same in again.items())
 
 
-def _table(title: str, text: str, rows: Sequence[str], after: str = "") -> str:
+def _section(title: str, text: str, items: Sequence[str], after: str = "") -> str:
     lead = [title, "", *([text, ""] if text else [])]
     last = [after] if after else []
-    return "\n".join([*lead, "| key | default, others | meaning |", "|---|---|---|", *rows, "", *last])
+    return "\n".join([*lead, *items, "", *last])
 
 
 def _values(path: KeyPath, field: FieldInfo) -> tuple[str, str]:
-    """Return the cells of a key: its values, the default first, and its meaning."""
+    """Return the values of a key, the default first, and its meaning."""
     marks = "".join(mark[0].upper() for mark in _marks(field))
     default = "*required*" if facts_of(field).required else f"`{default_text(field)}`"
     words = reduce(lambda text, pair: text.replace(*pair), _SHORT.items(), expected(path))
@@ -144,11 +144,13 @@ def _values(path: KeyPath, field: FieldInfo) -> tuple[str, str]:
     if re.match(r"`-?\d", default):
         words = re.sub(r"\b(int|float) (?=[-\d≥≤<>])", "", words)
     others = [word for word in words.split(" or ") if word != default.strip("`")]
+    if default.strip("`") in ("true", "false") and len(others) == 1:
+        others = []
     return ", ".join([default, *others]), f"{field.description}{f'<sup>{marks}</sup>' if marks else ''}"
 
 
-def _cells(name: str, values: str, text: str) -> str:
-    return " | ".join([f"| `{name}`", values, text.replace("|", "\\|")]) + " |"
+def _item(name: str, values: str, text: str) -> str:
+    return f"- `{name}` ({values}): {text}"
 
 
 def generated() -> dict[Path, str]:

@@ -152,5 +152,5 @@ default:
 <sup>F</sup> *fixed*: cannot change when a run is resumed. `replay_config.capacity` can only grow, and
 attention must see the same number of steps.
 
-A key whose default has no decimal point takes whole numbers.
+Behind a key are its default and what else it may be. A default without a decimal point takes whole numbers.
 """
