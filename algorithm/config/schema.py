@@ -292,8 +292,8 @@ class Config(Block):
 
     algorithm: Algorithm = option(
         "SAC",
-        f"{', '.join(FAMILIES)}, a package's, or your own as module:NAME (docs/parts.md). Its own keys are in "
-        "its block, shared ones in sac_config.",
+        f"{', '.join(FAMILIES)}, a package's, or your own as module:NAME (docs/parts.md). Its own keys are "
+        "in its block, shared ones in sac_config.",
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
         names="algorithm",
         shared=True,
