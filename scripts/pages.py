@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from textwrap import fill, indent
+from textwrap import indent
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,7 +106,7 @@ def _member(name: str, member: str, held: Any) -> str:  # noqa: ANN401 - a funct
 
 
 def _signature(head: str, value: Callable[..., object]) -> str:
-    """Return it without the types of its parameters, on as few lines as it needs."""
+    """Return it without the types of its parameters, with a line for each where it is long."""
     found = inspect.signature(value)
     parts = [_parameter(one) for one in found.parameters.values()]
     kinds = [one.kind for one in found.parameters.values()]
@@ -114,8 +114,8 @@ def _signature(head: str, value: Callable[..., object]) -> str:
         parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     end = f" -> {found.return_annotation}: ..."
     line = f"{head}({', '.join(parts)}){end}"
-    lines = fill(", ".join(parts), WIDTH - 8, initial_indent="    ", subsequent_indent="    ")
-    return line if len(line) <= WIDTH else f"{head}(\n{lines}\n){end}"
+    lines = "".join(f"    {one},\n" for one in parts)
+    return line if len(line) <= WIDTH else f"{head}(\n{lines}){end}"
 
 
 def _parameter(one: inspect.Parameter) -> str:
