@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import minimize
 from torch.distributions import Categorical, Normal, kl_divergence
 
-from algorithm.ops import acer
+from algorithm.ops import on_policy as acer
 from tests.oracles import retrace_returns
 
 

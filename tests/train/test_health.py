@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from algorithm.agents.health import RETURNS, WINDOW, History, Summary
-from algorithm.agents.on_policy.health import WATCHED as OF_ON_POLICY
+from algorithm.agents.on_policy.metrics import WATCHED as OF_ON_POLICY
 from algorithm.agents.registry import family
-from algorithm.agents.sac.health import WATCHED
+from algorithm.agents.sac.metrics import WATCHED
 from algorithm.config.schema import Config, fields
 from algorithm.runs.logs.metrics import METRICS
 from algorithm.train.health import HealthMonitor

@@ -1,10 +1,22 @@
-"""Metrics of off-policy learning and its extensions, with their meaning, and their charts in a report."""
+"""Metrics of off-policy learning and its extensions, with their meaning, and their charts in a report.
+
+Health rules of any learner with critics, each a function and a row of the table in :func:`critic_rules`.
+
+Each requires several signs at once, over many summaries, because a false alarm costs more trust than a late
+one. The tests hold recorded runs of both kinds, healthy ones and one in trouble.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.health import RETURNS, SIGNALS, WINDOW, History, Rule, grows, told_apart
+from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.panels import panel
+from algorithm.core.wording import short
+from algorithm.replay.config import ReplayConfig
 
 METRICS: Mapping[str, str] = {
     "loss/q": "loss of critics and encoder",
@@ -41,3 +53,177 @@ PANELS = (
     panel("Policy loss", loss="loss/policy"),
     panel("Share of actions at their bounds", share="policy/saturation"),
 )
+
+WATCHED = (
+    *RETURNS,
+    *SIGNALS,
+    "loss/q",
+    "value/q_mean",
+    "value/clipped",
+    "value/clamped",
+    "norm/shift",
+    "norm/shift_policy",
+    "value/return_scale",
+    "policy/saturation",
+    "replay/priority_mean",
+    "replay/priority_saturated",
+    "time/replay_ratio",
+)
+"""Metrics kept of a summary."""
+
+
+def critic_rules(
+    config: BehaviourConfig, keys: OffPolicyConfig, bonus: Callable[[History], float] = lambda _: 0.0
+) -> dict[str, Rule]:
+    """Return the rules that can hold for this configuration, by name.
+
+    keys:  of the configuration, as the algorithm means them
+    bonus: the most that an algorithm adds to a value of rewards
+    """
+    replay, prioritised = config.replay_config, keys.use_priority and keys.use_replay_buffer
+    gail = config.reward_signals.gail
+    rate = keys.replay_ratio if keys.use_replay_buffer else 1 / keys.batch_size
+    table = (
+        ("diverging", True, partial(diverging_critics, keys, bonus)),
+        ("saturated", True, saturated_actions),
+        ("statistics", True, partial(runaway_statistics, keys)),
+        ("clamped", keys.value_head == "categorical", partial(clamped_targets, keys)),
+        ("held_back", keys.clip_epsilon > 0, partial(held_back_critic, keys)),
+        ("priorities", prioritised, partial(saturated_priorities, keys, replay)),
+        ("ratio", keys.use_replay_buffer, partial(ratio_not_kept, keys, replay)),
+        ("told_apart", gail.strength > 0, partial(told_apart, rate, gail.gradient_penalty)),
+        ("starved", True, partial(starved_learner, keys)),
+    )
+    return {name: rule for name, applies, rule in table if applies}
+
+
+def saturated_actions(history: History) -> str | None:
+    """Report actions at their bounds, in twelve summaries over 5,000 steps, without a gain.
+
+    A task whose best actions are the bounds causes no alarm: there the returns have risen.
+    """
+    before, now = history.random_return, history.returns()
+    at_bounds = history.least("policy/saturation") >= 0.95
+    if not at_bounds or history.span(WINDOW - 1) < 5000 or not now <= before:
+        return None
+    return (
+        f"actions are stuck at their bounds: policy/saturation is {short(history.now('policy/saturation'))}, "
+        f"and episodes return {short(now)}, no more than random actions did ({short(before)}) · lower "
+        "sac_config.learning_rate or the scale of the rewards, or set sac_config.action_noise"
+    )
+
+
+def ratio_not_kept(keys: OffPolicyConfig, replay: ReplayConfig, history: History) -> str | None:
+    """Report that fewer than 0.8 of the configured updates per step were made, in five summaries in a row."""
+    if not history.most("time/replay_ratio", 5) < 0.8 * keys.replay_ratio:
+        return None
+    return (
+        f"the replay ratio is not kept: time/replay_ratio is {short(history.now('time/replay_ratio'))} of "
+        f"{keys.replay_ratio:g}, since the replay often holds no whole batch · raise replay_config.capacity "
+        f"({replay.capacity}) or lower sac_config.batch_size ({keys.batch_size})"
+    )
+
+
+def starved_learner(keys: OffPolicyConfig, history: History) -> str | None:
+    """Report that no update was made in five summaries in which at least ten were due.
+
+    The metrics keep the values of the last update. Without a new one the loss is therefore the same to the
+    last digit; before the first update there is none.
+    """
+    rows = list(history.rows)[-6:]
+    if len(rows) < 6 or rows[0].step < keys.start_step:
+        return None
+    steps = history.span(5)
+    due = steps * (keys.replay_ratio if keys.use_replay_buffer else 1 / (keys.batch_size * keys.learn_step))
+    if due < 10 or len({row.values.get("loss/q") for row in rows}) > 1:
+        return None
+    return (
+        f"the learner is starved: not one update in the last {steps:,} steps, since the replay holds no "
+        f"whole batch · raise replay_config.capacity or lower sac_config.batch_size ({keys.batch_size})"
+    )
+
+
+def diverging_critics(
+    keys: OffPolicyConfig, bonus: Callable[[History], float], history: History
+) -> str | None:
+    """Report that values rose in each of five summaries, two-fold in all, to five times what is possible.
+
+    That is the largest return, or largest reward · 1 / (1 − γ) if that is larger, plus the largest bonus.
+    """
+    sizes = [abs(value) for value in history.last("value/q_mean", 6)]
+    possible = history.earned(keys.gamma) + bonus(history)
+    if not history.largest_return or not grows(sizes, 2.0) or sizes[-1] <= 5 * possible:
+        return None
+    n_step = f", or sac_config.n_step ({keys.n_step})" if keys.n_step > 1 else ""
+    return (
+        f"the critics diverge: value/q_mean is {short(history.now('value/q_mean'))}, and no more than "
+        f"{short(possible)} is possible · lower sac_config.learning_rate ({keys.learning_rate:g}) or "
+        f"sac_config.tau ({keys.tau:g}){n_step}"
+    )
+
+
+def held_back_critic(keys: OffPolicyConfig, history: History) -> str | None:
+    """Report that the clip limits a value's change to τ · ε an update, and the TD errors are much larger.
+
+    In three summaries over 1,000 steps the clip removed the gradient of 0.8 of the learned positions, and TD
+    errors of five times ε have not fallen by a fifth. A clip that is wide enough for the rewards removes
+    hardly any gradient after the first thousand updates.
+    """
+    errors = history.last("replay/priority_mean", 3)
+    clipped = history.least("value/clipped", 3) >= 0.8 and history.span(2) >= 1000
+    if not clipped or not stuck(errors, 5 * keys.clip_epsilon):
+        return None
+    speed = keys.tau * keys.clip_epsilon / keys.update_target_per_step
+    return (
+        f"the clip holds the critics back: value/clipped is {short(history.now('value/clipped'))}, so that "
+        f"values move by about {speed:.2g} an update, tau times epsilon; TD errors are {short(errors[-1])} · "
+        f"set sac_config.clip_epsilon ({keys.clip_epsilon:g}) to -1, which turns it off"
+    )
+
+
+def saturated_priorities(keys: OffPolicyConfig, replay: ReplayConfig, history: History) -> str | None:
+    """Report that nearly all priorities are the largest there is, so that they choose nothing.
+
+    In six summaries 0.9 of the TD errors were ``td_error_max`` or more, and their mean was twice that.
+    """
+    largest = replay.td_error_max
+    shares, errors = "replay/priority_saturated", "replay/priority_mean"
+    if not (history.least(shares, 6) >= 0.9 and history.least(errors, 6) >= 2 * largest):
+        return None
+    scaling = "" if keys.reward_scaling else ", or set sac_config.reward_scaling to true"
+    return (
+        f"priorities are saturated: {shares} is {short(history.now(shares))}, so that rows are drawn nearly "
+        f"uniformly; TD errors are {short(history.now(errors))} · raise replay_config.td_error_max "
+        f"({largest:g}){scaling}"
+    )
+
+
+def clamped_targets(keys: OffPolicyConfig, history: History) -> str | None:
+    """Report that 0.01 of the targets lay beyond a histogram's range, in five summaries."""
+    if not history.least("value/clamped", 5) >= 0.01:
+        return None
+    return (
+        f"targets do not fit the histograms of the critics: value/clamped is "
+        f"{short(history.now('value/clamped'))}, and counts as the end of the range · begin anew with "
+        f"sac_config.categorical_range above {keys.categorical_range:g}"
+    )
+
+
+def runaway_statistics(keys: OffPolicyConfig, history: History) -> str | None:
+    """Report a batch norm whose running statistics are not those of the batches; policies act by them.
+
+    In six summaries a mean in a batch lay three standard deviations off; in sound trainings it is below one.
+    """
+    off = [name for name in ("norm/shift", "norm/shift_policy") if history.least(name, 6) >= 3]
+    if not off:
+        return None
+    rate = keys.learning_rate
+    return (
+        f"the statistics of a batch norm run away: {off[0]} is {short(history.now(off[0]))} standard "
+        f"deviations · lower sac_config.learning_rate ({rate:g}), or take norm: layer"
+    )
+
+
+def stuck(values: list[float], least: float) -> bool:
+    """Return whether all values are at least this large, and the last is no fifth below the first."""
+    return bool(values) and min(values) >= least and values[-1] >= 0.8 * values[0]

@@ -20,9 +20,8 @@ from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.on_policy.acktr import AcktrLearner
 from algorithm.agents.on_policy.config import idle
 from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, own_block, processes
-from algorithm.agents.on_policy.health import WATCHED, make_rules
 from algorithm.agents.on_policy.learner import OnPolicyLearner
-from algorithm.agents.on_policy.metrics import ACKTR_READOUTS, READOUTS
+from algorithm.agents.on_policy.metrics import ACKTR_READOUTS, READOUTS, WATCHED, make_rules
 from algorithm.agents.on_policy.networks import NETWORKS, clipping, make_acting, remote_limits
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.on_policy.rollout_agent import RolloutAgent

@@ -1,10 +1,22 @@
-"""Metrics of on-policy families, with their meaning, and their charts in a report."""
+"""Metrics of on-policy families, with their meaning, and their charts in a report.
+
+Health rules of on-policy families; see ``off_policy/metrics.py`` for what they owe.
+
+Each asks for returns that are no better, since a policy that learns needs no advice. A metric of a summary is
+that of its last rollout, and rollouts are noisy: what holds in every one of many is no accident.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.health import RETURNS, SIGNALS, History, Rule, grows, told_apart
+from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, PpoConfig, own_block
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.panels import panel, readout
+from algorithm.core.wording import short
 
 METRICS: Mapping[str, str] = {
     "loss/value": "mean squared error of values",
@@ -44,3 +56,125 @@ READOUTS = (
     readout("policy", entropy="policy/entropy", KL="ppo/approx_kl", clipped="ppo/clip_fraction"),
 )
 ACKTR_READOUTS = (_LOSSES, readout("policy", entropy="policy/entropy", step="acktr/step_scale"))
+
+WATCHED = (
+    *RETURNS,
+    *SIGNALS,
+    "policy/entropy_share",
+    "policy/std",
+    "ppo/approx_kl",
+    "ppo/clip_fraction",
+    "ppo/explained_variance",
+)
+"""Metrics kept of a summary."""
+
+
+def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
+    """Return the rules that can hold for this configuration, by name."""
+    ppo = isinstance(own_block(config), PpoConfig)
+    table = (
+        ("values", True, values_learn_nothing),
+        ("collapsed", True, collapsed_entropy),
+        ("widening", True, widening_policy),
+        ("too_far", ppo, moves_too_far),
+    )
+    rules: dict[str, Rule] = {name: partial(rule, config) for name, applies, rule in table if applies}
+    own, gail = own_block(config), config.reward_signals.gail
+    if gail.strength:
+        size = own.rollout_step * config.base_config.n_envs
+        rate = own.num_epoch * own.num_minibatch / size
+        rules["told_apart"] = partial(told_apart, rate, gail.gradient_penalty)
+    return rules
+
+
+def moves_too_far(config: BehaviourConfig, history: History) -> str | None:
+    """Report that an update of a rollout changes the policy too much, and returns fall.
+
+    In six summaries ppo/approx_kl was above 0.1, or half of the ratios had left the clip; Spinning Up's page
+    calls 0.01 and 0.05 usual for ``target_kl``. Mean returns of the later half of the last twelve summaries
+    are below those of the earlier half.
+    """
+    own, returns = own_block(config), history.known("rollout/return_mean")
+    far = history.least("ppo/approx_kl", 6) > 0.1 or history.least("ppo/clip_fraction", 6) > 0.5
+    if not far or len(returns) < 6:
+        return None
+    half = len(returns) // 2
+    before, now = sum(returns[:half]) / half, sum(returns[-half:]) / half
+    if now >= before:
+        return None
+    assert isinstance(own, PpoConfig)
+    target_kl = ", or set ppo_config.target_kl" if own.target_kl is None else ""
+    return (
+        f"updates move the policy too far: ppo/approx_kl is {short(history.now('ppo/approx_kl'))} and "
+        f"ppo/clip_fraction {short(history.now('ppo/clip_fraction'))}, and returns fall, {short(now)} after "
+        f"{short(before)} · lower ppo_config.learning_rate ({own.learning_rate:g}) or ppo_config.num_epoch "
+        f"({own.num_epoch}){target_kl}"
+    )
+
+
+def values_learn_nothing(config: BehaviourConfig, history: History) -> str | None:
+    """Report that values explain nothing of the returns, in twelve summaries, and returns are no better.
+
+    ppo/explained_variance was never above 0, which a constant reaches. Returns that hardly differ leave
+    nothing to explain, which is how a task that is solved looks: hence the look at the returns.
+    """
+    own, name = own_block(config), BLOCKS[config.algorithm]
+    if not history.most("ppo/explained_variance") <= 0 or not _no_better(history):
+        return None
+    scaling = "" if config.run.reward_scaling else f", or set {RUN_BLOCK}.reward_scaling to true"
+    return (
+        f"values learn nothing: ppo/explained_variance is {short(history.now('ppo/explained_variance'))}, "
+        f"and {_returns(history)} · raise {name}.value_coef ({own.value_coef:g}) or {_length_key(config)}, "
+        f"or lower {name}.gae_lambda ({own.gae_lambda:g}){scaling}"
+    )
+
+
+def collapsed_entropy(config: BehaviourConfig, history: History) -> str | None:
+    """Report that the policy has stopped trying other choices before it got better.
+
+    policy/entropy_share stayed below 0.01 in six summaries and was above 0.05 within the last twelve. Where
+    masks leave one choice it is always low.
+    """
+    own, name = own_block(config), BLOCKS[config.algorithm]
+    low, share = history.most("policy/entropy_share", 6) < 0.01, 100 * history.now("policy/entropy_share")
+    if not low or max(history.known("policy/entropy_share")) < 0.05 or not _no_better(history):
+        return None
+    return (
+        f"the policy has stopped exploring: its entropy is {short(share)} % "
+        f"of that of random choices, and {_returns(history)} · raise {name}.entropy_coef "
+        f"({own.entropy_coef:g}) or lower {_length_key(config)}"
+    )
+
+
+def widening_policy(config: BehaviourConfig, history: History) -> str | None:
+    """Report that the standard deviation grows for its own sake.
+
+    policy/std is above 3, where three quarters of the actions are clipped to a bound: 2 − 2Φ(1/3) = 0.74. It
+    rose in each of the last five summaries, and returns are no better than at the start.
+    """
+    own, name = own_block(config), BLOCKS[config.algorithm]
+    widths = history.last("policy/std", 6)
+    if not grows(widths) or widths[-1] <= 3 or not _no_better(history):
+        return None
+    key = f"{name}.entropy_coef ({own.entropy_coef:g})" if own.entropy_coef else _length_key(config)
+    return (
+        f"the policy only grows wider: policy/std is {short(widths[-1])} and still grows, so that most "
+        f"actions lie at a bound, and {_returns(history)} · lower {key}"
+    )
+
+
+def _length_key(config: BehaviourConfig) -> str:
+    """Return the key that says how long a step is, with its value."""
+    own, name = own_block(config), BLOCKS[config.algorithm]
+    if isinstance(own, AcktrConfig):
+        return f"{name}.kl_clip ({own.kl_clip:g})"
+    return f"{name}.learning_rate ({own.learning_rate:g})"
+
+
+def _no_better(history: History) -> bool:
+    return bool(history.random_returns) and history.returns() <= history.random_returns[0]
+
+
+def _returns(history: History) -> str:
+    first = history.random_returns[0]
+    return f"episodes return {short(history.returns())}, no more than at the start ({short(first)})"

@@ -16,8 +16,7 @@ from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.off_policy.agent import off_policy_family
 from algorithm.agents.off_policy.variant import SATURATED, Heads, Variant
 from algorithm.agents.sac.config import SacConfig, sac_keys
-from algorithm.agents.sac.health import WATCHED, make_rules
-from algorithm.agents.sac.metrics import READOUTS
+from algorithm.agents.sac.metrics import READOUTS, WATCHED, make_rules
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import ActionSpec
 from algorithm.ops import discrete as ops

@@ -1,10 +1,21 @@
-"""Metrics of Soft Actor-Critic, with their meaning, and their charts in a report."""
+"""Metrics of Soft Actor-Critic, with their meaning, and their charts in a report.
+
+Health rules of Soft Actor-Critic: those of any critics, and those of entropy and its temperatures.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 
+from algorithm.agents.behaviour_config import BehaviourConfig
+from algorithm.agents.health import History, Rule, grows
+from algorithm.agents.off_policy import metrics
+from algorithm.agents.off_policy.metrics import critic_rules, stuck
+from algorithm.agents.sac.config import SacConfig, sac_keys
 from algorithm.core.panels import panel, readout
+from algorithm.core.wording import short
 
 METRICS: Mapping[str, str] = {
     "loss/alpha": "loss of temperatures, continuous plus discrete part",
@@ -38,3 +49,129 @@ READOUTS = (
         temperature="policy/alpha_d",
     ),
 )
+
+WATCHED = (
+    *metrics.WATCHED,
+    *(f"policy/{name}_{part}" for name in ("entropy", "target_entropy", "alpha") for part in "cd"),
+)
+"""Metrics kept of a summary."""
+
+
+def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
+    """Return the rules that can hold for this configuration, by name."""
+    sac = sac_keys(config)
+    rules = critic_rules(config, sac, bonus=lambda history: sum(map(abs, _bonus(sac, history).values())))
+    rules["values_of_entropy"] = partial(values_of_entropy, sac)
+    if sac.use_auto_alpha:
+        for part in "cd":
+            rules[f"temperature_{part}"] = partial(runaway_temperature, sac, part)
+            rules[f"too_much_entropy_{part}"] = partial(entropy_out_of_reach, sac, part)
+        rules["too_little_entropy"] = partial(entropy_too_low, sac)
+    return rules
+
+
+def values_of_entropy(sac: SacConfig, history: History) -> str | None:
+    """Report that values consist of the entropy bonus, which is highest where no episode ever ends.
+
+    In five summaries ``value/q_mean`` was more than a quarter above the possible value of rewards alone. The
+    bonus for the present entropy accounts for that excess, and the mean return is no better than that of
+    random actions. A temporarily large temperature does no harm where returns rise.
+    """
+    before, now, value = history.random_return, history.returns(5), history.now("value/q_mean")
+    earned, bonus = history.earned(sac.gamma), _bonus(sac, history)
+    beyond = history.least("value/q_mean", 5) > 1.25 * earned and sum(bonus.values()) >= value - earned
+    if not history.largest_return or not beyond or not now <= before:
+        return None
+    discrete = bonus.get("d", -math.inf) > bonus.get("c", -math.inf)
+    other = ", or set sac_config.discrete_soft_target to false" if discrete else ""
+    return (
+        f"values are those of the entropy bonus: value/q_mean is {short(value)}, and rewards allow no more "
+        f"than {short(earned)}; episodes return {short(now)}, no more than random actions did "
+        f"({short(before)}), since the bonus pays for never finishing · lower sac_config.init_log_alpha "
+        f"({sac.init_log_alpha:g}){other}"
+    )
+
+
+def runaway_temperature(sac: SacConfig, part: str, history: History) -> str | None:
+    """Report a growing bonus in a value, α · abs(H̄) · horizon, above the largest return of any episode.
+
+    α rose in each of five summaries, by a quarter in all, to ten times its start. A temperature that merely
+    grows with the rewards stays below that: on CartPole at less than half.
+    """
+    alpha = history.last(f"policy/alpha_{part}", 6)
+    start, unit = math.exp(sac.init_log_alpha), _return_scale(history) * history.horizon(sac.gamma)
+    bonus = history.now(f"policy/alpha_{part}") * abs(history.now(f"policy/target_entropy_{part}")) * unit
+    if not grows(alpha, 1.25) or alpha[-1] < 10 * start or not 0 < history.largest_return < bonus:
+        return None
+    scaled = "" if history.reward_scale == 1 else f", scaled by reward_scale ({history.reward_scale:g})"
+    return (
+        f"the temperature runs away: policy/alpha_{part} is {short(alpha[-1])}, {alpha[-1] / start:.0f} "
+        f"times its start, and still grows; its bonus adds {short(bonus)} to a value, and no "
+        f"episode returned more than {short(history.largest_return)}{scaled} · {_less_entropy(sac, part)}"
+    )
+
+
+def entropy_out_of_reach(sac: SacConfig, part: str, history: History) -> str | None:
+    """Report that the entropy cannot rise to its target, however large the temperature.
+
+    Over twelve summaries it stayed at least 0.1 below and came no closer by a fifth, while α rose in each of
+    them to a thousand times its start.
+    """
+    alpha = history.last(f"policy/alpha_{part}")
+    start, missing = math.exp(sac.init_log_alpha), [-gap for gap in _gaps(history, part)]
+    if not stuck(missing, 0.1) or not grows(alpha) or alpha[-1] < 1000 * start:
+        return None
+    return (
+        f"the target entropy is out of reach: policy/entropy_{part} stays {short(missing[-1])} below it, "
+        f"while the temperature has grown {alpha[-1] / start:.0f}-fold · {_less_entropy(sac, part)}"
+    )
+
+
+def entropy_too_low(sac: SacConfig, history: History) -> str | None:
+    """Report that the continuous policy has its smallest width, and the target is narrower still.
+
+    Over twelve summaries the entropy stayed at least 1 per action above a target below −3 per action. It came
+    no closer by a fifth, itself below −2 per action, while α fell in each of them to less than a thousandth
+    of its start. A policy with no reason to be narrow, because actions have no effect, causes no alarm: its
+    entropy is near log 2 per action.
+    """
+    alpha, gaps = history.last("policy/alpha_c"), _gaps(history, "c")
+    if sac.target_c_alpha < 3:
+        return None
+    actions = -history.now("policy/target_entropy_c") / sac.target_c_alpha
+    falling = grows(alpha[::-1]) and alpha[-1] < 1e-3 * math.exp(sac.init_log_alpha)
+    narrow = history.now("policy/entropy_c") <= -2 * actions
+    if not stuck(gaps, actions) or not falling or not narrow:
+        return None
+    return (
+        f"the target entropy is out of reach: policy/entropy_c stays {short(gaps[-1])} above it, while the "
+        f"temperature has fallen to {short(alpha[-1])} · lower sac_config.target_c_alpha "
+        f"({sac.target_c_alpha:g}; usual: 1)"
+    )
+
+
+def _bonus(sac: SacConfig, history: History) -> dict[str, float]:
+    """Return the present entropy's bonus in a value, by the parts whose entropy is in the targets."""
+    unit = _return_scale(history) * history.ahead(sac.gamma)
+    found = {
+        part: history.now(f"policy/alpha_{part}") * history.now(f"policy/entropy_{part}") * unit
+        for part in ("cd" if sac.discrete_soft_target else "c")
+    }
+    return {part: bonus for part, bonus in found.items() if math.isfinite(bonus)}
+
+
+def _gaps(history: History, part: str) -> list[float]:
+    """Return entropy less its target over the whole window; empty unless all summaries have both."""
+    entropy, target = (history.last(f"policy/{name}_{part}") for name in ("entropy", "target_entropy"))
+    return [e - t for e, t in zip(entropy, target, strict=True)] if entropy and target else []
+
+
+def _less_entropy(sac: SacConfig, part: str) -> str:
+    if part == "d":
+        return f"lower sac_config.target_d_alpha ({sac.target_d_alpha:g})"
+    return f"raise sac_config.target_c_alpha ({sac.target_c_alpha:g})"
+
+
+def _return_scale(history: History) -> float:
+    """Return the reward that corresponds to 1 in the learner's unit."""
+    return next(iter(history.last("value/return_scale", 1)), 1.0)

@@ -19,7 +19,7 @@ from algorithm.actions.parts import ActionParts
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.off_policy.agent import off_policy_family
-from algorithm.agents.off_policy.health import WATCHED, critic_rules
+from algorithm.agents.off_policy.metrics import WATCHED, critic_rules
 from algorithm.agents.off_policy.variant import SATURATED, Heads, Variant
 from algorithm.agents.td3.config import Td3Config, shared_keys, td3_block
 from algorithm.core.data import Float

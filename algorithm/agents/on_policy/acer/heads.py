@@ -15,7 +15,7 @@ from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Obs
-from algorithm.ops import acer
+from algorithm.ops import on_policy as ops
 from algorithm.ops.densities import normal_entropy, normal_logp
 from algorithm.ops.discrete import branch_log_probs, branch_values, reduce_branches
 
@@ -96,7 +96,7 @@ class ChoiceHeads(AcerHeads):
         def ascent(returns: Tensor) -> Tensor:
             limit = self._own.ratio_max
             gain = of_joint.clamp(max=limit) * (returns - value[:, here])
-            found = acer.choice_gradient(own, ratio, at.action, gain, advantages, ratio_max=limit)
+            found = ops.choice_gradient(own, ratio, at.action, gain, advantages, ratio_max=limit)
             return found - self._own.entropy_coef * (log_probs[:, here].detach() + 1.0)
 
         return AcerTerms(
@@ -106,7 +106,7 @@ class ChoiceHeads(AcerHeads):
             ratio=of_joint,
             trace=of_joint.clamp(max=1.0),
             parameters=probs[:, here],
-            divergence=acer.choice_divergence(average, own),
+            divergence=ops.choice_divergence(average, own),
             entropy=-(constant * log_probs.detach()).sum(-1)[:, here],
             ascent=ascent,
         )
@@ -151,8 +151,8 @@ class NormalHeads(AcerHeads):
 
         def ascent(returns: Tensor) -> Tensor:
             gain = ratio.clamp(max=limit) * (returns - constant[:, here])
-            found: Tensor = gain.unsqueeze(-1) * acer.normal_gradient(m, s, at.z)
-            found = found + gain_other.unsqueeze(-1) * acer.normal_gradient(m, s, other)
+            found: Tensor = gain.unsqueeze(-1) * ops.normal_gradient(m, s, at.z)
+            found = found + gain_other.unsqueeze(-1) * ops.normal_gradient(m, s, other)
             found[..., size:] += self._own.entropy_coef
             return found
 
@@ -163,7 +163,7 @@ class NormalHeads(AcerHeads):
             ratio=ratio,
             trace=(log_ratio / size).exp().clamp(max=1.0),
             parameters=torch.cat([mean, log_std], -1),
-            divergence=acer.normal_divergence((average.mean, average.log_std), m, s),
+            divergence=ops.normal_divergence((average.mean, average.log_std), m, s),
             entropy=normal_entropy(s),
             ascent=ascent,
         )

@@ -26,7 +26,7 @@ from algorithm.nn.learning.flat import Target
 from algorithm.nn.learning.optimiser import FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
 from algorithm.nn.protocols import Obs, Rep
-from algorithm.ops.acer import retrace, trust_region
+from algorithm.ops.on_policy import retrace, trust_region
 from algorithm.ops.shapes import valid_share
 
 _CHUNK = 1024  # windows whose bonuses are computed at once
