@@ -46,8 +46,13 @@ def start_screen(
     device: torch.device,
     *,
     resumed: Rows = (),
+    until: int | None = None,
 ) -> list[tuple[str, Rows]]:
-    """Return titled sections for the console. resumed: rows about the checkpoint and changes since."""
+    """Return titled sections for the console.
+
+    resumed: rows about the checkpoint and changes since
+    until:   step that this call of ``learn`` ends at
+    """
     versions = (
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
@@ -60,7 +65,7 @@ def start_screen(
                 ("name", run.name),
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
-                ("ends", _end(loaded)),
+                ("ends", _end(loaded, until)),
                 ("device", f"{device}, {counted(threads, 'thread')}{_products(wanted, device)}"),
                 ("versions", versions),
             ],
@@ -170,12 +175,14 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     return result
 
 
-def _end(loaded: LoadedConfig) -> str:
-    """Return the limits of the training, and the key of a default limit."""
+def _end(loaded: LoadedConfig, until: int | None = None) -> str:
+    """Return the limits of the training, and the key of a default limit; until: as of the start screen."""
     base, limits = loaded.config.base_config, []
     if base.max_iter > 0:
         limits.append(f"{base.max_iter:,} iterations")
-    if base.max_step > 0:
+    if until is not None:
+        limits.append(f"{until:,} steps (this call of learn)")
+    elif base.max_step > 0:
         default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
         limits.append(f"{base.max_step:,} steps{default}")
     if base.stop_at_return is not None:

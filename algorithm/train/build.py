@@ -27,7 +27,7 @@ from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with
 from algorithm.train.assembly import Assembly, check_eval_spaces
 from algorithm.train.asynchronous.choice import chosen_runtime
-from algorithm.train.callbacks import Callbacks, Training, load_callbacks
+from algorithm.train.callbacks import Callbacks, Training, end_of_learn, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.foreign import (
     ForeignNetworks,
@@ -62,8 +62,7 @@ def build(
     runtime: source of the transitions
     lock:    of the run's folder; stack: closes what is opened here
     """
-    own = load_callbacks(inputs.loaded.config.base_config.callbacks, inputs.loaded.env_dir)
-    callbacks = Callbacks([*own, *inputs.callbacks])
+    callbacks = _callbacks(inputs)
     seed_globally(inputs.loaded.seed)
     assembly = _assembly(inputs, start, console, stack)
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
@@ -105,6 +104,14 @@ def build(
         resumed=start,
         notices=notices,
     )
+
+
+def _callbacks(inputs: RunInputs) -> Callbacks:
+    """Return a user's own code; where nothing is trained, that of the configuration waits for a beginning."""
+    if end_of_learn(inputs.callbacks) == 0:
+        return Callbacks(inputs.callbacks)
+    entries = inputs.loaded.config.base_config.callbacks
+    return Callbacks([*load_callbacks(entries, inputs.loaded.env_dir), *inputs.callbacks])
 
 
 def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> Assembly:

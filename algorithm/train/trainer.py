@@ -76,7 +76,7 @@ class Trainer:
         self._runtime = runtime
         self._evaluator = evaluator
         self._saver = saver
-        self._reporter = Reporter(training, config, console, metrics)
+        self._reporter = Reporter(training, config, console, metrics, callbacks.until)
         self._console = console
         self._stop = stop
         self._callbacks = callbacks
