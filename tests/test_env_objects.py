@@ -342,8 +342,10 @@ def test_an_agent_acts_moves_and_is_saved(tmp_path):
     assert_same(asac.Agent.load(zipped, Walk).networks.state_dict(), before)
     with pytest.raises(asac.UsageError, match="an export has no resume"):
         asac.Agent.load(zipped, Walk, quiet=True).learn(10)
-    with pytest.raises(asac.UsageError, match="already"):
-        agent.save(folder)
+    for path in (folder, zipped):
+        with pytest.raises(asac.UsageError, match="already") as caught:
+            agent.save(path)
+        assert caught.value.fix == "give another name, or say replace=True"
     (tmp_path / "own" / "checkpoints").mkdir(parents=True)
     (tmp_path / "whole.new").mkdir()
     with pytest.raises(asac.UsageError, match="in one another"):

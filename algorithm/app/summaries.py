@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from importlib.util import find_spec
 from statistics import fmean
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from algorithm.agents.base import Agent
+from algorithm.agents.registry import family
 from algorithm.app.parameters import parameter_rows
 from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import plot_curve, series_of
@@ -76,7 +78,9 @@ def start_screen(
         sections.insert(1, ("resumed", resumed))
     for name, agent in agents.items():
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
-        sections.append((title, agent.rows()))
+        config = loaded.for_behaviour(name)
+        own = family(config).keys_of(config)
+        sections.append((title, [*agent.rows(), *[("keys", repr(own))] * is_dataclass(own)]))
     sections.append(("config", config_rows(loaded)))
     return sections
 

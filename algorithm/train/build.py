@@ -77,7 +77,34 @@ def build(
     _write_down(inputs, source.env.specs, networks, start, foreign, render_modes, own_env, plugins)
     metrics = open_metrics(inputs.loaded, inputs.run, start, console, stack)
     saver = _checkpointer(inputs, training, start, metrics, lock)
-    trainer = Trainer(
+    callbacks.attach(
+        Training(inputs.run.path, inputs.loaded.config, training.agents, training.counters, inputs.stop)
+    )
+    return RunParts(
+        loaded=inputs.loaded,
+        trainer=_trainer(inputs, training, source, evaluator, saver, metrics, callbacks),
+        training=training,
+        runtime=source,
+        saver=saver,
+        metrics=metrics,
+        render_modes=render_modes,
+        resumed=start,
+        notices=notices,
+    )
+
+
+def _trainer(
+    inputs: RunInputs,
+    training: TrainState,
+    source: Runtime,
+    evaluator: Evaluator | None,
+    saver: Checkpointer,
+    metrics: MetricsLogger,
+    callbacks: Callbacks,
+) -> Trainer:
+    """Return the loop of the run."""
+    console = training.faults.console
+    return Trainer(
         training,
         inputs.loaded.config,
         runtime=source,
@@ -89,20 +116,6 @@ def build(
         callbacks=callbacks,
         evaluations=inputs.evaluations,
         profile=TrainingProfile(inputs.run.path / "profile.txt", console) if inputs.profile else None,
-    )
-    callbacks.attach(
-        Training(inputs.run.path, inputs.loaded.config, training.agents, training.counters, inputs.stop)
-    )
-    return RunParts(
-        loaded=inputs.loaded,
-        trainer=trainer,
-        training=training,
-        runtime=source,
-        saver=saver,
-        metrics=metrics,
-        render_modes=render_modes,
-        resumed=start,
-        notices=notices,
     )
 
 

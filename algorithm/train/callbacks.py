@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -194,7 +195,7 @@ class Callbacks:
                     f"{owner}.{point} raised an error",
                     where=_place(error),
                     why=described(error),
-                    fix="mend it and go on with --resume: the run is saved; train.log has the traceback",
+                    fix="mend it and go on: the run is saved; train.log has the traceback",
                 ) from error
 
 
@@ -241,7 +242,5 @@ def _unusable(name: str, why: str, fix: str) -> UsageError:
 
 
 def _place(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    frames = extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
