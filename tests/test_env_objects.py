@@ -327,7 +327,8 @@ def test_callbacks_of_the_configuration_wait_for_a_learn_whose_end_is_shown(tmp_
     assert "at 10 steps (this call of learn)" in log and " max_step=10 " in log
 
 
-def test_an_agent_acts_moves_and_is_saved(tmp_path):
+def test_an_agent_acts_moves_and_is_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mine.py"])
     agent = asac.Agent("SAC", Walk, **HELD)
     agent.learn(30, callbacks=[(notes := Notes())])
     assert notes.rollouts == list(range(21, 31))

@@ -40,8 +40,8 @@ def _is_module(typed: Path) -> bool:
 
 def _is_script(typed: Path) -> bool:
     """Return whether the script that was typed is the checkout's, and not another file of that name."""
-    other = typed.is_file() and not typed.samefile(_CHECKOUT / typed.name)
-    return typed.name in _SCRIPTS and not other
+    ours = _CHECKOUT / typed.name
+    return typed.name in _SCRIPTS and ours.is_file() and (not typed.is_file() or typed.samefile(ours))
 
 
 def said(flag: str, argument: str) -> str:

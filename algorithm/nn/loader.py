@@ -160,7 +160,7 @@ def _keywords(
             why=f"the arguments of {name} are {', '.join(named)}" if named else f"{name} takes no arguments",
             fix=f"did you mean {close[0]!r}?" if close else f"leave it out, or write a {name} that takes it",
         )
-    if not cls.__init__.__module__.startswith("algorithm.") and not is_dataclass(cls):
+    if not given or not (is_dataclass(cls) or cls.__init__.__module__.startswith("algorithm.")):
         return dict(given)
     kinds = get_type_hints(cls.__init__, include_extras=True)
     return {

@@ -181,7 +181,9 @@ class Trainer:
         except UserError as failed:
             self._console.warn(failed.line)
         else:
-            self._console.message(f"{what} ended the run; it can be resumed from step {self._counters.step:,}")
+            self._console.message(
+                f"{what} ended the run; it can be resumed from step {self._counters.step:,}"
+            )
 
     def _ends(self) -> Ends:
         return self._counters.ends(self._config.base_config, self._evaluations)

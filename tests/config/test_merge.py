@@ -268,8 +268,7 @@ def test_a_behaviour_with_an_algorithm_of_its_own_keeps_its_keys(task):
 
 
 @pytest.mark.fault("F21")
-def test_all_faults_are_told_at_once(task, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["main.py"])
+def test_all_faults_are_told_at_once(task):
     task("""\
         default:
           base_config:

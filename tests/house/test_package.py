@@ -166,6 +166,8 @@ def test_a_script_of_ones_own_is_not_the_command(monkeypatch, root, tmp_path, ty
     (tmp_path / "asac").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert program() == ["asac"]
+    monkeypatch.setattr("algorithm.core.program._CHECKOUT", tmp_path / "installed")
+    assert program() == ["asac"] and said("--flag", "flag=1") == "flag=1"
 
 
 def test_a_distributed_command_has_its_own_name(monkeypatch):

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import pkgutil
 import re
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from textwrap import indent
-from unittest.mock import patch
 
 GOLDEN = Path(__file__).with_name("golden.txt")
 
@@ -27,8 +25,7 @@ def areas() -> list[str]:
 def rendered(area: str) -> str:
     """All messages of an area as they are now, under their names."""
     messages: Iterator[tuple[str, str]] = import_module(f"{__name__}.{area}").messages()
-    with patch.object(sys, "argv", ["main.py"]):  # commands and flags are shown as if it had been typed
-        sections = [f"# {area}: {name}\n{indent(text.rstrip(), '  ')}\n" for name, text in messages]
+    sections = [f"# {area}: {name}\n{indent(text.rstrip(), '  ')}\n" for name, text in messages]
     lines = [line.rstrip() for section in sections for line in section.split("\n")]
     return "".join(f"{line}\n" for line in lines)
 

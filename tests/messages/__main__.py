@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
 from tests.messages import GOLDEN, areas, rendered
 
+sys.argv = ["main.py"]  # commands are shown as if it had been typed
 GOLDEN.write_text("".join(map(rendered, areas())), "utf-8")

@@ -386,6 +386,7 @@ def messages() -> Iterator[tuple[str, str]]:
         stack.callback(os.chdir, Path.cwd())
         os.chdir(folder)
         stack.enter_context(patch.dict(gym.registry, own, clear=True))
+        stack.enter_context(patch.object(sys, "argv", ["main.py"]))
         stack.enter_context(patch.object(sys, "path", list(sys.path)))  # names of modules add the folder
         for name, text in _all():
             yield name, text.replace(str(ROOT), "ROOT").replace(os.path.realpath(folder), "HERE")

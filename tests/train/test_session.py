@@ -208,9 +208,8 @@ def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
     assert next(one for one in seen if one.updates).eta_s is None, "steps without updates say nothing"
 
 
-def test_checkpoints_that_stay_and_how_to_choose_one(task, capsys, monkeypatch):
+def test_checkpoints_that_stay_and_how_to_choose_one(task, capsys):
     """Evaluations at 50, 100, …: the best of them stays beside the one newest."""
-    monkeypatch.setattr("sys.argv", ["main.py"])
     often = ("-o", "eval_config={per_step: 50, episodes: 1}")
     assert run("-n", "a", *often, "-o", "checkpoint_config.keep=1", "--quiet") == 0
     found, folder = result(task / "a"), task / "a" / "checkpoints"
