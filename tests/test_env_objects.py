@@ -123,7 +123,7 @@ def test_a_class_of_ones_own_is_trained_evaluated_filmed_and_exported(tmp_path):
     assert run.evaluate(2).infos == run.evaluate(2, env=Walk()).infos
 
     run.export("walk.zip")
-    run.export("walk.onnx")
+    run.export("walk.ONNX")
     obs = np.array([0.5], np.float32)
     action, _ = asac.load("walk.zip", env=Walk).act(obs)
     assert np.array_equal(action, run.policy().act(obs)[0])
@@ -303,7 +303,32 @@ def test_to_learn_in_parts_is_to_learn_at_once(algorithm, keys):
     assert not env.closed, "it is its owner's"
 
 
-def test_an_agent_acts_moves_and_is_saved(tmp_path):
+POINTS = """
+import asac
+
+class Points(asac.Callback):
+    def __init__(self): self._note("made")
+    def on_start(self, training): self._note(f"start {training.step}")
+    def on_checkpoint(self, training): self._note(f"checkpoint {training.step}")
+    def on_end(self, training): self._note(f"end {training.step}")
+    def _note(self, point): print(point, file=open("points.txt", "a"))
+"""
+
+
+def test_callbacks_of_the_configuration_wait_for_a_learn_whose_end_is_shown(tmp_path):
+    (tmp_path / "own.py").write_text(POINTS)
+    held = {**HELD, "overrides": KEYS | {"base_config.callbacks": ["own.py:Points"]}}
+    agent = asac.Agent("SAC", Walk, **held)
+    agent.predict(np.zeros(1, np.float32)), agent.evaluate(Walk(), 1)
+    assert not (tmp_path / "points.txt").exists(), "training has not begun"
+    agent.learn(10)
+    assert (tmp_path / "points.txt").read_text() == "made\nstart 0\ncheckpoint 10\nend 10\n"
+    log = (agent.run.folder / "train.log").read_text()
+    assert "at 10 steps (this call of learn)" in log and " max_step=10 " in log
+
+
+def test_an_agent_acts_moves_and_is_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mine.py"])
     agent = asac.Agent("SAC", Walk, **HELD)
     agent.learn(30, callbacks=[(notes := Notes())])
     assert notes.rollouts == list(range(21, 31))
@@ -314,12 +339,14 @@ def test_an_agent_acts_moves_and_is_saved(tmp_path):
     before = copy.deepcopy(agent.networks.state_dict())
     assert isinstance(agent.networks, torch.nn.Module) and agent.evaluate(Walk(3.0), 2).lengths == (10, 10)
 
-    zipped, folder = agent.save(tmp_path / "small.zip"), agent.save(tmp_path / "whole")
+    zipped, folder = agent.save(tmp_path / "small.ZIP"), agent.save(tmp_path / "whole")
     assert_same(asac.Agent.load(zipped, Walk).networks.state_dict(), before)
     with pytest.raises(asac.UsageError, match="an export has no resume"):
         asac.Agent.load(zipped, Walk, quiet=True).learn(10)
-    with pytest.raises(asac.UsageError, match="already"):
-        agent.save(folder)
+    for path in (folder, zipped):
+        with pytest.raises(asac.UsageError, match="already") as caught:
+            agent.save(path)
+        assert caught.value.fix == "give another name, or say replace=True"
     (tmp_path / "own" / "checkpoints").mkdir(parents=True)
     (tmp_path / "whole.new").mkdir()
     with pytest.raises(asac.UsageError, match="in one another"):

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from algorithm.core.panels import Readout
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.extensions.base import Extension
-from algorithm.nn.loader import Network
+from algorithm.nn.loader import Network, instance
 from algorithm.replay.buffer import ReplayBuffer
 
 _New = TypeVar("_New", Segment, StepBatch)
@@ -250,6 +250,7 @@ class Family:
     make_acting:  constructor of a remote actor's policy, with the weights of the run's first moment; None: it
                   cannot be distributed
     remote_limits: limits on what remote actors send, for a configuration
+    keys:         dataclass of the keys of its own, ``algorithm_args`` of the configuration
     networks:     classes of an ``nn.py`` besides ``ModelRep``, by name; a family without any has no ``nn.py``
     health_rules: rules of the watchdog that hold for a configuration, by name
     watched:      metrics that those rules read
@@ -262,6 +263,7 @@ class Family:
     make_agent: Callable[[AgentInputs], Agent]
     make_acting: Callable[[ActingInputs], Acting] | None = None
     remote_limits: Callable[[BehaviourConfig], RemoteLimits] = lambda _: RemoteLimits()
+    keys: type[Any] = object
     networks: Mapping[str, Network] = field(default_factory=dict)
     health_rules: Callable[[BehaviourConfig], Mapping[str, Rule]] = lambda _: {}
     watched: Sequence[str] = ()
@@ -272,3 +274,14 @@ class Family:
     @override
     def __repr__(self) -> str:
         return f"Family({self.name!r})"
+
+    def keys_of(self, config: BehaviourConfig) -> Any:  # noqa: ANN401 - as ``keys`` says
+        """Return the keys of its own. Raises ModelError for one that it does not have, and a wrong value."""
+        return instance(
+            self.keys,
+            (),
+            config.algorithm_args,
+            name=self.name,
+            key="algorithm_args",
+            where=self.keys.__module__,
+        )

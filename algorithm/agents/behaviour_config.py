@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.agents.run_config import RunConfig
@@ -36,6 +37,10 @@ class BehaviourConfig(Protocol):
     @property
     def algorithm(self) -> str:
         """Name of the family."""
+
+    @property
+    def algorithm_args(self) -> Mapping[str, Any]:
+        """Keys of its own, as :meth:`~algorithm.agents.base.Family.keys_of` checks them."""
 
     @property
     def base_config(self) -> BaseKeys:

@@ -24,14 +24,12 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name.replace("gpu", "cuda"))
     except RuntimeError as error:
-        raise UsageError(
-            f"there is no device {name!r}", fix="use --device cpu, cuda, cuda:1, gpu or auto"
-        ) from error
+        raise UsageError(f"there is no device {name!r}", fix="use cpu, cuda, cuda:1, gpu or auto") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(
-            f"--device {name} was asked for, but there is no such GPU",
+            f"device {name} was asked for, but there is no such GPU",
             why=f"torch {torch.__version__} sees {torch.cuda.device_count()} GPUs",
-            fix="use --device cpu, or --device auto to take a GPU only where there is one",
+            fix="use cpu, or auto to take a GPU only where there is one",
         )
     return device
 

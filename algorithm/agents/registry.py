@@ -42,14 +42,18 @@ _SHARED = ("algorithm.agents.off_policy", "algorithm.agents")
 def family(config: BehaviourConfig) -> Family:
     """Return the family that a behaviour's configuration chooses.
 
-    Raises UsageError for one of another package, or of a module, that cannot be loaded or is none.
+    Raises UsageError for one of another package, or of a module, that cannot be loaded or is none; ModelError
+    for keys of its own that it does not have.
     """
     from algorithm.agents.base import Family
 
     plugin = find(ALGORITHMS, config.algorithm)
-    if plugin is not None:
-        return plugin.instance(Family)
-    found: Family = importlib.import_module(f"{FAMILIES[config.algorithm]}.family").FAMILIES[config.algorithm]
+    found: Family = (
+        importlib.import_module(f"{FAMILIES[config.algorithm]}.family").FAMILIES[config.algorithm]
+        if plugin is None
+        else plugin.instance(Family)
+    )
+    found.keys_of(config)
     return found
 
 

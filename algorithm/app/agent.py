@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 from typing_extensions import Self, override
 
-from algorithm.app.cli.flag_types import GRAPH, is_export
+from algorithm.app.cli.flag_types import is_export, is_graph
 from algorithm.app.given import EnvLike, as_object
 from algorithm.app.policy import PolicyState, TrainedPolicy
 from algorithm.app.run import Run, Which
@@ -21,26 +21,10 @@ from algorithm.core.errors import UsageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
 from algorithm.runs.names import MODELS
-from algorithm.train.callbacks import Callback, Training
+from algorithm.train.callbacks import Callback, Training, Until
 
 _NEVER = {"base_config.stop_at_return": None}
 """``learn`` says how many steps there are; success alone does not end them."""
-
-
-class _Until(Callback):
-    """The end of one call of ``learn``."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    @override
-    def on_start(self, training: Training) -> None:
-        self.on_step(training)
-
-    @override
-    def on_step(self, training: Training) -> None:
-        if training.step >= self._step:
-            training.stop(f"learn was to come to step {self._step:,}")
 
 
 class HeldAgent:
@@ -173,7 +157,7 @@ class HeldAgent:
         self._run.resume(
             self._given,
             max_step=until if 0 < end < until else None,
-            callbacks=[*callbacks, _Until(until)],
+            callbacks=[*callbacks, Until(until)],
             on_step=on_step,
             device=self._device,
             quiet=self._quiet,
@@ -196,7 +180,7 @@ class HeldAgent:
         try:
             plan.begin(
                 until if 0 < end < until else None,
-                [*callbacks, _Until(until)],
+                [*callbacks, Until(until)],
                 on_step,
                 on_folder=made.append,
             )
@@ -252,7 +236,7 @@ class HeldAgent:
         Raises UsageError if the path exists, unless ``replace``; StorageError if it cannot be written.
         """
         run, target = self.run, Path(path)
-        if is_export(str(path)) or target.suffix == GRAPH:
+        if is_export(str(path)) or is_graph(str(path)):
             return run.export(target, "latest", replace=replace)
         run.copy(target, replace=replace)
         return target

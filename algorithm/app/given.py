@@ -26,23 +26,23 @@ def is_name(env: EnvLike) -> TypeIs[_Name]:
     return isinstance(env, str | os.PathLike)
 
 
-def handed_in(env: EnvLike, eval_env: EnvLike | None = None) -> EnvObject | None:
-    """Return environments that are objects, for a training; None for the name of a task.
+def handed_in(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject | None:
+    """Return environments that are objects, for a training; None for the name of a task, or for none.
 
     eval_env: that evaluations are played in
-    Raises UsageError for what is no environment, and for an ``eval_env`` beside a name.
+    Raises UsageError for what is no environment, and for an ``eval_env`` beside a name, or alone.
     """
     if isinstance(env, EnvObject):
         return env if eval_env is None else EnvObject(env.train, played_in(eval_env).evaluate)
-    if not is_name(env):
+    if env is not None and not is_name(env):
         return EnvObject.of(env, None if eval_env is None else played_in(eval_env).evaluate)
     if eval_env is None:
         return None
     raise UsageError(
         "eval_env is for an environment that is an object",
         where=f"eval_env={eval_env!r:.80}",
-        why=f"{os.fspath(env)} is the name of a task, and its evaluations are made by name, too",
-        fix="leave it out; eval_config.wrappers gives evaluations wrappers of their own",
+        why=f"{'the run' if env is None else os.fspath(env)} names its environment, for evaluations as well",
+        fix="give env as an object, or leave it out; eval_config.wrappers are wrappers of evaluations alone",
     )
 
 
@@ -71,18 +71,10 @@ def played_in(env: EnvLike) -> EnvObject:
 def as_object(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject | None:
     """Return environments for a run that is there, by name or objects; None where none is given.
 
-    Raises UsageError as :func:`handed_in`, and for an ``eval_env`` alone.
+    Raises UsageError as :func:`handed_in`.
     """
-    if env is not None:
-        return handed_in(env, eval_env) or played_in(env)
-    if eval_env is None:
-        return None
-    raise UsageError(
-        "eval_env is for an environment that is an object",
-        where=f"eval_env={eval_env!r:.80}",
-        why="env is not given, so the run has its own by name, and its evaluations too",
-        fix="give env as well, or leave eval_env out",
-    )
+    given = handed_in(env, eval_env)
+    return given if given or env is None else played_in(env)
 
 
 def given_flags(flags: Mapping[str, object]) -> dict[str, object]:

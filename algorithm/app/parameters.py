@@ -59,8 +59,8 @@ def named_lessons(
     chosen = {**last_lessons(parameters), **(usual or {})}
     if words and not chosen:
         raise UsageError(
-            "--lesson is for runs with lessons",
-            where=f"--lesson {','.join(words)}",
+            "a lesson is for runs with lessons",
+            where=",".join(words),
             why="no parameter of environment_parameters of this run has a curriculum",
             fix="leave it out",
         )
@@ -90,7 +90,7 @@ def _unknown(parameters: EnvParameters, word: str, having: Sequence[str]) -> Usa
     close = get_close_matches(word, [*known, *(one.partition("=")[2] for one in known)], n=1)
     return UsageError(
         f"{word!r} is a lesson of {' and of '.join(having)}" if having else f"there is no lesson {word!r}",
-        where=f"--lesson {word}",
+        where=word,
         why=f"the run has {', '.join(known)}",
         fix=f"did you mean {close[0]}?" if close and not having else "name one of them as PARAMETER=LESSON",
     )

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device
-from algorithm.app.cli.flag_types import GRAPH, HUB, is_export
+from algorithm.app.cli.flag_types import HUB, is_export, is_graph
 from algorithm.app.console.output import open_console
 from algorithm.app.given import EnvLike, as_object, given_flags, played_in
 from algorithm.app.parameters import played_lessons
@@ -112,7 +112,7 @@ class Run:
         Raises UsageError if the file exists, unless ``replace``; StorageError; ExportError if the graph does
         not match the policy.
         """
-        if str(file).endswith(GRAPH):
+        if is_graph(str(file)):
             run_graph(self._found, self._loaded(), Path(file), checkpoint, replace=replace)
             return Path(file)
         write(self._of_this_machine("export"), checkpoint, Path(file), replace=replace, warn=_warn)

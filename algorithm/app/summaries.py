@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from importlib.util import find_spec
 from statistics import fmean
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from algorithm.agents.base import Agent
+from algorithm.agents.registry import family
 from algorithm.app.parameters import parameter_rows
 from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import plot_curve, series_of
@@ -46,8 +48,13 @@ def start_screen(
     device: torch.device,
     *,
     resumed: Rows = (),
+    until: int | None = None,
 ) -> list[tuple[str, Rows]]:
-    """Return titled sections for the console. resumed: rows about the checkpoint and changes since."""
+    """Return titled sections for the console.
+
+    resumed: rows about the checkpoint and changes since
+    until:   step that this call of ``learn`` ends at
+    """
     versions = (
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
@@ -60,7 +67,7 @@ def start_screen(
                 ("name", run.name),
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
-                ("ends", _end(loaded)),
+                ("ends", _end(loaded, until)),
                 ("device", f"{device}, {counted(threads, 'thread')}{_products(wanted, device)}"),
                 ("versions", versions),
             ],
@@ -71,7 +78,9 @@ def start_screen(
         sections.insert(1, ("resumed", resumed))
     for name, agent in agents.items():
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
-        sections.append((title, agent.rows()))
+        config = loaded.for_behaviour(name)
+        own = family(config).keys_of(config)
+        sections.append((title, [*agent.rows(), *[("keys", repr(own))] * is_dataclass(own)]))
     sections.append(("config", config_rows(loaded)))
     return sections
 
@@ -170,12 +179,14 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     return result
 
 
-def _end(loaded: LoadedConfig) -> str:
-    """Return the limits of the training, and the key of a default limit."""
+def _end(loaded: LoadedConfig, until: int | None = None) -> str:
+    """Return the limits of the training, and the key of a default limit; until: as of the start screen."""
     base, limits = loaded.config.base_config, []
     if base.max_iter > 0:
         limits.append(f"{base.max_iter:,} iterations")
-    if base.max_step > 0:
+    if until is not None:
+        limits.append(f"{until:,} steps (this call of learn)")
+    elif base.max_step > 0:
         default = "" if loaded.is_set("base_config.max_step") else " (default; base_config.max_step)"
         limits.append(f"{base.max_step:,} steps{default}")
     if base.stop_at_return is not None:

@@ -29,6 +29,7 @@ from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
 from algorithm.train.asynchronous.runtime import device_name
 from algorithm.train.build import build
+from algorithm.train.callbacks import end_of_learn
 from algorithm.train.run import RunInputs, RunParts, set_up
 from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start
@@ -197,6 +198,7 @@ def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
             agents,
             inputs.device,
             resumed=resumed.rows if resumed else [],
+            until=end_of_learn(inputs.callbacks),
         )
     )
     for agent in agents.values():

@@ -192,5 +192,5 @@ def _no_env(env: str, roots: tuple[Path, ...]) -> ConfigError:
     return _unknown(env, why, meant + listed, where)
 
 
-def _unknown(env: str, why: str, fix: str, where: str = "command line") -> ConfigError:
+def _unknown(env: str, why: str, fix: str, where: str = "the name of the task") -> ConfigError:
     return ConfigError([Problem(f"unknown environment `{env}`", where, why, fix)])

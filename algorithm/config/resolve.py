@@ -15,6 +15,7 @@ from algorithm.config.sections import as_section, under_memory
 from algorithm.config.tree import KeyPath, Node, from_value_at, merge, to_value
 from algorithm.config.validation import build
 from algorithm.config.yaml_io import parse_value
+from algorithm.core.program import said
 
 _FRESH_SEEDS = 2**31
 SEED_PATH = ("sac_config", "seed")
@@ -104,8 +105,9 @@ def overridden(
     tree: Node, overrides: Overrides, flags: Mapping[str, object], problems: list[Problem]
 ) -> Node:
     """Return the tree with overrides and then flags over it; what cannot be read goes to ``problems``."""
+    source = said("command line", "arguments")
     if isinstance(overrides, Mapping):
-        return with_values(with_values(tree, overrides, "overrides"), flags, "command line")
+        return with_values(with_values(tree, overrides, "overrides"), flags, source)
     for text in overrides:
         where = f"-o {text}"
         try:
@@ -113,7 +115,7 @@ def overridden(
         except ValueError as error:
             fix = "write for example -o sac_config.learning_rate=1e-3"
             problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
-    return with_values(tree, flags, "command line")
+    return with_values(tree, flags, source)
 
 
 def with_values(tree: Node, values: Mapping[str, object], source: str) -> Node:
@@ -166,7 +168,7 @@ def _with_seed(tree: Node, seed: int | None) -> Node:
     if block is not None and not block.is_mapping:
         return tree  # the check that follows refuses the block
     value = secrets.randbelow(_FRESH_SEEDS) if seed is None else seed
-    return merge(tree, from_value_at(SEED_PATH, value, "--seed"))
+    return merge(tree, from_value_at(SEED_PATH, value, said("--seed", "seed")))
 
 
 def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:

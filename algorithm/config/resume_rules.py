@@ -73,8 +73,8 @@ def refuse(changed: Sequence[Change]) -> None:
             f"`{change.path}` cannot change when a run is resumed",
             f"it was {_shown(change.before)} and is now {_shown(change.after)}",
             change.effect.note,
-            f"leave it: -o {shlex.quote(f'{change.path}={_shown(change.before)}')}\n"
-            "or train a new run: -n NAME without --resume",
+            f"leave it: {shlex.quote(f'{change.path}={_shown(change.before)}')}\n"
+            "or train a new run, under another name",
         )
         for change in others or changed
         if change.effect.refused

@@ -299,6 +299,14 @@ class Config(Block):
         shared=True,
         by_behaviour=True,
     )
+    algorithm_args: dict[str, Any] = option(
+        {},
+        "Keys of an algorithm of your own, {name: value} (docs/parts.md).",
+        resume="free: the algorithm is made with them",
+        names="arguments",
+        shared=True,
+        by_behaviour=True,
+    )
     base_config: BaseConfig = block(BaseConfig, "Environment, name and length of the run.", random=True)
     net_config: NetConfig = block(NetConfig, "Only for distributed training.", random=True)
     reset_config: dict[str, Any] | None = option(

@@ -241,4 +241,4 @@ def _no_config(config: str, folder: EnvFolder, main: Node) -> Problem:
             f"{folder.env_name} has no folder with sections: -c names a YAML file, and there is no such file"
         )
         fix = f"give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o; {near}"
-    return Problem(f"unknown configuration `{config}`", f"--config {config}", why, fix)
+    return Problem(f"unknown configuration `{config}`", f"config {config}", why, fix)

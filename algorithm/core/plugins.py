@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 from algorithm.core.errors import RUN_BLOCK, UsageError, UserError, described
@@ -100,7 +101,8 @@ class Plugin:
             for part in filter(None, attribute.split(".")):
                 found = getattr(found, part)
         except (Exception, SystemExit) as error:
-            raise self.error("cannot be loaded", described(error), self._mend()) from error
+            where = "it is looked for in the task's folder, and where python finds modules from here"
+            raise self.error("cannot be loaded", described(error), self._mend(where)) from error
         return found
 
     def make(self, kind: type[_Kind], *given: object, **kwargs: Any) -> _Kind:  # noqa: ANN401 - a person's
@@ -141,11 +143,19 @@ class Plugin:
         """Return what code of it has raised as an error for a person. what: as of :meth:`error`."""
         if isinstance(error, UserError):
             return error
-        return self.error(what, described(error), self._mend())
+        why = "\n".join(filter(None, (described(error), self.last_line(error))))
+        return self.error(what, why, self._mend("correct it there; train.log of a run has the traceback"))
 
-    def _mend(self) -> str:
+    def last_line(self, error: BaseException) -> str:
+        """Return the last line of its own in a traceback; empty without one, or before it is loaded."""
+        files, _ = self.sources()
+        lines = [one for one in extract_tb(error.__traceback__) if Path(one.filename) in files]
+        return f"{lines[-1].filename}:{lines[-1].lineno}: {lines[-1].line}" if lines else ""
+
+    def _mend(self, own: str) -> str:
+        """Return what to do about it; own: where it is a person's own."""
         if not self.package:
-            return "it is looked for in the task's folder, and where python finds modules from here"
+            return own
         return (
             f"{_INSTALL} install --upgrade {self.package}; where that is no help, its author has to mend it"
         )

@@ -11,6 +11,8 @@ VERSION = "0.1.0"
 _SCRIPTS = {"main.py": ("asac", "asac"), "main_ds.py": ("asac-ds", "ds")}
 """Script of a checkout -> the command and the package that an installation has instead."""
 
+_COMMANDS, _MODULES = map(set, zip(*_SCRIPTS.values(), strict=True))
+
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -21,20 +23,31 @@ def program(script: str = "main.py") -> list[str]:
     that imports the package gets ``asac`` if there is such a command, and the checkout's script otherwise.
     """
     typed, (command, module) = Path(sys.argv[0]), _SCRIPTS[script]
-    if typed.name == "__main__.py" and typed.parent.name in {each for _, each in _SCRIPTS.values()}:
+    if _is_module(typed):
         return ["python", "-m", module]
-    if typed.stem in {each for each, _ in _SCRIPTS.values()} or not (_CHECKOUT / script).is_file():
+    if typed.stem in _COMMANDS or not (_CHECKOUT / script).is_file():
         return [command]
-    of_checkout = typed.name in _SCRIPTS and not _is_other(typed)
+    of_checkout = _is_script(typed)
     if not of_checkout and shutil.which(command):
         return [command]
     folder = typed.parent if of_checkout else _CHECKOUT
     return ["python", script if folder.resolve() == Path.cwd() else str(folder / script)]
 
 
-def _is_other(typed: Path) -> bool:
-    """Return whether the script that was typed is a file of that name, and not the checkout's."""
-    return typed.is_file() and not typed.samefile(_CHECKOUT / typed.name)
+def _is_module(typed: Path) -> bool:
+    return typed.name == "__main__.py" and typed.parent.name in _MODULES
+
+
+def _is_script(typed: Path) -> bool:
+    """Return whether the script that was typed is the checkout's, and not another file of that name."""
+    ours = _CHECKOUT / typed.name
+    return typed.name in _SCRIPTS and ours.is_file() and (not typed.is_file() or typed.samefile(ours))
+
+
+def said(flag: str, argument: str) -> str:
+    """Return how a person says something: a flag of the command that was typed, an argument in Python."""
+    typed = Path(sys.argv[0])
+    return flag if _is_module(typed) or typed.stem in _COMMANDS or _is_script(typed) else argument
 
 
 def as_typed(text: str) -> str:

@@ -33,7 +33,7 @@ Maker = type[GymRecipe] | Callable[[EnvRequest], VecEnv]
 
 def find_recipe(
     env_type: str,
-    env_name: str | EnvSource,
+    env: str | EnvSource,
     *,
     folder: Path | None,
     env_args: Mapping[str, Any] | None,
@@ -46,11 +46,9 @@ def find_recipe(
     Raises :class:`EnvError` for a file that is not there, UsageError for a kind that cannot be used, or whose
     environments are not single ones of Gymnasium.
     """
-    given = None
-    if not isinstance(env_name, str):
-        given, env_name = env_name, env_name.name
-        if env_type != OBJECT.name:  # the arguments are those of the environment that has the name
-            env_type, env_args = OBJECT.name, None
+    source, name = (None, env) if isinstance(env, str) else (env, env.name)
+    if source and env_type != OBJECT.name:  # the arguments are those of the environment that has the name
+        env_type, env_args = OBJECT.name, None
     use_folder(folder, env_type)
     maker = load_maker(kind_of(env_type))
     if not _is_recipe(maker):
@@ -61,13 +59,13 @@ def find_recipe(
             fix=f"play them by the command line: {as_typed('python main.py TASK -n NAME --run or --eval N')}",
         )
     recipe = maker(
-        env_id=resolve_env_id(env_name, folder),
+        env_id=resolve_env_id(name, folder),
         env_args=env_args or {},
         wrappers=resolve_wrappers(wrappers, folder),
         options=options,
         parameters=dict(parameters),
     )
-    return replace(recipe, source=given) if isinstance(recipe, ObjectRecipe) else recipe
+    return replace(recipe, source=source) if isinstance(recipe, ObjectRecipe) else recipe
 
 
 def load_maker(kind: EnvKind) -> Maker:
@@ -96,7 +94,7 @@ def load_maker(kind: EnvKind) -> Maker:
 
 def make_vec_env(
     env_type: str,
-    env_name: str | EnvSource,
+    env: str | EnvSource,
     *,
     folder: Path | None = None,
     env_args: Mapping[str, Any] | None = None,
@@ -113,7 +111,7 @@ def make_vec_env(
     Several sub-environments run in the environment's own vector class where it has one, unless there are
     wrappers, parameters, workers, a window or a video.
 
-    env_name: or what was handed in instead of a name
+    env:      its name, or what was handed in instead of one
     folder:   of the task, searched first for files and modules
     env_args: keyword arguments of the environment
     options:  passed to every reset
@@ -128,7 +126,7 @@ def make_vec_env(
         raise ValueError("a video needs an environment in this process, without a window")
     use_folder(folder, env_type)
     request = EnvRequest(
-        env_name=env_name if isinstance(env_name, str) else env_name.name,
+        env_name=env if isinstance(env, str) else env.name,
         folder=folder,
         env_args=env_args or {},
         n=n,
@@ -139,13 +137,13 @@ def make_vec_env(
         wrappers=tuple(wrappers),
         pool=pool,
     )
-    if not isinstance(env_name, str):
-        return _handed_in(env_name, env_type, request)
+    if not isinstance(env, str):
+        return _handed_in(env, env_type, request)
     kind = kind_of(env_type)
     maker = load_maker(kind)
     if not _is_recipe(maker):
         return _made_at_once(kind, maker, request)
-    recipe = _recipe_for(env_type, env_name, request)
+    recipe = _recipe_for(env_type, env, request)
     plain = kind.registered and not (pool.workers or wrappers or pool.parameters.names or render or video)
     if plain and has_vector_class(recipe.env_id, n):
         return _own_vector(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
@@ -168,10 +166,10 @@ def _handed_in(source: EnvSource, env_type: str, request: EnvRequest) -> VecEnv:
     return pool.make(_recipe_for(env_type, source, request), n=request.n, seed_of=request.seed_of)
 
 
-def _recipe_for(env_type: str, env_name: str | EnvSource, request: EnvRequest) -> GymRecipe:
+def _recipe_for(env_type: str, env: str | EnvSource, request: EnvRequest) -> GymRecipe:
     recipe = find_recipe(
         env_type,
-        env_name,
+        env,
         folder=request.folder,
         env_args=request.env_args,
         options=request.options,

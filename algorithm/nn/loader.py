@@ -8,10 +8,10 @@ import inspect
 import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, cast, get_type_hints
+from typing import Any, TypeAlias, TypeVar, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
@@ -32,6 +32,8 @@ OPTIONAL = models.__all__
 OF_FAMILIES = ("ModelRep", "ModelQ", "ModelPolicy", "ModelV")
 """Classes that one family or another has; a file may serve several of them."""
 
+
+_Made = TypeVar("_Made")
 
 _LOADED = itertools.count()
 """Numbers of the files that were loaded: one that is loaded again is another module."""
@@ -89,35 +91,17 @@ def load_networks(
     where = {name: place if hasattr(module, name) else "default" for name in known}
 
     blocks = {"ModelRep": "rep", **{name: one.options for name, one in classes.items()}}
-
-    def build(name: str, kwargs: Mapping[str, Any] | None, *args: object) -> nn.Module:
-        key = f"nn_config.{blocks[name]}"
-        taken = _keywords(types[name], len(args), kwargs or {}, name, key, where[name])
-        given = f" with {key} = {taken}" if taken else ""
-        with blame(name, "__init__", where[name], given):
-            return types[name](*args, **taken)
-
-    rep_options, seen = options.get("rep") or {}, {"context": context} if seq_encoder == "ATTN" else {}
-    if seen.keys() & rep_options.keys():
-        raise ModelError(
-            "nn_config.rep.context cannot be set",
-            why="with attention it is burn_in_step + 1, in training as while acting",
-            fix=f"change {RUN_BLOCK}.burn_in_step",
-        )
-
-    def make_rep() -> nn.Module:
-        return build("ModelRep", {**seen, **rep_options}, spec)
-
-    rep = make_rep()
-    state_size = check_rep(rep, spec, where["ModelRep"], seq_encoder)
+    options["rep"] = _with_context(options.get("rep") or {}, seq_encoder, context)
 
     def make(name: str, *args: object) -> nn.Module:
         if name in OPTIONAL:
             return _optional(module, place, name, *args)
-        if name == "ModelRep":
-            return make_rep()
-        return build(name, options.get(classes[name].options), spec, state_size)
+        sizes = () if name == "ModelRep" else (state_size,)
+        given, key = options.get(blocks[name]) or {}, f"nn_config.{blocks[name]}"
+        return instance(types[name], (spec, *sizes), given, name=name, key=key, where=where[name])
 
+    rep = make("ModelRep")
+    state_size = check_rep(rep, spec, where["ModelRep"], seq_encoder)
     built = {}
     for name, one in classes.items():
         built[name] = make(name)
@@ -127,14 +111,42 @@ def load_networks(
     return Networks(cast(Rep, rep), state_size, built, make, sources)
 
 
+def _with_context(given: Mapping[str, Any], seq_encoder: Memory | None, context: int) -> Mapping[str, Any]:
+    """Return arguments of ``ModelRep`` with attention's own. Raises ModelError where it is given already."""
+    if seq_encoder != "ATTN":
+        return given
+    if "context" in given:
+        raise ModelError(
+            "nn_config.rep.context cannot be set",
+            why="with attention it is burn_in_step + 1, in training as while acting",
+            fix=f"change {RUN_BLOCK}.burn_in_step",
+        )
+    return {"context": context, **given}
+
+
+def instance(
+    cls: type[_Made], args: Sequence[object], given: Mapping[str, Any], *, name: str, key: str, where: str
+) -> _Made:
+    """Return an object of a class, made with arguments that a person has given under a key.
+
+    args: its other arguments
+    name, where: of the class, and its file or ``default``, for messages
+    Raises ModelError for an argument that it does not have, a value of a wrong type, and what it raises.
+    """
+    taken = _keywords(cls, len(args), given, name, key, where)
+    with blame(name, "__init__", where, f" with {key} = {taken}" if taken else ""):
+        return cls(*args, **taken)
+
+
 def _keywords(
-    cls: type[nn.Module], positional: int, given: Mapping[str, Any], name: str, key: str, where: str
+    cls: type[object], positional: int, given: Mapping[str, Any], name: str, key: str, where: str
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a class, with numbers in the type that a class of ours declares.
+    """Return the keyword arguments of a class, with numbers in the type that it declares.
 
     positional: number of its other arguments
     name, key, where: of the class, its block and its file, for messages
-    Raises ModelError for an argument that it does not have, or whose value a class of ours does not take.
+    Raises ModelError for an argument that it does not have; and for a value that it does not take, where the
+    class is ours or a dataclass.
     """
     named = dict([*inspect.signature(cls).parameters.items()][positional:])
     if any(one.kind is one.VAR_KEYWORD for one in named.values()):
@@ -147,7 +159,7 @@ def _keywords(
             why=f"the arguments of {name} are {', '.join(named)}" if named else f"{name} takes no arguments",
             fix=f"did you mean {close[0]!r}?" if close else f"leave it out, or write a {name} that takes it",
         )
-    if not cls.__init__.__module__.startswith("algorithm."):
+    if not given or not (is_dataclass(cls) or cls.__init__.__module__.startswith("algorithm.")):
         return dict(given)
     kinds = get_type_hints(cls.__init__, include_extras=True)
     return {

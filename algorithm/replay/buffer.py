@@ -11,7 +11,7 @@ import torch
 from typing_extensions import override
 
 from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Sized
 from algorithm.replay.layout import ArrayChunks, Records, SegmentFile
@@ -225,9 +225,11 @@ class ReplayBuffer:
         slots, weight = self._sampler.sample(self.batch_size, self._rng)
         fits = slots.shape == weight.shape == (self.batch_size,)
         if not (fits and self._storage.is_transition(slots).all()):
-            raise ValueError(
-                f"replay: {self._sampler} has to return the slots of {self.batch_size} transitions, and "
-                f"their weights; got arrays {list(slots.shape)} and {list(weight.shape)}"
+            raise UsageError(
+                f"{self._sampler} has to return {self.batch_size} slots of transitions, and their weights",
+                where=f"{type(self._sampler).__module__}, its method sample",
+                why=f"it has returned arrays {list(slots.shape)} and {list(weight.shape)}",
+                fix="draw from the slots of which self.storage.is_transition is true",
             )
         places = np.zeros(self.batch_size, np.int64)
         if self._learn > 1:

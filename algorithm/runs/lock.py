@@ -193,7 +193,7 @@ class RunLock:
             "the run's folder is not there any more",
             where=folder,
             why=f"{why}: it was moved or removed while the run was at work",
-            fix="move it back and go on with --resume; nothing more was written to it",
+            fix="move it back and resume it; nothing more was written to it",
         )
 
     def _take(self, lock: BaseFileLock) -> str | None:

@@ -41,7 +41,7 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.names import behaviour_file
-from algorithm.train.user_code import nn_file, own_classes, use_modules
+from algorithm.train.user_code import nn_file, own_classes, refuse_plugins, use_modules
 
 Purpose = Literal["train", "evaluate"]
 
@@ -52,7 +52,7 @@ class Assembly:
 
     device: of the networks
     faults: receiver of the failures that environments survive
-    stack:  closes what is opened here
+    stack:  closes what is opened here; tells what a plug-in raises as an error of it
     files:  folder for what workers and players print, and for failure dumps; None: nothing is kept
     seed:   of the environments, instead of the run's own
     since:  step that a run goes on from, for other seeds of Unity's players
@@ -72,6 +72,7 @@ class Assembly:
 
     def __post_init__(self) -> None:
         use_modules(self.loaded)
+        self.stack.push(partial(refuse_plugins, self.loaded))
 
     def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
         """Return it with the configuration as :func:`fitted` to what the behaviours see and do."""

@@ -27,7 +27,7 @@ from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with
 from algorithm.train.assembly import Assembly, check_eval_spaces
 from algorithm.train.asynchronous.choice import chosen_runtime
-from algorithm.train.callbacks import Callbacks, Training, load_callbacks
+from algorithm.train.callbacks import Callbacks, Training, end_of_learn, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.foreign import (
     ForeignNetworks,
@@ -62,8 +62,7 @@ def build(
     runtime: source of the transitions
     lock:    of the run's folder; stack: closes what is opened here
     """
-    own = load_callbacks(inputs.loaded.config.base_config.callbacks, inputs.loaded.env_dir)
-    callbacks = Callbacks([*own, *inputs.callbacks])
+    callbacks = _callbacks(inputs)
     seed_globally(inputs.loaded.seed)
     assembly = _assembly(inputs, start, console, stack)
     networks = inputs.run.path if start and not inputs.task_nn else inputs.loaded.env_dir
@@ -78,7 +77,34 @@ def build(
     _write_down(inputs, source.env.specs, networks, start, foreign, render_modes, own_env, plugins)
     metrics = open_metrics(inputs.loaded, inputs.run, start, console, stack)
     saver = _checkpointer(inputs, training, start, metrics, lock)
-    trainer = Trainer(
+    callbacks.attach(
+        Training(inputs.run.path, inputs.loaded.config, training.agents, training.counters, inputs.stop)
+    )
+    return RunParts(
+        loaded=inputs.loaded,
+        trainer=_trainer(inputs, training, source, evaluator, saver, metrics, callbacks),
+        training=training,
+        runtime=source,
+        saver=saver,
+        metrics=metrics,
+        render_modes=render_modes,
+        resumed=start,
+        notices=notices,
+    )
+
+
+def _trainer(
+    inputs: RunInputs,
+    training: TrainState,
+    source: Runtime,
+    evaluator: Evaluator | None,
+    saver: Checkpointer,
+    metrics: MetricsLogger,
+    callbacks: Callbacks,
+) -> Trainer:
+    """Return the loop of the run."""
+    console = training.faults.console
+    return Trainer(
         training,
         inputs.loaded.config,
         runtime=source,
@@ -91,20 +117,14 @@ def build(
         evaluations=inputs.evaluations,
         profile=TrainingProfile(inputs.run.path / "profile.txt", console) if inputs.profile else None,
     )
-    callbacks.attach(
-        Training(inputs.run.path, inputs.loaded.config, training.agents, training.counters, inputs.stop)
-    )
-    return RunParts(
-        loaded=inputs.loaded,
-        trainer=trainer,
-        training=training,
-        runtime=source,
-        saver=saver,
-        metrics=metrics,
-        render_modes=render_modes,
-        resumed=start,
-        notices=notices,
-    )
+
+
+def _callbacks(inputs: RunInputs) -> Callbacks:
+    """Return a user's own code; where nothing is trained, that of the configuration waits for a beginning."""
+    if end_of_learn(inputs.callbacks) == 0:
+        return Callbacks(inputs.callbacks)
+    entries = inputs.loaded.config.base_config.callbacks
+    return Callbacks([*load_callbacks(entries, inputs.loaded.env_dir), *inputs.callbacks])
 
 
 def _assembly(inputs: RunInputs, start: Start | None, console: Console, stack: ExitStack) -> Assembly:

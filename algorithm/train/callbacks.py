@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -137,15 +138,42 @@ class OnStep(Callback):
         self._function(training)
 
 
+class Until(Callback):
+    """The end of one call of ``learn``.
+
+    step: of the run; at 0 nothing is trained
+    """
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    @override
+    def on_start(self, training: Training) -> None:
+        self.on_step(training)
+
+    @override
+    def on_step(self, training: Training) -> None:
+        if training.step >= self.step:
+            training.stop(f"learn was to come to step {self.step:,}")
+
+
+def end_of_learn(callbacks: Iterable[Callback]) -> int | None:
+    """Return the step that a call of ``learn`` ends at; None without one."""
+    return next((one.step for one in callbacks if isinstance(one, Until)), None)
+
+
 class Callbacks:
     """Callbacks of a training, called in their order. Without any a point costs nothing.
 
     A method that no class overrides is not called. Raises UsageError for what is no callback, and for a
     method ``on_…`` of no point.
+
+    until: see :func:`end_of_learn`
     """
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
         self._all = [_checked(one) for one in callbacks]
+        self.until = end_of_learn(self._all)
         self._training: Training | None = None
         self._points = {
             name: [getattr(one, name) for one in self._all if getattr(type(one), name) is not method]
@@ -167,7 +195,7 @@ class Callbacks:
                     f"{owner}.{point} raised an error",
                     where=_place(error),
                     why=described(error),
-                    fix="mend it and go on with --resume: the run is saved; train.log has the traceback",
+                    fix="mend it and go on: the run is saved; train.log has the traceback",
                 ) from error
 
 
@@ -214,7 +242,5 @@ def _unusable(name: str, why: str, fix: str) -> UsageError:
 
 
 def _place(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    frames = extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -31,11 +31,20 @@ from algorithm.train.state import Start, TrainState, fitting
 
 
 class Reporter:
-    """Log and panel of a training."""
+    """Log and panel of a training.
+
+    until: step that the panel shows as its end, instead of the configuration's
+    """
 
     def __init__(
-        self, training: TrainState, config: Config, console: Console, metrics: MetricsLogger
+        self,
+        training: TrainState,
+        config: Config,
+        console: Console,
+        metrics: MetricsLogger,
+        until: int | None = None,
     ) -> None:
+        self._until = until
         self._training = training
         self._base = config.base_config
         self._console = console
@@ -114,7 +123,7 @@ class Reporter:
         """Show the state of the training."""
         training, base = self._training, self._base
         counters, updates, watch = training.counters, training.updates, training.watch
-        max_step = base.max_step if base.max_step > 0 else None
+        max_step = self._until or (base.max_step if base.max_step > 0 else None)
         compiling = watch.seconds["compile"]
         if compiling != self._compiling:  # it takes long, and what was before says nothing of the rest
             self._compiling = compiling

@@ -76,7 +76,7 @@ class Trainer:
         self._runtime = runtime
         self._evaluator = evaluator
         self._saver = saver
-        self._reporter = Reporter(training, config, console, metrics)
+        self._reporter = Reporter(training, config, console, metrics, callbacks.until)
         self._console = console
         self._stop = stop
         self._callbacks = callbacks
@@ -181,8 +181,9 @@ class Trainer:
         except UserError as failed:
             self._console.warn(failed.line)
         else:
-            step = f"step {self._counters.step:,}"
-            self._console.message(f"{what} ended the run; {step} is saved, --resume goes on from it")
+            self._console.message(
+                f"{what} ended the run; it can be resumed from step {self._counters.step:,}"
+            )
 
     def _ends(self) -> Ends:
         return self._counters.ends(self._config.base_config, self._evaluations)

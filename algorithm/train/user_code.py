@@ -10,7 +10,7 @@ from algorithm.agents.registry import ALGORITHMS, family
 from algorithm.config.at_start.by_spaces import classes_in
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.errors import RUN_BLOCK, ModelError
+from algorithm.core.errors import RUN_BLOCK, ModelError, UserError
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find, installed, unknown
 from algorithm.env.env_id import resolve_env_id, source_file, use_folder
 from algorithm.env.kinds import ENVS
@@ -93,11 +93,32 @@ def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> li
 
     names: of its behaviours; folder: with its networks
     """
-    found = [find(ENVS, loaded.config.base_config.env_type)]
+    found: list[Plugin | None] = []
     for config in map(loaded.for_behaviour, names):
-        found.append(find(ALGORITHMS, config.algorithm))
-        found += [find(EXTENSIONS, name) for entry in config.run.extensions for name in entry]
-        found += [find(SAMPLERS, name) for name in config.replay_config.sampler or {}]
+        found += _parts_of(config)
         if isinstance(nn_file(config, folder), ModuleType):
             found.append(find(NETWORKS, str(config.run.nn)))
     return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def _parts_of(config: Config) -> list[Plugin | None]:
+    """Return the kind of environment, family, extensions and sampler of a behaviour; None for one of ours."""
+    return [
+        find(ENVS, config.base_config.env_type),
+        find(ALGORITHMS, config.algorithm),
+        *(find(EXTENSIONS, name) for entry in config.run.extensions for name in entry),
+        *(find(SAMPLERS, name) for name in config.replay_config.sampler or {}),
+    ]
+
+
+def refuse_plugins(loaded: LoadedConfig, kind: object, error: BaseException | None, trace: object) -> None:
+    """Raise what a plug-in has raised while it was used as an error of it; with ``__exit__``'s arguments.
+
+    That is what has a line of it in its traceback.
+    """
+    if not isinstance(error, Exception | SystemExit) or isinstance(error, UserError):
+        return
+    for config in (loaded.config, *loaded.behaviours.values()):
+        for plugin in _parts_of(config):
+            if plugin and plugin.last_line(error):
+                raise plugin.refused(error, "has raised an error") from error

@@ -76,7 +76,7 @@ def test_all_that_is_refused_is_told_at_once_and_the_way_back_leads_back(loaded)
     wrong = ("nn_config.rep=null", "sac_config.init_log_alpha=0", "sac_config.gamma=0.9")
     with pytest.raises(ConfigError) as caught:
         refuse(changes(old, loaded(*wrong, seed=2)))
-    back = [problem.fix.splitlines()[0].removeprefix("leave it: -o ") for problem in caught.value.problems]
+    back = [problem.fix.splitlines()[0].removeprefix("leave it: ") for problem in caught.value.problems]
     assert len(back) == 4 and "'base_config.env_args={g: 9.8}'" in back
     assert changes(old, loaded(*wrong, *(text.strip("'") for text in back), seed=None)) == []
 
@@ -146,7 +146,7 @@ def test_with_another_algorithm_nothing_else_is_told(loaded):
         with pytest.raises(ConfigError) as caught:
             refuse(changes(old, new))
         (problem,) = caught.value.problems
-        assert problem.fix.startswith(f"leave it: -o algorithm={before}\n")
+        assert problem.fix.startswith(f"leave it: algorithm={before}\n")
 
 
 def test_what_says_nothing_with_the_algorithm_may_change(task):

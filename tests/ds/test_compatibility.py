@@ -34,7 +34,8 @@ def said(config=None, specs=None, files=None):
     return agreed(config or loaded(), specs or {"default": SPEC}, files or {"default": None})
 
 
-SHARED = """algorithm base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
+SHARED = """algorithm algorithm_args
+base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
 base_config.max_step_each_iter base_config.reset_on_iteration base_config.noise_increasing_rate
 base_config.noise_max base_config.max_episode_length reset_config environment_parameters nn_config.rep
 nn_config.policy nn_config.q nn_config.v td3_config.exploration_noise reward_signals.rnd.strength

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import asac
-from algorithm.core.program import VERSION, as_typed, program
+from algorithm.core.program import VERSION, as_typed, program, said
 
 PLAY = """
 import gymnasium as gym
@@ -137,21 +137,21 @@ def test_the_citation_is_that_of_the_package(root):
 
 
 @pytest.mark.parametrize(
-    ("typed", "words"),
+    ("typed", "words", "how"),
     [
-        ("main.py", "python main.py"),
-        ("/elsewhere/main.py", "python /elsewhere/main.py"),
-        ("/usr/bin/asac", "asac"),
-        ("C:/Scripts/asac.exe", "asac"),
-        ("/site/asac/__main__.py", "python -m asac"),
-        ("/usr/bin/pytest", "python main.py"),
+        ("main.py", "python main.py", "--flag"),
+        ("/elsewhere/main.py", "python /elsewhere/main.py", "--flag"),
+        ("/usr/bin/asac", "asac", "--flag"),
+        ("C:/Scripts/asac.exe", "asac", "--flag"),
+        ("/site/asac/__main__.py", "python -m asac", "--flag"),
+        ("/usr/bin/pytest", "python main.py", "flag=1"),
     ],
 )
-def test_commands_are_shown_as_the_program_was_started(monkeypatch, root, typed, words):
+def test_commands_and_flags_are_shown_as_the_program_was_started(monkeypatch, root, typed, words, how):
     monkeypatch.chdir(root)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "argv", [typed])
-    assert " ".join(program()) == words
+    assert " ".join(program()) == words and said("--flag", "flag=1") == how
     if "main.py" not in words:
         assert as_typed("python main.py gym/pendulum") == f"{words} gym/pendulum"
 
@@ -162,10 +162,12 @@ def test_a_script_of_ones_own_is_not_the_command(monkeypatch, root, tmp_path, ty
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [typed])
     monkeypatch.setenv("PATH", "/nowhere")
-    assert program() == ["python", str(root / "main.py")]
+    assert program() == ["python", str(root / "main.py")] and said("--flag", "flag=1") == "flag=1"
     (tmp_path / "asac").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert program() == ["asac"]
+    monkeypatch.setattr("algorithm.core.program._CHECKOUT", tmp_path / "installed")
+    assert program() == ["asac"] and said("--flag", "flag=1") == "flag=1"
 
 
 def test_a_distributed_command_has_its_own_name(monkeypatch):

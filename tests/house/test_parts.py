@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 import runpy
+import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,7 +151,7 @@ def test_a_sampler_that_draws_what_is_no_transition(slot, n):
     """Row 10 is the last one of an episode, 99 none at all; 8 weights are wanted."""
     sampler = Wrong()
     sampler.slot = slot
-    with pytest.raises(ValueError, match=r"Wrong\(\) has to return the slots of 8 transitions"):
+    with pytest.raises(asac.UsageError, match=r"Wrong\(\) has to return 8 slots of transitions"):
         filled(sampler).sample()
 
 
@@ -266,3 +267,85 @@ def test_a_part_that_cannot_be_used(given, what, tmp_path):
             "Pendulum-v1", algorithm=algorithm, overrides=keys, directory=tmp_path, max_step=50, quiet=True
         )
     assert caught.value.fix and caught.value.where
+
+
+FAULTY = """
+from dataclasses import dataclass
+
+import hill
+from algorithm.agents import Family
+from algorithm.replay import UniformSampler
+
+
+class Draws(UniformSampler):
+    def __init__(self, rows=1):
+        self.share = 1 / rows
+
+    def sample(self, n, rng):
+        return super().sample(n, rng.nobody)
+
+
+class Learns(hill.HillClimber):
+    def learn(self, step, watch=None, *, run_step=None):
+        exit(self.updates)
+
+
+def plays(inputs):
+    agent = hill.HillClimber(inputs)
+    agent.policy.choose = lambda obs, mask, greedy: obs["nobody"]
+    return agent
+
+
+@dataclass(frozen=True)
+class Keys:
+    spread: float = 1.0
+    tries: int = 3
+
+
+def keyed(inputs):
+    assert KEYED.keys_of(inputs.config).spread == inputs.config.algorithm_args.get("spread", 1.0)
+    return hill.HillClimber(inputs)
+
+
+KEYED = Family(name="KEYED", make_agent=keyed, keys=Keys)
+LEARNS = Family(name="LEARNS", make_agent=Learns)
+PLAYS = Family(name="PLAYS", make_agent=plays)
+"""
+DRAWS = "-o 'sac_config={use_priority: false, start_step: 20, batch_size: 8}' -o replay_config.sampler="
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "line"),
+    [
+        (f"{DRAWS}faulty:Draws", "the sampler faulty:Draws has raised", "super().sample(n, rng.nobody)"),
+        (f"{DRAWS}'{{faulty:Draws: {{rows: 0}}}}'", "the sampler faulty:Draws cannot be made", "1 / rows"),
+        ("--algorithm faulty:LEARNS", "the algorithm faulty:LEARNS has raised", "exit(self.updates)"),
+        ("--algorithm faulty:PLAYS --dry_run", "the algorithm faulty:PLAYS has raised", 'obs["nobody"]'),
+    ],
+)
+def test_what_a_part_raises_is_told_as_its_own(words, what, line, run_example, capsys, tmp_path):
+    run_example("hill", run_name="example")
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    sys.modules.pop("faulty", None)
+    assert main(["CartPole-v1", "--quiet", "--device=cpu", "--max_step=60", *shlex.split(words)]) == 2
+    told = capsys.readouterr().err
+    assert f"error: {what}" in told and line in told and f"{tmp_path / 'faulty.py'}:" in told
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "keys", "code", "told"),
+    [
+        ("faulty:KEYED", "{}", 0, "Keys(spread=1.0, tries=3)"),
+        ("faulty:KEYED", "{spread: 2}", 0, "Keys(spread=2.0, tries=3)"),
+        ("faulty:KEYED", "{spred: 2}", 2, "did you mean 'spread'?"),
+        ("faulty:KEYED", "{tries: many}", 2, "it should be a valid integer"),
+        ("SAC", "{spread: 2}", 2, "algorithm_args has no key 'spread'"),
+    ],
+)
+def test_a_family_has_keys_of_its_own(algorithm, keys, code, told, run_example, capsys, tmp_path):
+    run_example("hill", run_name="example")
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    sys.modules.pop("faulty", None)
+    words = ["CartPole-v1", "--device=cpu", "--dry_run", "--algorithm", algorithm]
+    assert main([*words, "-o", f"algorithm_args={keys}"]) == code
+    assert told in "".join(capsys.readouterr())

@@ -98,6 +98,8 @@ def test_when_it_ends(tmp_path, given, said):
     (tmp_path / "config.yaml").write_text("default: {base_config: {env_type: GYM, env_name: Pendulum-v1}}")
     loaded = load_config(str(tmp_path), overrides=[f"base_config.{text}" for text in given])
     assert summaries._end(loaded) == said
+    of_learn = summaries._end(loaded, 2_000)
+    assert "2,000 steps (this call of learn)" in of_learn and "max_step" not in of_learn
 
 
 def test_where_settings_come_from(tmp_path):

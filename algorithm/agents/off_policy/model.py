@@ -94,7 +94,7 @@ class Model(ActingModel):
         vars(self)["next_policy"] = self.target_policy
 
     def move_targets(self, tau: float) -> None:
-        """Let all targets follow; see :meth:`algorithm.nn.learning.target.Target.polyak_`."""
+        """Let all targets follow; see :meth:`algorithm.nn.learning.flat.Target.polyak_`."""
         self.target.polyak_(tau)
         if self.policy_target is not None:
             self.policy_target.polyak_(tau)

@@ -14,13 +14,21 @@ from algorithm.runs.names import Ckpt
 HUB = "hf://"
 """Beginning of the address of an export on the hub: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``."""
 
+ARCHIVE = ".zip"
+"""Ending of a run as one file, in small letters or capitals."""
+
 GRAPH = ".onnx"
 """Ending of a policy as an ONNX graph; an export of any other name is one of the whole run."""
 
 
 def is_export(name: str) -> bool:
     """Return whether the name of what is to be played is that of an export, and of no run."""
-    return name.endswith(".zip") or name.startswith(HUB)
+    return name.lower().endswith(ARCHIVE) or name.startswith(HUB)
+
+
+def is_graph(name: str) -> bool:
+    """Return whether the name of an export is that of a policy."""
+    return name.lower().endswith(GRAPH)
 
 
 def whole(lowest: int, highest: float = math.inf) -> Callable[[str], int]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flag_types import (
-    GRAPH,
     checkpoint,
     device,
     folder,
     is_export,
+    is_graph,
     limit,
     mapping,
     names,
@@ -256,7 +256,7 @@ class TrainOptions:
     @property
     def exports_graph(self) -> bool:
         """True if a policy is exported as a graph."""
-        return self.export is not None and self.export.endswith(GRAPH)
+        return self.export is not None and is_graph(self.export)
 
     @property
     def shares(self) -> bool:

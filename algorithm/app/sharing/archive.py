@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from algorithm.core.errors import StorageError, described
-from algorithm.core.program import VERSION
+from algorithm.core.errors import StorageError, UsageError, described
+from algorithm.core.program import VERSION, said
 from algorithm.core.reading import open_plain, parse_json
 from algorithm.runs.checkpoints.manifest import Entry, is_step
 from algorithm.runs.files import json_text
@@ -122,6 +122,21 @@ def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
     if CONFIG not in found or not any(PurePosixPath(name).name == WEIGHTS for name in found):
         raise refused(source, f"it lacks {CONFIG} or networks ({WEIGHTS})")
     return manifest, members
+
+
+def refuse_taken(path: Path, *, replace: bool) -> None:
+    """Raise UsageError if an export must not be written there."""
+    fix = "give another name, or move it away"
+    if path.is_dir():
+        why = "it is a folder"
+    elif path.parent.is_file():
+        why = f"{path.parent} is a file, and a folder is needed"
+    elif path.exists() and not replace:
+        why = "there is a file of that name already, and an export replaces none unless it is told to"
+        fix = f"give another name, or {said('add --replace', 'say replace=True')}"
+    else:
+        return
+    raise UsageError("the export cannot be written", where=path, why=why, fix=fix)
 
 
 def refused(source: str, why: str) -> StorageError:

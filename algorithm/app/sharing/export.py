@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from algorithm.app.cli.flag_types import GRAPH, HUB
+from algorithm.app.cli.flag_types import ARCHIVE, GRAPH, HUB
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.report.facts import Facts
@@ -23,6 +23,7 @@ from algorithm.app.sharing.archive import (
     WEIGHTS,
     ExportManifest,
     pack,
+    refuse_taken,
 )
 from algorithm.app.sharing.card import Shared, card
 from algorithm.app.sharing.hub import FILE, hub_api, push
@@ -91,17 +92,11 @@ def write(run: RunDir, which: Ckpt, target: Path, *, replace: bool, warn: Callab
 
 def _check_target(target: Path, *, replace: bool) -> None:
     """Raise UsageError if a file of that name must not be written."""
-    what, fix = "the export cannot be written", "give another name, or add --replace"
-    if target.suffix != ".zip":
+    if target.suffix.lower() != ARCHIVE:
         what, why = "an export is a zip, or a graph", "its name is how it is known"
-        fix = f"name it {target}.zip for the run, or {target}{GRAPH} for its policy"
-    elif target.is_dir():
-        why, fix = "it is a folder", "name a file"
-    elif target.exists() and not replace:
-        why = "there is a file of that name already, and an export replaces none unless it is told to"
-    else:
-        return
-    raise UsageError(what, where=target, why=why, fix=fix)
+        fix = f"name it {target}{ARCHIVE} for the run, or {target}{GRAPH} for its policy"
+        raise UsageError(what, where=target, why=why, fix=fix)
+    refuse_taken(target, replace=replace)
 
 
 def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None]) -> Built:

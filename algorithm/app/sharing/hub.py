@@ -21,7 +21,7 @@ FILE = "run.zip"
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FIXES = {
     401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
-    403: "use a token that may write there, or a name of your own: --push OWNER/NAME",
+    403: "use a token that may write there, or a name of your own, OWNER/NAME",
     404: "look whether the name is right, the repository has an export, and your token may read it",
 }
 """Status of an answer → what to do."""
@@ -57,7 +57,7 @@ def hub_api(repository: str) -> HfApi:
         raise UsageError(
             f"{repository!r} is no repository of the hub",
             why="it has the form OWNER/NAME, where OWNER is your name there or that of an organisation",
-            fix="for example: --push my-name/cart-pole, or hf://my-name/cart-pole to load it",
+            fix="for example: my-name/cart-pole, or hf://my-name/cart-pole to load it",
         )
     with needs("hub", "the hub", where=repository):
         from huggingface_hub import HfApi

@@ -13,10 +13,11 @@ from algorithm.app.cli.flag_types import GRAPH
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.resume import noted_specs
+from algorithm.app.sharing.archive import refuse_taken
 from algorithm.app.sharing.opening import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
-from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import format_bytes
@@ -81,7 +82,7 @@ def write_graphs(
     specs = _specs(played)
     files = _files(specs, target)
     for path in (one for file in files.values() for one in (file, file.with_suffix(".json"))):
-        _refuse_taken(path, replace=replace)
+        refuse_taken(path, replace=replace)
     saved = played.checkpoint(which, warn=faults.console.warn)
     config = hashlib.sha256(read_bytes(played.run.config)).hexdigest()
     commit = _commit(played)
@@ -126,19 +127,6 @@ def _files(specs: Mapping[str, AgentSpec], target: Path) -> dict[str, Path]:
         return dict.fromkeys(specs, target)
     refuse_collisions(specs, "behaviours")
     return {name: target / f"{cleaned(name)}{GRAPH}" for name in specs}
-
-
-def _refuse_taken(path: Path, *, replace: bool) -> None:
-    what, fix = "the export cannot be written", "give another name, or add --replace"
-    if path.is_dir():
-        why, fix = "it is a folder", "give another name, or move it away"
-    elif path.parent.is_file():
-        why, fix = f"{path.parent} is a file, and a folder is needed", "give another name, or move it away"
-    elif path.exists() and not replace:
-        why = "there is a file of that name already, and an export replaces none unless it is told to"
-    else:
-        return
-    raise UsageError(what, where=path, why=why, fix=fix)
 
 
 def run_graph(

@@ -23,7 +23,7 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import StorageError, UsageError
-from algorithm.core.program import VERSION, program
+from algorithm.core.program import VERSION, program, said
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.resume_check import spec_as_json
@@ -146,9 +146,9 @@ class PlayableRun:
                 f"there is no checkpoint of step {which}",
                 where=self.export.source,
                 why=f"an export has one, and this one is of step {self.export.manifest.step}",
-                fix="leave --ckpt out",
+                fix=said("leave --ckpt out", "say checkpoint='best'"),
             )
-        return find_checkpoint(self.run.checkpoints, which, warn=warn)
+        return find_checkpoint(self.run.checkpoints, which, warn=warn, flag=said("--ckpt ", "checkpoint="))
 
     @property
     def spaces(self) -> Mapping[str, Any]:

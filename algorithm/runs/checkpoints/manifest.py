@@ -182,7 +182,7 @@ class DamagedError(StorageError):
 
 def damaged(where: Path, why: str) -> DamagedError:
     """Return the error for a file of a checkpoint that is not what was written."""
-    return DamagedError("a checkpoint is damaged", where=where, why=why, fix="use another one: --ckpt STEP")
+    return DamagedError("a checkpoint is damaged", where=where, why=why, fix="use the one of another step")
 
 
 def is_damage(error: StorageError) -> bool:
