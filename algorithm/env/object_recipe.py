@@ -34,7 +34,7 @@ class ObjectRecipe(GymRecipe):
 def absent(name: str) -> UsageError:
     """Return the error for an environment that was an object of Python code, and is not here."""
     return UsageError(
-        "the environment is an object of a Python program, and no name makes it again",
+        "the run's environment was a Python object, which cannot be made from a name",
         where=f"base_config.env_name: {name}",
         why="the run was begun with an instance, a class or a function",
         fix="go on in Python, where the object is: run = asac.Run(FOLDER, env=env), then run.resume(), "

@@ -154,7 +154,7 @@ class Until(Callback):
     @override
     def on_step(self, training: Training) -> None:
         if training.step >= self.step:
-            training.stop(f"learn was to come to step {self.step:,}")
+            training.stop(f"this call of learn ends at step {self.step:,}")
 
 
 def end_of_learn(callbacks: Iterable[Callback]) -> int | None:
