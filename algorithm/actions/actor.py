@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algorithm.actions.noise import Noise, NoNoise
+from algorithm.actions.continuous import Noise, NoNoise
 from algorithm.actions.parts import ActionParts
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.seeding import restore_generator

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from algorithm.actions.continuous import logits_of
-from algorithm.actions.noise import Noise
+from algorithm.actions.continuous import Noise, logits_of
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from algorithm.actions.continuous import ClippedNormal, NoContinuous, RecordedNormal, SquashedNormal
+from algorithm.actions.continuous import ClippedNormal, NoContinuous, Noise, RecordedNormal, SquashedNormal
 from algorithm.actions.discrete import (
     Categorical,
     DiscretePolicy,
@@ -16,7 +16,6 @@ from algorithm.actions.discrete import (
     NoBranches,
     RecordedCategorical,
 )
-from algorithm.actions.noise import Noise
 from algorithm.core.data import Float
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
@@ -28,22 +27,18 @@ class ContinuousPart(Protocol):
     @staticmethod
     def squash(z: Float) -> Float:
         """Return u of z, equal to ``ActionSpec.squashed``."""
-        ...
 
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
         """Return z [N, A_c] and the log-density [N] with which it was really taken.
 
         normal: random numbers [N, A_c]; None: the mode is taken, without noise
         """
-        ...
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return a reparameterised u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
-        ...
 
     def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
         """Return log π − log μ [...] of stored actions: z [..., A_c], behaviour_logp [..., H]."""
-        ...
 
 
 class DiscretePart(Protocol):
@@ -66,17 +61,14 @@ class DiscretePart(Protocol):
 
         uniform: random numbers [N, ΣN] in [0, 1); None: the best choice is taken, without noise
         """
-        ...
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
         """Return π's discrete part at P positions."""
-        ...
 
     def log_ratio(
         self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
     ) -> Tensor | float:
         """Return log π − log μ [...] of flat actions [..., A], behaviour_logp [..., H]."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from algorithm.core.wording import Rows
 from algorithm.demos.config import MINARI
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback
-from algorithm.evaluation.recording import Recording
-from algorithm.evaluation.targets import Played, open_target
+from algorithm.evaluation.recording import Played, Recording, open_target
 from algorithm.evaluation.video import VideoRecorder, video_recorders
 from algorithm.runs.rundir import RunDir
 

@@ -17,7 +17,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError
 from algorithm.core.wording import Sized
-from algorithm.env.adapter import Adapter
+from algorithm.env.gym import Adapter
 from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
 from algorithm.env.parameters.apply import with_parameters

@@ -22,7 +22,7 @@ from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
 from algorithm.env.env_id import suggest_name
 from algorithm.env.gym import GymRecipe
-from algorithm.env.redirect_output import silence
+from algorithm.env.registered import silence
 
 _PREFIX = "dm."
 _GL = "MUJOCO_GL"  # read by mujoco and dm_control when they are imported

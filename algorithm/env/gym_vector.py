@@ -22,12 +22,19 @@ from typing_extensions import override
 from algorithm.core.data import Bool, Float, Int, State
 from algorithm.core.errors import EnvError, described
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
-from algorithm.env.infos import EpisodeInfos, present
-from algorithm.env.install_hints import advice
+from algorithm.env.env_id import advice
+from algorithm.env.gym import Adapter
 from algorithm.env.masks import MASK
-from algorithm.env.outputs import SpaceMismatchError, flags_of, info_of, numbers_of, observation_of
+from algorithm.env.outputs import (
+    EpisodeInfos,
+    SpaceMismatchError,
+    flags_of,
+    info_of,
+    numbers_of,
+    observation_of,
+    present,
+)
 from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.spaces import check_spaces

@@ -102,44 +102,29 @@ class Bounds:
     """
 
     def __init__(self, space: Space, env: str) -> None:
-        self._unviolated: dict[str, _BoxBounds] = {}
-        for leaf in leaves(space, "observation", env):
-            box = leaf.space
-            if isinstance(box, gym.spaces.Box) and not _unbounded(box):
-                flags = bytearray(2 * box.low.size)
-                where = np.frombuffer(flags, np.bool_).reshape(2, *box.shape)
-                limits = _BoxBounds(box.low, box.high, where[0, ...], where[1, ...], flags)
-                self._unviolated[leaf.name or UNNAMED] = limits
+        self._unviolated = {
+            leaf.name or UNNAMED: (leaf.space.low, leaf.space.high)
+            for leaf in leaves(space, "observation", env)
+            if isinstance(leaf.space, gym.spaces.Box) and not _unbounded(leaf.space)
+        }
 
     def violations(self, obs: Mapping[str, Array]) -> dict[str, str]:
         """Return name -> element, value and bounds of first violations.
 
-        Called in every step of every sub-environment: 1.5 µs for a small vector.
+        Called in every step of every sub-environment: 2 µs for a small vector.
         """
         found = {}
-        for name, (low, high, below, above, flags) in self._unviolated.items():
+        for name, (low, high) in self._unviolated.items():
             value = obs[name]
             if value.shape != low.shape:
                 continue  # reported where it is read
-            np.less(value, low, below)
-            np.greater(value, high, above)
-            if 1 in flags and (
-                text := _describe_violation(name, value, low, high)
-            ):  # half the time of numpy's any()
+            outside = ((value < low) | (value > high)).tobytes()
+            text = _describe_violation(name, value, low, high) if 1 in outside else ""  # faster than any()
+            if text:
                 found[name] = text
         for name in found:
             del self._unviolated[name]
         return found
-
-
-class _BoxBounds(NamedTuple):
-    """Bounds, and the elements of the last observation outside them."""
-
-    low: Array
-    high: Array
-    below: Array  # bool, a view of the first half of ``flags``
-    above: Array  # and of the second
-    flags: bytearray
 
 
 def _describe_violation(name: str, value: Array, low: Array, high: Array) -> str:

@@ -20,7 +20,7 @@ class KeepElements(
 
     By configuration: ``wrappers: [{"algorithm.env.partial_obs:KeepElements": {indices: [0, 2]}}]``.
 
-    indices: from 0; each once
+    indices: from 0
     Raises ValueError for an observation that is not a 1-d Box, and for invalid indices.
     """
 
@@ -30,8 +30,14 @@ class KeepElements(
         space = env.observation_space
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise ValueError(f"the observation is {space}; elements can be kept of a Box with one dimension")
-        _check(indices, space.shape[0])
-        self._kept = np.array(indices)
+        size = space.shape[0]
+        if not isinstance(indices, list | tuple) or any(
+            type(i) is not int or not 0 <= i < size for i in indices
+        ):
+            raise ValueError(
+                f"indices is {indices!r}; the elements of this observation are 0 to {size - 1}: [0, 2]"
+            )
+        self._kept = np.array(indices, np.int64)
         dtype: Any = space.dtype
         self.observation_space = gym.spaces.Box(space.low[self._kept], space.high[self._kept], dtype=dtype)
 
@@ -40,13 +46,3 @@ class KeepElements(
         """Return the kept elements, [n] -> [len(indices)], as a copy."""
         kept: NDArray[Any] = observation[self._kept]
         return kept
-
-
-def _check(indices: Sequence[int], size: int) -> None:
-    if isinstance(indices, str) or not isinstance(indices, Sequence) or len(indices) == 0:
-        raise ValueError(f"indices is {indices!r}; it must be a list of elements to keep, such as [0, 2]")
-    wrong = [i for i in indices if type(i) is not int or not 0 <= i < size]
-    if wrong:
-        raise ValueError(f"indices has {wrong}; the elements of this observation are 0 to {size - 1}")
-    if len(set(indices)) < len(indices):
-        raise ValueError(f"indices has an element twice: {list(indices)}")

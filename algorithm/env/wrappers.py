@@ -11,8 +11,7 @@ from typing import Any, TypeGuard
 import gymnasium as gym
 
 from algorithm.core.errors import RUN_BLOCK, EnvError, UsageError, described
-from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
-from algorithm.env.install_hints import advice
+from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.outputs import Remark
 from algorithm.env.pool.process_exit import exits_as_errors
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from typing_extensions import override
 
-from algorithm.actions.continuous import logits_of
+from algorithm.actions.continuous import Noise, logits_of
 from algorithm.actions.discrete import (
     Categorical,
     DiscretePolicy,
@@ -22,7 +22,6 @@ from algorithm.actions.discrete import (
     MeanQ,
     RecordedCategorical,
 )
-from algorithm.actions.noise import Noise
 from algorithm.actions.parts import ActionParts, DiscretePart
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.ensemble import Ensemble

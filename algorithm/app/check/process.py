@@ -20,8 +20,7 @@ from algorithm.env.checks.finding import CheckResult, Finding, error, warning
 from algorithm.env.gym import GymRecipe
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
-from algorithm.env.redirect_output import redirected
-from algorithm.env.registered import has_vector_class
+from algorithm.env.registered import has_vector_class, redirected
 
 _HANGING = "Timeout ("  # first words of faulthandler
 _OUTPUT_LINES = 25  # last lines of its output that the finding of its death holds

@@ -59,12 +59,8 @@ CHECKS: tuple[Check, ...] = (
     Check("seeds", "repeat", determinism.check_repeatable),
     Check("seeds", "copies", determinism.check_copies),
     Check("seeds", "differ", determinism.check_seeds_differ),
-    Check(
-        "seeds", "generator", determinism.check_generator, "the random state of the process stays as it is"
-    ),
     Check("cost", "speed", cost.check_speed),
     Check("cost", "growth", cost.check_growth),
-    Check("cost", "close", cost.check_close, "closes, and leaves no file and no thread open"),
 )
 """All checks in order."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 
@@ -11,14 +10,13 @@ import psutil
 from algorithm.core.system.processes import count_handles
 from algorithm.env.checks.context import CheckContext, play
 from algorithm.env.checks.episode_stats import collect_stats
-from algorithm.env.checks.finding import Finding, note, ok, warning
+from algorithm.env.checks.finding import Finding, ok, warning
 
 WORKER_MS = 0.3
 """Additional cost of a step in a worker process, in milliseconds (docs/performance.md: 0.15 to 0.3)."""
 
 _PAYS = 3.0  # a step must cost this many times the overhead of a worker
 _STEPS = 100  # of an episode at most
-_CLOSED = 3  # instances
 _LEAST = 4 * 2**20  # bytes; less is allocator noise
 
 
@@ -65,26 +63,6 @@ def check_growth(context: CheckContext) -> Iterator[Finding]:
             fix="check what reset or step keeps appending to; worker processes only move it elsewhere",
         )
     yield ok(f"memory, files and threads as before after {len(weights):,} episodes")
-
-
-def check_close(context: CheckContext) -> Iterator[Finding]:
-    """Check what remains of a closed instance."""
-    process = psutil.Process()
-    gc.collect()  # garbage is harmless
-    before = _held(process)  # earlier checks have loaded whatever is loaded once
-    for _ in range(_CLOSED):
-        with context.instance() as instance:
-            instance.reset(context.config.seed_of(0))
-    gc.collect()
-    more = {what: count - before[what] for what, count in _held(process).items()}
-    left = {what: count for what, count in more.items() if count >= _CLOSED}
-    if left:
-        text = ", ".join(f"{count} {what}" for what, count in left.items())
-        yield note(
-            f"{_CLOSED} closed instances left {text} behind",
-            why="a training closes an instance only after a failure, so it adds up slowly",
-            fix="release them in close()",
-        )
 
 
 def grown(weights: list[int]) -> tuple[int, float]:

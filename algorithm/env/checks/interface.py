@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from gymnasium.utils.passive_env_checker import env_reset_passive_checker, env_step_passive_checker
 
-from algorithm.core.data import Array
 from algorithm.core.errors import GYMNASIUM, described
 from algorithm.core.wording import counted
 from algorithm.env.checks.context import CheckContext, EnvInstance, format_trace, random_policy
@@ -44,22 +43,15 @@ def check_interface(context: CheckContext) -> Iterator[Finding]:
     with context.instance() as instance, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bare = instance.bare.unwrapped
-        started = _called("reset", lambda: env_reset_passive_checker(bare, seed=seed, options=options))
+        _called("reset", lambda: env_reset_passive_checker(bare, seed=seed, options=options))
         action = _action(instance, seed)
-        taken = _called("step", lambda: env_step_passive_checker(bare, action))
+        _called("step", lambda: env_step_passive_checker(bare, action))
     texts = dict.fromkeys(_MARKUP.sub("", _MARKUP.sub("", str(each.message))) for each in caught)
     for text in texts:
         if _LEFT_TO_US not in text:
             yield note(
                 text, why="Gymnasium's checker says so; it is converted here, other libraries refuse it"
             )
-    pairs = zip(_arrays(started[0]), _arrays(taken[0]), strict=False)
-    if any(np.shares_memory(one, other) for one, other in pairs):
-        yield note(
-            "an array of the observation is written to again by the next step",
-            why="harmless here, where it is copied; other programs would store wrong numbers",
-            fix="return obs.copy()",
-        )
 
 
 def check_random_steps(context: CheckContext) -> Iterator[Finding]:
@@ -85,8 +77,8 @@ def check_wrappers(context: CheckContext) -> Iterator[Finding]:
         yield warning(**remark._asdict())
 
 
-def _called(call: str, run: Callable[[], Any]) -> tuple[Any, ...]:
-    """Return the result of reset or step. Raises FindingError for a wrong one, and if the call fails."""
+def _called(call: str, run: Callable[[], object]) -> None:
+    """Call reset or step. Raises FindingError for a wrong result, and if the call fails."""
     try:
         result = run()
     except Exception as failure:
@@ -99,7 +91,7 @@ def _called(call: str, run: Callable[[], Any]) -> tuple[Any, ...]:
             )
         ) from failure
     if isinstance(result, tuple) and len(result) == _RESULTS[call].count(",") + 1:
-        return result
+        return
     returned = counted(len(result), "value") if isinstance(result, tuple) else f"a {type(result).__name__}"
     raise FindingError(
         error(
@@ -120,11 +112,3 @@ def _action(instance: EnvInstance, seed: int) -> Any:  # noqa: ANN401 - a space 
     return instance.env.actions.to_env(
         random_policy(instance.spec.action, np.random.default_rng(0), mask[None])
     )
-
-
-def _arrays(value: Any) -> list[Array]:  # noqa: ANN401 - a space may hold anything
-    """Return the arrays of an observation in their order."""
-    if isinstance(value, np.ndarray):
-        return [value]
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
-    return [array for part in parts for array in _arrays(part)]

@@ -12,7 +12,6 @@ from algorithm.core.fields import AtLeastOne, Block, Finite
 from algorithm.env.parameters.sampler_config import (
     ParameterSampler,
     ParameterValue,
-    is_old_spelling,
     refusal,
 )
 
@@ -74,8 +73,6 @@ class EnvParameter(Block):
     def _long_form(cls, given: object) -> object:
         """Return a number or a sampler as the value of a mapping."""
         if not isinstance(given, Mapping):
-            return {"value": given}
-        if is_old_spelling(given):
             return {"value": given}
         sampler = {key: given[key] for key in ("sampler_type", "sampler_parameters") if key in given}
         if not sampler or "value" in given:

@@ -1,9 +1,10 @@
-"""Contradictions of ``environment_parameters``, and what a resumed run may change of them."""
+"""Contradictions of ``environment_parameters`` and Unity's ``reset_config``; what a resumed run changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -107,3 +108,15 @@ def _words(item: ErrorDetails, fix: str) -> tuple[str, str]:
     if item["type"] == "extra_forbidden":
         return f"there is no key `{last}` there", _COMPARE
     return f"{given!r:.60}: {item['msg'].replace('Input should', 'it must')}", fix
+
+
+def wrong_numbers(reset_config: Mapping[str, Any] | None) -> Iterator[Contradiction]:
+    """Yield the entries of ``reset_config`` that are no numbers of a Unity player."""
+    for name, value in (reset_config or {}).items():
+        path = (f"reset_config.{name}",)
+        if not str(name).isascii():
+            why = "its name has other characters than ASCII"
+            yield Contradiction(path, why, "Unity cannot read them: rename it")
+        elif not isinstance(value, int | float) or not abs(value) <= LARGEST:
+            fix = f"give a number up to ±{LARGEST:.1e}; samplers and curricula stand in {KEY}"
+            yield Contradiction(path, f"it is {value!r:.60}", fix)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import NormalDist
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BeforeValidator, Discriminator, Strict, Tag, model_validator
 from pydantic_core import PydanticCustomError
-from typing_extensions import Self, TypeIs
+from typing_extensions import Self
 
 from algorithm.core.fields import Block, Finite, NotNegative
-
-_OLD = ("uniform", "gaussian", "multirange")
 
 
 def refusal(why: str, fix: str) -> PydanticCustomError:
@@ -155,8 +153,6 @@ class MultiRangeUniform(Block):
 
 
 def _as_constant(value: object) -> object:
-    if is_old_spelling(value):
-        raise refusal("this is how reset_config spelt samplers until now", f"write {new_spelling(value)}")
     if isinstance(value, Mapping):
         raise refusal("there is no `sampler_type`", f"there are {', '.join(SAMPLERS)}")
     return value if isinstance(value, Constant) else {"value": value}
@@ -179,19 +175,3 @@ ParameterValue = Annotated[
     Discriminator(_tag),
 ]
 """A number or a sampler, from the form in which it is written."""
-
-
-def new_spelling(sampler: Mapping[str, Any]) -> str:
-    """Return a sampler as ``reset_config`` spelt it in the spelling of ``environment_parameters``."""
-    ((name, numbers),) = sampler.items()
-    if name == "multirange":
-        return f"{{sampler_type: multirangeuniform, sampler_parameters: {{intervals: {numbers}}}}}"
-    names = ("min_value", "max_value") if name == "uniform" else ("mean", "st_dev")
-    pair = numbers if isinstance(numbers, list | tuple) and len(numbers) == 2 else ("…", "…")
-    inside = ", ".join(f"{key}: {number}" for key, number in zip(names, pair, strict=True))
-    return f"{{sampler_type: {name}, sampler_parameters: {{{inside}}}}}"
-
-
-def is_old_spelling(value: object) -> TypeIs[Mapping[str, Any]]:
-    """Return whether a value is a sampler as ``reset_config`` spelt it."""
-    return isinstance(value, Mapping) and len(value) == 1 and {*value} <= {*_OLD}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from typing_extensions import override
 
@@ -17,11 +17,11 @@ from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
 from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
-from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_text
+from algorithm.env.pool.child_process import POLL_S, ChildProcess, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo, MakeEnv
 from algorithm.env.pool.step_buffers import SharedStepBuffers, StepBuffers
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog
-from algorithm.env.pool.worker_process import WorkerProcess
+from algorithm.env.pool.worker import run_worker
 
 
 class Executor(Protocol):
@@ -33,11 +33,9 @@ class Executor(Protocol):
 
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
         """Start episodes with the seeds of the buffers; sub-environments that failed are built again."""
-        ...
 
     def step(self) -> list[GroupFailure]:
         """Step all with the actions of the buffers; reset with its seed where an episode ends."""
-        ...
 
     def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
         """Start episodes with the seeds of the buffers and repeat actions: index -> flat actions [L, A].
@@ -45,15 +43,12 @@ class Executor(Protocol):
         Rows then are those of the last step, with ``repeated_steps`` and ``repeated_return``. An episode that
         ends early stays there, terminated or truncated. The time-out holds for each step.
         """
-        ...
 
     def render(self) -> Picture | None:
         """Return an image of sub-environment 0; None without one or in another process. Raises EnvError."""
-        ...
 
     def close(self) -> None:
         """Release the simulators, within ten seconds."""
-        ...
 
 
 def ignore_hang(error: EnvError) -> None:
@@ -235,3 +230,33 @@ class WorkerExecutor(Executor):
             ) from loss
         worker.command("buffers", self.buffers.name)
         return fault
+
+
+class WorkerProcess(ChildProcess):
+    """A process that runs the sub-environments ``indices`` of ``n``.
+
+    output: file for what it prints
+    """
+
+    def __init__(self, make: MakeEnv, indices: range, n: int, output: Path) -> None:
+        self.indices, self._n = indices, n
+        super().__init__(run_worker, (make, indices, n), output, alone="base_config.workers: 0")
+
+    def wait_ready(self, timeout: float, waiting: Callable[[str], None] = ignore_text) -> GroupInfo:
+        """Wait for the description of its sub-environments; see :meth:`.ChildProcess.first_answer`."""
+        making = f"{len(self.indices):,} of {self._n:,} environments"
+        return cast(GroupInfo, self.first_answer(making, timeout, waiting))
+
+    def command(self, name: str, argument: object = ()) -> None:
+        """Send a command of :func:`~algorithm.env.pool.worker.run_worker`. Raises WorkerLostError."""
+        self.send((name, argument))
+
+    def answer(self, buffers: StepBuffers, timeout: float, active: ActiveTime) -> list[GroupFailure]:
+        """Return the answer to a command. Raises WorkerLostError.
+
+        timeout: seconds for each call into a sub-environment, of which there may be many
+        active:  time since the command was sent
+        """
+        rows = slice(self.indices.start, self.indices.stop)
+        since = lambda: float(buffers.call_started[rows].max())  # noqa: E731
+        return cast("list[GroupFailure]", self.receive(timeout, active, since))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.env.toys.base import Toy
+from algorithm.env.toys.basic import Toy
 
 
 class MemoryToy(Toy[NDArray[np.float32], np.int64]):

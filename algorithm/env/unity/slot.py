@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -136,43 +136,23 @@ class PlayerSlot:
 
 
 class AgentNumbers:
-    """Numbers of agents, unique over all players and behaviours: the smallest ones that are free.
-
-    An agent that comes back gets its former number as long as no other has it.
-    """
+    """Numbers of agents, unique over all players and behaviours: the smallest ones that are free."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
-        self._former: dict[AgentKey, int] = {}  # last holder of each number
-        self._holder: dict[int, AgentKey] = {}
         self._lowest = 0  # no smaller number is free
 
-    def take(self, agent: AgentKey, *, but: Iterable[int] = ()) -> int:
-        """Return a number for an agent, none of ``but``."""
-        excluded = set(but)
-        number = self._former.get(agent, -1)
-        if number < 0 or number in self._taken or number in excluded:
-            number = self._smallest(excluded)
-        self._taken.add(number)
-        before = self._holder.get(number)
-        if before is not None and self._former.get(before) == number:
-            del self._former[before]  # so that there is at most one for each number
-        if (old := self._former.get(agent)) is not None:
-            self._holder.pop(old, None)
-        self._holder[number] = agent
-        self._former[agent] = number
-        return number
-
-    def release(self, numbers: Iterable[int]) -> None:
-        """Make numbers free."""
-        for number in numbers:
-            self._taken.discard(number)
-            self._lowest = min(self._lowest, number)
-
-    def _smallest(self, excluded: set[int]) -> int:
+    def take(self, *, but: Collection[int] = ()) -> int:
+        """Return a free number, none of ``but``."""
         while self._lowest in self._taken:
             self._lowest += 1
         number = self._lowest
-        while number in self._taken or number in excluded:
+        while number in self._taken or number in but:
             number += 1
+        self._taken.add(number)
         return number
+
+    def release(self, numbers: Collection[int]) -> None:
+        """Make numbers free."""
+        self._taken.difference_update(numbers)
+        self._lowest = min((self._lowest, *numbers))
