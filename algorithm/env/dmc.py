@@ -227,13 +227,12 @@ def _check_name(tasks: Mapping[str, tuple[str, ...]], name: str, domain: str, ta
     """Raise EnvError for a task that the suite does not have."""
     if task in tasks.get(domain, ()):
         return
-    if domain in tasks:
-        why, fix = f"{domain} has no task {task!r}", suggest_name(task, tasks[domain])
-    else:
-        why, fix = f"there is no domain {domain!r}", suggest_name(domain, sorted(tasks))
+    what, wanted, there = (
+        ("task", task, tasks[domain]) if domain in tasks else ("domain", domain, sorted(tasks))
+    )
     raise EnvError(
         f"the DeepMind Control suite has no {name!r}",
         where="base_config.env_name",
-        why=f"{why}; a name is domain/task, such as cartpole/swingup",
-        fix=fix,
+        why=f"there is no {what} {wanted!r}; a name is domain/task, such as cartpole/swingup",
+        fix=suggest_name(wanted, there),
     )

@@ -31,12 +31,8 @@ class KeepElements(
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise ValueError(f"the observation is {space}; elements can be kept of a Box with one dimension")
         size = space.shape[0]
-        if not isinstance(indices, list | tuple) or any(
-            type(i) is not int or not 0 <= i < size for i in indices
-        ):
-            raise ValueError(
-                f"indices is {indices!r}; the elements of this observation are 0 to {size - 1}: [0, 2]"
-            )
+        if [*indices] != [i for i in indices if type(i) is int and 0 <= i < size]:
+            raise ValueError(f"indices is {indices!r}; the elements of this observation are 0 to {size - 1}")
         self._kept = np.array(indices, np.int64)
         dtype: Any = space.dtype
         self.observation_space = gym.spaces.Box(space.low[self._kept], space.high[self._kept], dtype=dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -113,18 +112,10 @@ def _is_wrapper(value: object) -> TypeGuard[type[gym.Wrapper]]:
 
 
 def _unknown(name: str, known: Sequence[str]) -> UsageError:
-    wanted = name.rpartition(":")[2]
-    if wanted != name:
-        return UsageError(
-            f"there is no wrapper {name!r}",
-            where=_KEY,
-            why=f"{wanted} is no subclass of gymnasium.Wrapper there",
-            fix=suggest_name(wanted, known),
-        )
-    close = difflib.get_close_matches(name, known, n=1)
+    source, _, wanted = name.rpartition(":")
     return UsageError(
         f"there is no wrapper {name!r}",
         where=_KEY,
-        why=f"did you mean {close[0]!r}?" if close else "gymnasium.wrappers has no class of that name",
-        fix="name a class of gymnasium.wrappers, module:Class or file.py:Class",
+        why=f"{wanted} is no subclass of gymnasium.Wrapper in {source or 'gymnasium.wrappers'}",
+        fix=suggest_name(wanted, known),
     )

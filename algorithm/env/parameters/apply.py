@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Integral
@@ -19,6 +17,7 @@ from typing_extensions import override
 
 from algorithm.core.data import Double
 from algorithm.core.errors import UsageError
+from algorithm.core.plugins import accepts
 from algorithm.core.seeding import stream
 from algorithm.env.parameters.config import KEY
 from algorithm.env.parameters.source import ParameterSource
@@ -201,7 +200,7 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
         if not is_there:
             raise _missing(name, path, part, owner)
     found = _get(owner, key)
-    if not (_takes_one(found) if callable(found) else _is_number(found)):
+    if accepts(found, 0.0) if callable(found) else not _is_number(found):
         raise UsageError(
             f"{path!r} takes no number",
             where=f"{KEY}.{name}.set",
@@ -218,16 +217,6 @@ def _names(owner: Any) -> list[str]:  # noqa: ANN401 - any object
 
 def _get(owner: Any, key: str | int) -> Any:  # noqa: ANN401 - any object
     return owner[key] if isinstance(key, int) else getattr(owner, key)
-
-
-def _takes_one(method: Callable[..., object]) -> bool:
-    """Return whether it can be called with a number; True where nothing is known of its arguments."""
-    try:
-        with suppress(ValueError):
-            inspect.signature(method).bind(0.0)
-    except TypeError:
-        return False
-    return True
 
 
 def _is_number(value: object) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -99,10 +98,7 @@ def _words(item: ErrorDetails, fix: str) -> tuple[str, str]:
     if item["type"] == "parameter":
         return item["ctx"]["why"], item["ctx"]["fix"]
     if item["type"] == "union_tag_invalid":
-        chosen = str(item["ctx"]["tag"])
-        close = get_close_matches(chosen, SAMPLERS, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        return f"there is no sampler_type {chosen!r}", f"{hint}there are {', '.join(SAMPLERS)}"
+        return f"there is no sampler_type {item['ctx']['tag']}", f"there are {', '.join(SAMPLERS)}"
     if item["type"] == "missing":
         return f"`{last}` is missing", fix
     if item["type"] == "extra_forbidden":

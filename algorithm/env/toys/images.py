@@ -46,12 +46,6 @@ class Catch(Toy[ObsType, np.int64]):
     chance: ClassVar[float] = -8 / 13
 
     def __init__(self, noise: int, seen: int) -> None:
-        if not 0 <= noise < _BRIGHT:
-            raise ValueError(f"noise is {noise}; it must be from 0 to {_BRIGHT - 1}")
-        if seen <= FIRST_ROW:
-            raise ValueError(
-                f"seen is {seen}; it must be at least {FIRST_ROW + 1}, or there is no ball to see"
-            )
         self.action_space = gym.spaces.Discrete(3)
         self._noise, self._seen = noise, seen
 
@@ -146,8 +140,6 @@ class ToyTwoCameras(Rounds[dict[str, Any], NDArray[np.float32]]):
             speed=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
         )
         self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-        if blind is not None and blind not in self.observation_space.spaces:
-            raise ValueError(f"blind is {blind!r}; it can be left, right, speed or None")
         self._blind = blind
         self._places = (_places(_LEFT[1], _PATCH), _places(_RIGHT[2], _BAR))
         self._variance = np.array([places.var() for places in self._places])

@@ -84,7 +84,7 @@ def test_a_parameter_is_sent_once_and_again_where_it_is_another_with_a_seed_of_t
         ("much", "it is 'much'"),
         (-1e39, "it is -1e+39"),
         (10**400, "it is 1000"),
-        ({"uniform": [0, 1]}, "samplers"),
+        ({"uniform": [0, 1]}, "it is {'uniform'"),
     ],
     ids=lambda part: str(part)[:20],
 )

@@ -165,8 +165,8 @@ def test_a_reset_is_one_of_a_whole_player(stage: Stage) -> None:
     env.act(0, 0, 0, 0)  # 0 and 2 wait
     first = env.reset([3])["Ball"]
     assert [player.resets for player in stage.players] == [2, 3]
-    assert first.ids.tolist() == [3] and first.obs["place"].tolist() == [[6]]
-    assert first.removed is not None and first.removed.tolist() == [2], "it waited, and is not there now"
+    assert first.ids.tolist() == [2] and first.obs["place"].tolist() == [[6]], "one is not there now"
+    assert first.removed is not None and first.removed.tolist() == [3]
     env.act(0.1, 0.2)
     assert [_rounded(player)[-1] for player in stage.players] == [[0.1], [0.2]]
 
