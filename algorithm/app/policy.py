@@ -22,7 +22,7 @@ from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.config import last_lessons
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe
 from algorithm.train.assembly import Purpose
 

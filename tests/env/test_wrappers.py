@@ -16,17 +16,16 @@ import pytest
 
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.atari import PressFire
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.env_id import _EXTRAS, advice
 from algorithm.env.gym import GymRecipe
-from algorithm.env.partial_obs import KeepElements
 from algorithm.env.registered import silence
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
+from algorithm.env.wrappers import KeepElements, PressFire
 from tests import own_env
 
-KEEP = "algorithm.env.partial_obs:KeepElements"
+KEEP = "algorithm.env.wrappers:KeepElements"
 
 
 def wrapped(*wrappers: dict[str, Any], name: str = "tests.toys:Endless-v0", **options: Any) -> VecEnv:

@@ -10,8 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from algorithm.actions.continuous import Noise, continuous_part
-from algorithm.actions.discrete import DiscretePolicy, NoBranches
-from algorithm.actions.parts import ActionParts
+from algorithm.actions.parts import ActionParts, DiscretePolicy, NoBranches
 from algorithm.agents.off_policy.variant import SATURATED, Heads
 from algorithm.agents.td3.config import Td3Config
 from algorithm.core.data import Float

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from algorithm.env.checks import cost, determinism, episodes, interface, spaces
+from algorithm.env.checks import determinism, episodes, interface, spaces
 from algorithm.env.checks.context import CheckContext
 from algorithm.env.checks.finding import CheckResult, Finding, FindingError, Level, note, ok
 
@@ -59,8 +59,8 @@ CHECKS: tuple[Check, ...] = (
     Check("seeds", "repeat", determinism.check_repeatable),
     Check("seeds", "copies", determinism.check_copies),
     Check("seeds", "differ", determinism.check_seeds_differ),
-    Check("cost", "speed", cost.check_speed),
-    Check("cost", "growth", cost.check_growth),
+    Check("cost", "speed", interface.check_speed),
+    Check("cost", "growth", interface.check_growth),
 )
 """All checks in order."""
 

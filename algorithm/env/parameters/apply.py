@@ -20,7 +20,7 @@ from algorithm.core.errors import UsageError
 from algorithm.core.plugins import accepts
 from algorithm.core.seeding import stream
 from algorithm.env.parameters.config import KEY
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.wrappers import wrappers_around
 
 Targets = Mapping[str, str | None]

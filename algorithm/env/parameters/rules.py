@@ -12,11 +12,11 @@ from algorithm.core.fields import AnyConfig, Contradiction
 from algorithm.env.parameters.config import (
     FORMS,
     KEY,
+    SAMPLERS,
     EnvParameter,
     lessons_by_name,
     read_parameters,
 )
-from algorithm.env.parameters.sampler_config import SAMPLERS
 
 _COMPARE = "compare it with docs/environments.md, Parameters"
 

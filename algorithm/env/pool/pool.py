@@ -21,7 +21,7 @@ from algorithm.env.base import (
     VecEnv,
 )
 from algorithm.env.outputs import present
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.executor import Executor
 from algorithm.env.pool.repetition import (

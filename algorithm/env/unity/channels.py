@@ -12,7 +12,7 @@ from algorithm.core.errors import EnvError, UsageError, UserError, described
 from algorithm.core.seeding import stream_seed
 from algorithm.env.config import UnityArgs
 from algorithm.env.env_id import advice, import_source, resolve_env_id
-from algorithm.env.parameters.sampler_config import Constant, Gaussian, ParameterSampler, Uniform
+from algorithm.env.parameters.config import Constant, Gaussian, ParameterSampler, Uniform
 from algorithm.env.unity.package import load
 
 _OWN_KEY = "base_config.unity_args.side_channels"

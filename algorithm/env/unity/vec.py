@@ -14,8 +14,7 @@ from algorithm.env.base import ResetResult, StepResult, VecEnv
 from algorithm.env.request import EnvRequest
 from algorithm.env.unity.player import PlayerError
 from algorithm.env.unity.players import Players, behaviour_names
-from algorithm.env.unity.result_rows import ResultRows
-from algorithm.env.unity.slot import AgentNumbers, PlayerMessage, PlayerSlot
+from algorithm.env.unity.slot import AgentNumbers, PlayerMessage, PlayerSlot, ResultRows
 
 _CANNOT_RESUME = "a player cannot be set back"
 

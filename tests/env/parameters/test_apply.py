@@ -14,7 +14,7 @@ from algorithm.env.dmc import DmControlEnv
 from algorithm.env.gym import GymEnv
 from algorithm.env.parameters.apply import Noted, WithParameters
 from algorithm.env.parameters.config import read_parameters
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from tests.env.parameters.test_samplers import sampler
 from tests.env.parameters.toys import Weighed
 

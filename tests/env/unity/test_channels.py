@@ -8,10 +8,9 @@ import pytest
 
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.config import UnityArgs
-from algorithm.env.parameters.config import read_parameters
+from algorithm.env.parameters.config import Constant, read_parameters
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.parameters.rules import wrong_numbers
-from algorithm.env.parameters.sampler_config import Constant
-from algorithm.env.parameters.source import ParameterSource
 from algorithm.env.unity.channels import PlayerChannels, Statistics, load_channels
 from tests.unity_player.channels import ECHO, Channels, packed_string
 
