@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,21 +160,6 @@ MakeWriter = Callable[[Path, AgentSpec, str], EpisodeWriter]
 """(file, what the behaviour sees and does, its name) -> writer of a file for one behaviour."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Played:
-    """What is recorded.
-
-    specs:     of the behaviours
-    make_env:  makes the environment in its wrappers, for its spaces
-    algorithm: of the policy; description: of the recording, for a person
-    """
-
-    specs: Mapping[str, AgentSpec]
-    make_env: Callable[[], gym.Env[Any, Any]]
-    algorithm: str
-    description: str
-
-
 class FilePerBehaviour:
     """Writer of a file for each behaviour, the name of several in that of the file.
 
@@ -232,22 +217,32 @@ def refuse_target(target: str | None) -> None:
         refuse_taken(dataset_id(target))
 
 
-def open_target(target: str, played: Played) -> EpisodeWriter:
+def open_target(
+    target: str,
+    specs: Mapping[str, AgentSpec],
+    make_env: Callable[[], gym.Env[Any, Any]],
+    *,
+    algorithm: str,
+    description: str,
+) -> EpisodeWriter:
     """Return the writer of a target, ``FILE.npz``, ``FILE.demo`` or ``minari:ID``.
 
+    specs:     of the behaviours
+    make_env:  makes the environment in its wrappers, for its spaces
+    algorithm: of the policy; description: of the recording, for a person
     Raises UsageError for what the target cannot hold.
     """
     if not target.startswith(MINARI):
-        return WRITERS[Path(target).suffix](Path(target), played.specs)
-    if len(played.specs) > 1:
+        return WRITERS[Path(target).suffix](Path(target), specs)
+    if len(specs) > 1:
         raise UsageError(
             "a data set of Minari holds one behaviour",
             where=target,
-            why=f"these are {', '.join(map(repr, played.specs))}",
+            why=f"these are {', '.join(map(repr, specs))}",
             fix="record to a FILE.npz",
         )
     try:
-        env = played.make_env()
+        env = make_env()
     except UsageError as error:
         raise UsageError(
             "a data set of Minari needs the spaces of a Gymnasium environment",
@@ -256,5 +251,4 @@ def open_target(target: str, played: Played) -> EpisodeWriter:
             fix="record to a FILE.npz",
         ) from error
     env.close()  # its spaces stay, and what makes it
-    says = {"algorithm": played.algorithm, "description": played.description}
-    return MinariWriter(dataset_id(target), env, **says)
+    return MinariWriter(dataset_id(target), env, algorithm=algorithm, description=description)

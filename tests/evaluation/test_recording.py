@@ -15,7 +15,6 @@ from algorithm.evaluation.callbacks import CallbackList
 from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.recording import (
     FilePerBehaviour,
-    Played,
     Recording,
     kept_recordings,
     open_target,
@@ -115,9 +114,10 @@ def test_a_data_set_of_minari_is_refused_where_it_could_not_hold_what_is_played(
 
     spec = Guests(["T"], {0}).specs[DEFAULT_BEHAVIOUR]
     for names, says in (("ab", "these are 'a', 'b'"), ("a", "UNITY environments are no")):
-        played = Played(specs=dict.fromkeys(names, spec), make_env=make_env, algorithm="SAC", description="")
         with pytest.raises(UsageError) as error:
-            open_target("minari:own/x-v0", played)
+            open_target(
+                "minari:own/x-v0", dict.fromkeys(names, spec), make_env, algorithm="SAC", description=""
+            )
         assert says in error.value.why and error.value.fix == "record to a FILE.npz"
 
 

@@ -6,7 +6,7 @@ import atexit
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
@@ -124,10 +124,9 @@ class WorkerExecutor(Executor):
         if not 1 <= num_workers <= n:
             raise ValueError(f"{num_workers} worker processes for {n} environments")
         self._timeout = timeout
-        self._temporary_log = None if log else tempfile.TemporaryDirectory(prefix="workers_")
-        folder = log or Path(self._temporary_log.name if self._temporary_log else "")
+        self._held = ExitStack()  # what the workers use
+        folder = log or Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="workers_")))
         folder.mkdir(parents=True, exist_ok=True)
-        self._buffers: SharedStepBuffers | None = None
         self._workers: list[WorkerProcess] = []
         start_resource_tracker()
         atexit.register(self.close)  # before the interpreter waits for its children
@@ -137,9 +136,10 @@ class WorkerExecutor(Executor):
                 self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
             ready, *_ = [worker.wait_ready(timeout, waiting) for worker in self._workers]
             self.info = replace(ready, fps=None, render_modes=())  # pictures are taken in the main process
-            self.buffers = self._buffers = SharedStepBuffers(
+            self.buffers = SharedStepBuffers(
                 self.info.spec, n, parameters=self.info.parameters, infos=len(self.info.infos)
             )
+            self._held.callback(self.buffers.close)
             for worker in self._workers:
                 worker.command("buffers", self.buffers.name)
         except BaseException:
@@ -182,11 +182,7 @@ class WorkerExecutor(Executor):
         for worker in self._workers:
             worker.end(deadline)
         self._workers.clear()
-        if self._buffers:
-            self._buffers.close()
-            self._buffers = None
-        if self._temporary_log:
-            self._temporary_log.cleanup()
+        self._held.close()
 
     def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[GroupFailure]:
         """Send a command to all these workers, then collect their answers in order."""

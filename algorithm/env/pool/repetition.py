@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,15 +12,6 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.pool.step_buffers import StepBuffers
 
 _BLOCK_STEPS = 512  # steps that are recorded before they are divided among the episodes
-
-
-class _Episode(NamedTuple):
-    """The actions of one episode: whole parts, then rows ``first`` to ``end`` of the recent steps."""
-
-    episode: int
-    pieces: list[Float]  # [L, A] each
-    first: int
-    end: int
 
 
 class ActionHistory:
@@ -40,7 +31,7 @@ class ActionHistory:
         self._chunks: list[list[Float]] = [[] for _ in range(n)]
         self._sum = [0.0] * n  # of the rewards that came with the pieces
         self._first = [0] * n  # row of the chunk where the rest of the episode begins
-        self._ended: dict[int, _Episode] = {}  # episodes that ended since the last step began
+        self._ended: dict[int, tuple[int, Float]] = {}  # episodes that ended since the last step began
 
     def record(self, action: Float) -> None:
         """Record the actions of a step, [N, A]."""
@@ -57,7 +48,7 @@ class ActionHistory:
 
     def end_episode(self, env: int, episode: int) -> None:
         """Close the episode of that number. Of several since the last step the first is kept."""
-        self._ended.setdefault(env, _Episode(episode, self._chunks[env], self._first[env], self._next))
+        self._ended.setdefault(env, (episode, self.actions(env)))
         self._chunks[env], self._sum[env], self._first[env] = [], 0.0, self._next
 
     def restore(self, env: int, actions: Float, total: float) -> None:
@@ -75,7 +66,7 @@ class ActionHistory:
 
     def actions(self, env: int) -> Float:
         """Return the actions of the open episode, [L, A]."""
-        return self._join(env, _Episode(0, self._chunks[env], self._first[env], self._next))
+        return np.concatenate((*self._chunks[env], self._recent[self._first[env] : self._next, env]))
 
     def total_reward(self, env: int) -> float:
         """Return the sum of its rewards, added in order in double precision."""
@@ -84,11 +75,7 @@ class ActionHistory:
 
     def ended_episode(self, env: int) -> tuple[int, Float] | None:
         """Return number and actions [L, A] of the episode that ended with the last step, or None."""
-        part = self._ended.get(env)
-        return None if part is None else (part.episode, self._join(env, part))
-
-    def _join(self, env: int, part: _Episode) -> Float:
-        return np.concatenate((*part.pieces, self._recent[part.first : part.end, env]))
+        return self._ended.get(env)
 
     def _flush(self) -> None:
         for env, first in enumerate(self._first):
