@@ -53,7 +53,6 @@ def test_a_sound_environment_has_nothing_to_tell(toy: Any) -> None:
         (toys.Misshapen, "environment keeps going", Level.ERROR),
         (toys.Raising, "environment keeps going", Level.ERROR),
         (toys.Outside, "observations bounds", Level.WARNING),
-        (toys.Reusing, "environment interface", Level.NOTE),
     ],
 )
 def test_a_fault_is_found_by_its_check_and_no_other(toy: Any, where: str, level: Level) -> None:
