@@ -168,7 +168,7 @@ def frame_stack(env: gym.Env[Any, Any]) -> int:
 
 def _part(leaf: Leaf) -> _Part:
     space, name = leaf.space, leaf.name or UNNAMED
-    pick = partial(_pick, leaf.path, name) if leaf.path else _identity
+    pick = partial(_pick, leaf.path, name)
     shape = tuple(space.shape or ())
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         counts = np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64)
@@ -188,11 +188,7 @@ def _choice_dtype(largest: int) -> str:
     return "int16" if largest <= 32768 else "int32"
 
 
-def _identity(value: Any) -> Any:  # noqa: ANN401 - any output of an environment
-    return value
-
-
-def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - see _identity
+def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - any output of an environment
     try:
         for key in path:
             value = value[key]
@@ -203,7 +199,7 @@ def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 
     return value
 
 
-def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - see _identity
+def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - any output of an environment
     """Convert to real numbers; numpy would drop imaginary parts and parse text."""
     try:
         array = np.asarray(value)
@@ -214,7 +210,7 @@ def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - see _identity
     return array
 
 
-def _cast(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - see _identity
+def _cast(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - any output of an environment
     """Convert to integers of ``dtype``, which must hold them: numpy would wrap silently."""
     array = _numeric(name, value)
     if array.dtype == dtype:
@@ -230,7 +226,7 @@ def _choices(
     counts: NDArray[np.int64],
     start: NDArray[np.int64],
     dtype: np.dtype[Any],
-    value: Any,  # noqa: ANN401 - see _identity
+    value: Any,  # noqa: ANN401 - any output of an environment
 ) -> Array:
     """Convert to choices counted from 0, each below its count."""
     array = np.asarray(value)

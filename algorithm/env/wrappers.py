@@ -121,7 +121,7 @@ def _unknown(name: str, known: Sequence[str]) -> UsageError:
         f"there is no wrapper {name!r}",
         where=_KEY,
         why=f"{wanted} is no subclass of gymnasium.Wrapper in {source or 'gymnasium.wrappers'}",
-        fix=suggest_name(wanted, known),
+        fix=f"{suggest_name(wanted, known)}; or name module:Class or file.py:Class",
     )
 
 
