@@ -16,10 +16,7 @@ from benchmarks.cells import Missing, Results
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
-NAMES = (
-    "evidence performance ablation toys memory representation world_model distributed_speed learners "
-    "demonstrations export"
-)
+NAMES = "evidence performance toys memory representation world_model learners export"
 PAGES = (
     ROOT / "README.md",
     ROOT / "benchmarks" / "figures.md",

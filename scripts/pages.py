@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -30,13 +31,15 @@ WIDTH = 96
 
 _PART = re.compile(r"(?<=<!-- generated: )(?P<name>[\w-]+) -->\n.*?(?=<!-- end -->)", re.S)
 _FIELD = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \w+)*): +", re.M)
-_BY_HAND = ("Agent", "Run", "PolicyState")
+_BY_HAND = ("Agent", "Run")
 """Classes that a user makes; all others are handed over."""
+_INNER = ("Run.check_spaces", "StorageError.of", "PolicyState.replaced")
+"""Members that are for other packages of the project."""
 
 
 def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
-    """Return the flags of a command as tables, one for each group, but for those that are known."""
-    tables = []
+    """Return the flags of a command as lists, one for each group, but for those that are known."""
+    lists = []
     for group in parser._action_groups:
         rows = []
         for action in group._group_actions:
@@ -44,12 +47,12 @@ def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
                 continue
             words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.dest}`"
             value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
-            said = (action.help or "").replace("|", "\\|")
-            rows.append(f"| {words} | {f'`{value}`' if value and action.option_strings else ''} | {said} |")
+            named = f" `{value}`" if value and action.option_strings else ""
+            rows.append(f"- {words}{named}: {action.help or ''}")
         if rows:
-            head = [f"### {group.title}", "", "| flag | value | meaning |", "|---|---|---|"]
-            tables.append("\n".join([*head, *rows]))
-    return "\n\n".join(tables)
+            head = [f"### {group.title}", ""]
+            lists.append("\n".join([*head, *rows]))
+    return "\n\n".join(lists)
 
 
 def distributed_flags() -> str:
@@ -80,20 +83,30 @@ def _described(name: str, value: Callable[..., object]) -> Iterator[str]:
     elif not inspect.isclass(value):
         yield _code(_signature(f"def {name}", value))
     yield _prose(value)
-    for member, held in vars(value).items() if inspect.isclass(value) else ():
-        own = held.__func__ if isinstance(held, classmethod) else held
-        if member.startswith("_") or not (inspect.isfunction(own) or isinstance(own, property)):
-            continue
-        yield f"### {name}.{member}"
-        if isinstance(own, property):
-            yield _code(f"{member}: {own.fget.__annotations__['return']}")
-        else:
-            yield _code(_signature(f"def {member}", own))
-        yield _prose(own)
+    members = [_member(name, *one) for one in vars(value).items()] if inspect.isclass(value) else []
+    short = [text for text in members if text.startswith("- ")]
+    yield from ["\n".join(short)] if short else []
+    yield from (text for text in members if text.startswith("#"))
+
+
+def _member(name: str, member: str, held: Any) -> str:  # noqa: ANN401 - a function or a property
+    """Return a public member of a class: an item of a list if a line says what it is, else a section."""
+    own = held.__func__ if isinstance(held, classmethod) else held
+    if member.startswith("_") or f"{name}.{member}" in _INNER:
+        return ""
+    if isinstance(own, property):
+        return f"- `{member}: {own.fget.__annotations__['return']}`: {_prose(own)}"
+    if not inspect.isfunction(own):
+        return ""
+    signature, said = _signature(f"def {member}", own), _prose(own)
+    if "\n" in signature or "\n\n" in said:
+        return "\n\n".join([f"### {name}.{member}", _code(signature), said])
+    short = signature.removeprefix("def ").replace("(self, ", "(").replace("(self)", "()")
+    return f"- `{short.removesuffix(': ...').removesuffix(' -> None')}`: {said}"
 
 
 def _signature(head: str, value: Callable[..., object]) -> str:
-    """Return it as it is written in a file of Python, with a line for each parameter where it is long."""
+    """Return it without the types of its parameters, with a line for each where it is long."""
     found = inspect.signature(value)
     parts = [_parameter(one) for one in found.parameters.values()]
     kinds = [one.kind for one in found.parameters.values()]
@@ -101,17 +114,17 @@ def _signature(head: str, value: Callable[..., object]) -> str:
         parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     end = f" -> {found.return_annotation}: ..."
     line = f"{head}({', '.join(parts)}){end}"
-    lines = [f"{head}(", *(f"    {one}," for one in parts), f"){end}"]
-    return line if len(line) <= WIDTH else "\n".join(lines)
+    lines = "".join(f"    {one},\n" for one in parts)
+    return line if len(line) <= WIDTH else f"{head}(\n{lines}){end}"
 
 
 def _parameter(one: inspect.Parameter) -> str:
-    if one.annotation is one.empty:
-        return one.name
+    if one.kind is inspect.Parameter.VAR_KEYWORD:
+        return f"**{one.name}"
     if one.default is one.empty:
-        return f"{one.name}: {one.annotation}"
+        return one.name
     default = f'"{one.default}"' if isinstance(one.default, str | Path) else repr(one.default)
-    return f"{one.name}: {one.annotation} = {default}"
+    return f"{one.name}={default}"
 
 
 def _code(text: str) -> str:

@@ -64,12 +64,12 @@ class RunConfig(Block):
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
-        "Random seed of the run. null: draw one, print and save it.",
+        "Random seed. null: draw, print and save one.",
         resume="fixed: every random number of the run follows from it",
     )
     network_seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
-        "Separate seed for initial networks, so that runs with other seeds start alike. null: use seed.",
+        "Seed of the initial networks. null: seed.",
         resume="free: the networks have begun",
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
@@ -94,7 +94,7 @@ class RunConfig(Block):
     )
     start_step: Whole = option(
         1000,
-        "Environment steps with uniformly random actions before learning. 0: learn once there is a batch.",
+        "Steps with uniformly random actions before learning. 0: learn once there is a batch.",
         ge=0,
         resume="fixed: the updates that are owed are counted from it",
     )
@@ -122,7 +122,7 @@ class RunConfig(Block):
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = option(
         "constant",
-        "linear, cosine: decay all learning rates until max_step.",
+        "Decay all learning rates until max_step.",
         resume="free: as if it had been so from the start: it falls from step 0 to max_step",
     )
     learning_rate_end: Share = option(
@@ -161,7 +161,7 @@ class RunConfig(Block):
         resume=OTHER_NETWORKS,
     )
     transition_kl: Finite = option(
-        0.8, "Weight of the transition model's KL divergence from a standard normal.", ge=0
+        0.8, "Weight of the KL divergence of the transition model from a standard normal.", ge=0
     )
     use_extra_data: bool = option(
         True,

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -43,7 +43,7 @@ _SHORT = {
     "a mapping": "mapping",
     "a list": "list",
 }
-"""Words of an error message → those of a cell; earlier ones go first."""
+"""Words of an error message → those of the page; earlier ones go first."""
 
 
 def default_yaml(defaults: Mapping[str, object]) -> str:
@@ -95,35 +95,62 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def markdown() -> str:
-    """Return the reference page: how merging works and a table for each block."""
-    parts, loose = [PAGE_HEAD], []
+    """Return the reference page: how merging works and a list for each block."""
+    parts, loose, told = [PAGE_HEAD], [], _Told()
     for name, field in Config.model_fields.items():
         block = block_of(field)
         if block is None:
-            loose.append(_row((name,), field))
+            loose.append(_item(name, *_values((name,), field)))
         else:
-            rows = [_row(path, key) for path, key in fields(block, (name,))]
-            parts.append(_table(f"### {name}", field.description or "", rows))
-    loose.append(_cells("ma_config", "`null`, mapping", MERGE_KEYS["ma_config"]))
-    return "\n".join([*parts, _table("### Other keys", "", loose)])
+            items, again = told.items(name, fields(block, (name,)))
+            parts.append(_section(f"### {name}", field.description or "", items, again))
+    loose.append(_item("ma_config", "`null`, mapping", MERGE_KEYS["ma_config"]))
+    return "\n".join([*parts, _section("### Other keys", "", loose)])
 
 
-def _table(title: str, text: str, rows: Sequence[str]) -> str:
+class _Told:
+    """Keys that the page has explained; one of the same name and meaning is not explained again."""
+
+    def __init__(self) -> None:
+        self._place: dict[tuple[str, ...], str] = {}
+
+    def items(self, block: str, keys: Iterable[tuple[KeyPath, FieldInfo]]) -> tuple[list[str], str]:
+        """Return the items of a block's list, and a paragraph about its keys that are explained elsewhere."""
+        items, again = [], dict[str, list[str]]()
+        for path, field in keys:
+            name, (values, text) = ".".join(path[1:]), _values(path, field)
+            default, _, others = values.partition(", ")
+            place = self._place.setdefault((path[-1], others, text), ".".join(path[:-1]))
+            if place == ".".join(path[:-1]):
+                items.append(_item(name, values, text))
+            else:
+                again.setdefault(place, []).append(f"`{name}: {default.strip('`')}`")
+        return items, "\n".join(f"As in `{place}`: {', '.join(same)}.\n" for place, same in again.items())
+
+
+def _section(title: str, text: str, items: Sequence[str], after: str = "") -> str:
     lead = [title, "", *([text, ""] if text else [])]
-    return "\n".join([*lead, "| key | default, others | meaning |", "|---|---|---|", *rows, ""])
+    last = [after] if after else []
+    return "\n".join([*lead, *items, "", *last])
 
 
-def _row(path: KeyPath, field: FieldInfo) -> str:
-    marks = "".join(f"*{mark.capitalize()}.* " for mark in _marks(field))
+def _values(path: KeyPath, field: FieldInfo) -> tuple[str, str]:
+    """Return the values of a key, the default first, and its meaning."""
+    marks = "".join(mark[0].upper() for mark in _marks(field))
     default = "*required*" if facts_of(field).required else f"`{default_text(field)}`"
     words = reduce(lambda text, pair: text.replace(*pair), _SHORT.items(), expected(path))
-    words = re.sub(r"from (-?\d+) to (-?\d+)", r"\1–\2", words)
+    words = re.sub(r"from (-?\d+) to (-?\d+)", r"\1–\2", words).partition(" such as ")[0]
+    words = re.sub(r"([≥≤<>]) ", r"\1", words)
+    if re.match(r"`-?\d", default):
+        words = re.sub(r"\b(int|float) (?=[-\d≥≤<>])", "", words)
     others = [word for word in words.split(" or ") if word != default.strip("`")]
-    return _cells(".".join(path[1:] or path), ", ".join([default, *others]), f"{marks}{field.description}")
+    if default.strip("`") in ("true", "false") and len(others) == 1:
+        others = []
+    return ", ".join([default, *others]), f"{field.description}{f'<sup>{marks}</sup>' if marks else ''}"
 
 
-def _cells(name: str, values: str, text: str) -> str:
-    return " | ".join([f"| `{name}`", values, text.replace("|", "\\|")]) + " |"
+def _item(name: str, values: str, text: str) -> str:
+    return f"- `{name}` ({values}): {text}"
 
 
 def generated() -> dict[Path, str]:

@@ -78,7 +78,7 @@ class BaseConfig(EnvConfig):
 
     name: str = option(
         "{time}",
-        "Name of the run. {time} (of the start) and {hostname} are filled in.",
+        "Name of the run. {time} and {hostname} are filled in.",
         min_length=1,
         resume="ignored",
     )
@@ -97,8 +97,7 @@ class BaseConfig(EnvConfig):
         "flash64",
     ] = option(
         AUTO,
-        "Settings below all that the task sets (docs/learners.md). auto: chosen by the spaces. plain: "
-        "none, plain SAC.",
+        "Settings that the task's own override (docs/learners.md). auto: by the spaces. plain: plain SAC.",
         resume="fixed: what it has set stands in the run's config.yaml, key by key",
     )
     update_sac_bak_per_step: Whole = option(
@@ -106,26 +105,25 @@ class BaseConfig(EnvConfig):
     )
     n_envs: Whole = option(
         1,
-        "Environments that run in parallel.",
+        "Parallel environments.",
         ge=1,
         le=MAX_ENVS,
         resume="free: the open episodes end as truncated",
     )
 
     max_iter: Limit = option(
-        -1, "Train for this many iterations. In each, every agent finishes an episode. -1: no limit."
+        -1, "Iterations to train. In each, every agent finishes an episode. -1: no limit."
     )
     max_step: Limit = option(
-        100_000, "Train for this many environment steps, summed over agents. -1: no limit.", resume=_new_end
+        100_000, "Environment steps to train, summed over agents. -1: no limit.", resume=_new_end
     )
     stop_at_return: Finite | Literal["auto"] | None = option(
         None,
-        "Stop when an evaluation's mean return reaches this. auto: spec.reward_threshold, as in `asac "
-        "CartPole-v1`. null: never.",
+        "Stop at this mean return of an evaluation. auto: spec.reward_threshold, as `asac CartPole-v1`.",
     )
     stop_without_improvement: Limit = option(
         -1,
-        "Stop after this many evaluations in a row without a new best. -1: never.",
+        "Stop after this many evaluations without a new best. -1: never.",
     )
     max_step_each_iter: Limit = option(
         -1, "Truncate episodes after this many steps. -1: no limit.", shared=True
@@ -145,8 +143,7 @@ class BaseConfig(EnvConfig):
 
     init_from: str | None = option(
         None,
-        "Start from the networks of a run (NAME or NAME:STEP) or a checkpoint folder, with new "
-        "optimizers. null: random.",
+        "Start from the networks of a run (NAME or NAME:STEP) or a checkpoint folder, with new optimizers.",
         min_length=1,
         resume="ignored",
     )
@@ -157,13 +154,10 @@ class BaseConfig(EnvConfig):
         resume="free: of networks that the run is resumed with",
     )
 
-    evolver_enabled: bool = option(
-        True, "Allow `asac-ds ENV evolver` to train a population with this configuration."
-    )
+    evolver_enabled: bool = option(True, "Allow `asac-ds ENV evolver`.")
     evolver_mode: Literal["copy", "cem"] = option(
         "copy",
-        "copy: the best go on and the others copy them. cem: all restart from draws around the best "
-        "ones' mean networks.",
+        "copy: others copy the best. cem: all restart from draws around the best ones' mean networks.",
     )
     evolver_keep: Annotated[tuple[Literal["optimiser", "replay"], ...], Strict(False)] = option(
         ("optimiser", "replay"),
@@ -270,12 +264,10 @@ class NetConfig(Block):
     learner_port: Whole = option(61001, "Learner's port. 0: any free one.", ge=0, le=65535)
     secrets: str = option(
         ".secrets",
-        "Folder with the token and certificates for connections to other machines.",
+        "Folder of token and certificates.",
         min_length=1,
     )
-    insecure: bool = option(
-        False, "Connect to other machines without encryption. The token can be read on the way."
-    )
+    insecure: bool = option(False, "No encryption between machines. The token can be read on the way.")
     synchronous: bool = option(
         False,
         "One actor waits for the learner after each step. Results equal one process bit for bit.",
@@ -299,8 +291,8 @@ class Config(Block):
 
     algorithm: Algorithm = option(
         "SAC",
-        f"Algorithm: {', '.join(FAMILIES)}, one of a package, or your own as module:NAME (docs/parts.md). "
-        "Its own keys are in its block, shared ones in sac_config.",
+        f"{', '.join(FAMILIES)}, a package's, or your own as module:NAME (docs/parts.md). Its own keys are "
+        "in its block, shared ones in sac_config.",
         resume="fixed: networks, optimisers and what is stored belong to the algorithm",
         names="algorithm",
         shared=True,

@@ -42,38 +42,34 @@ class UnityArgs(Block):
 
     no_graphics: bool | Literal["auto"] = option(
         "auto",
-        "Start without a window. auto: no window, unless camera images are black without one.",
+        "No window. auto: a window only if camera images are black without one.",
     )
     build_path: BuildPath = block(BuildPath, "Path of the executable.")
     port: Whole = option(5005, "First port to try.", ge=1, le=65535)
     fixed_port: bool = option(False, "Try no other port for the first player. -p sets this and port.")
     listen: Literal["loopback", "all"] = option(
         "loopback",
-        "loopback: players on this machine only. all: other machines and containers too, without "
-        "password or encryption.",
+        "all: also players on other machines or in containers, without password or encryption.",
     )
     editor: bool = option(
         False,
-        "Train in the Unity Editor (port 5004 unless fixed_port): one player, no evaluations. --editor "
-        "sets it.",
+        "As --editor: train in the Unity Editor, port 5004 unless fixed_port, no evaluations.",
     )
-    num_areas: Whole = option(1, "Copies of the training area in one player, if the scene supports it.", ge=1)
+    num_areas: Whole = option(1, "Training areas per player, if the scene supports it.", ge=1)
     time_scale: Finite = option(
         20.0,
-        "Simulation speed as a multiple of real time. With --run and --render: 1.",
+        "Multiple of real time. With --run and --render: 1.",
         gt=0,
         le=100,
     )
-    width: Whole = option(84, "Window width in pixels. With --run and --render: 1280.", ge=1)
-    height: Whole = option(84, "Window height in pixels. With --run and --render: 720.", ge=1)
-    quality_level: Whole = option(5, "Unity's rendering quality level; 0 is the first.", ge=0)
-    target_frame_rate: Limit = option(-1, "Target frames per second. -1: no limit.")
-    capture_frame_rate: Whole = option(
-        60, "Frames per simulated second, regardless of real time. 0: not fixed.", ge=0
-    )
+    width: Whole = option(84, "Pixels. With --run and --render: 1280.", ge=1)
+    height: Whole = option(84, "Pixels. With --run and --render: 720.", ge=1)
+    quality_level: Whole = option(5, "Unity's quality level.", ge=0)
+    target_frame_rate: Limit = option(-1, "Frames per second. -1: no limit.")
+    capture_frame_rate: Whole = option(60, "Frames per simulated second. 0: not fixed.", ge=0)
     side_channels: Annotated[tuple[str, ...], Strict(False)] = option(
         (),
-        "Your own SideChannel subclasses as module:Class. The module may be in the task's folder.",
+        "Your SideChannel classes, module:Class.",
         examples=[["channels:Weather"]],
     )
 
@@ -82,14 +78,13 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: KindName = required(
-        "Simulator. A plug-in's: docs/plugins.md, or module:Recipe. Only Python sets OBJECT.",
+        "Simulator. Also module:Recipe (docs/plugins.md). Only Python sets OBJECT.",
         resume=_OTHER_TASK,
         shared=True,
         names="kind",
     )
     env_name: str = required(
-        "GYM: an id such as Pendulum-v1, module:Id or file.py:Id. DM_CONTROL: domain/task, such as "
-        "cartpole/swingup.",
+        "GYM: an id, module:Id or file.py:Id. DM_CONTROL: domain/task.",
         resume=_OTHER_TASK,
         min_length=1,
         shared=True,
@@ -105,7 +100,7 @@ class EnvConfig(Block):
     unity_args: UnityArgs = block(UnityArgs, "Only for Unity environments.")
     wrappers: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
         (),
-        "Gymnasium wrappers, innermost first: a name, module:Class or file.py:Class, or {Name: {kwargs}}.",
+        "Gymnasium wrappers, innermost first: Name, module:Class, file.py:Class or {Name: {kwargs}}.",
         resume=_OTHER_TASK,
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
         shared=True,
@@ -113,31 +108,29 @@ class EnvConfig(Block):
     )
     info_keys: Annotated[tuple[str, ...], Strict(False)] = option(
         ("is_success",),
-        "Numbers in infos to log. Per episode: the last value, or the sum if the key begins with reward. "
-        "Not for Unity.",
+        "Infos to log per episode: the last value, or the sum if the key begins with reward. Not for Unity.",
         examples=[["is_success", "reward_forward"]],
         names="infos",
     )
     reward_scale: Finite = option(
         1.0,
-        "Multiplies the rewards that are learned from. Reported returns stay unscaled.",
+        "Factor on learned rewards. Reported returns stay unscaled.",
         resume="fixed: what is stored and what the critics have learned is in the old scale",
         gt=0,
     )
     workers: Whole = option(
         0,
-        "Worker processes for training environments. 0: step them in the main process. Results do not "
-        "change.",
+        "Worker processes for training environments. 0: none. Results do not change.",
         ge=0,
     )
     env_timeout: Limit = option(
         120,
-        "Seconds until a step or reset counts as hung. Then its worker restarts; without workers the run "
-        "ends. -1: no limit.",
+        "Seconds until a step or reset counts as hung. A worker then restarts; without workers "
+        "the run ends. -1: never.",
     )
     env_restarts: Whole = option(
         10,
-        "Environment failures that a run survives by restarting. A resumed run counts from 0.",
+        "Environment failures that a run survives. A resumed run counts from 0.",
         ge=0,
     )
     on_non_finite: Literal["stop", "drop"] = option(

@@ -35,7 +35,7 @@ class ReplayConfig(Block):
 
     capacity: Whole = option(
         524288,
-        "Size of the replay buffer in transitions. Must fit in nine tenths of the free memory.",
+        "Transitions. They must fit in nine tenths of the free memory.",
         ge=2,
         le=2**29 - 1,
         resume=_new_capacity,
@@ -69,8 +69,8 @@ class ReplayConfig(Block):
 
     sampler: SamplerEntry | None = option(
         None,
-        "What draws the windows: a class of yours, module:Class or {module:Class: {kwargs}}, or that of a "
-        "package. null: by priority, or uniformly, as use_priority says. See docs/parts.md.",
+        "Your sampler, module:Class or {module:Class: {kwargs}}, or a package's (docs/parts.md). "
+        "null: as use_priority says.",
         resume="fixed: what it knows of the stored rows is its own",
         names="sampler",
         examples=["module:Class", {"module:Class": {"argument": "value"}}],
@@ -84,13 +84,13 @@ class ReplayConfig(Block):
     )
     her_goal: Literal["future", "final", "episode"] = option(
         "future",
-        "Draw the goal from what is achieved later in the episode, at its end, or anywhere in it.",
+        "Goals achieved later in the episode, at its end, or anywhere in it.",
         resume=_NEW_WINDOWS,
     )
 
     on_device: bool = option(
         False,
-        "Also keep images on the learner's GPU, which saves copying batches. Takes as much GPU memory.",
+        "Also keep images in the learner's GPU memory, which saves copying batches.",
         resume="free",
     )
 

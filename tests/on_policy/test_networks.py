@@ -118,14 +118,14 @@ def test_scaled_rewards_lie_within_ten(rewards, largest):
 
 
 def test_the_page_about_the_37_details_names_what_exists(root):
-    """Each row has its number, and functions, classes and keys that are there."""
+    """Each item has its number, and functions, classes and keys that are there."""
     page = (root / "docs" / "families.md").read_text("utf-8")
     section = page.partition("## The 37 details\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (\d+) \|(.+)\|$", section, re.M)
+    rows = re.findall(r"^(\d+)\. (.+)$", section, re.M)
     assert [int(number) for number, _ in rows] == [*range(1, 38)]
     keys = {".".join(path) for path, _ in fields()}
-    for number, cells in rows:
-        named = re.findall(r"`([\w.]+)`", cells.rpartition(" | ")[2])
+    for number, said in rows:
+        named = re.findall(r"`([\w.]+)`", said.rpartition(": ")[2])
         assert named, number
         for name in named:
             module, _, thing = name.rpartition(".")

@@ -45,7 +45,7 @@ class OffPolicyConfig(RunConfig):
     )
     replay_ratio: Finite = option(
         1.0,
-        "Gradient steps per environment step, for any n_envs. Usual: 1; REDQ: 20.",
+        "Updates per environment step, for any n_envs. Usual: 1; REDQ: 20.",
         gt=0,
         resume="free: for the steps from now on",
     )
@@ -74,7 +74,7 @@ class OffPolicyConfig(RunConfig):
     )
 
     ensemble_q_num: Whole = option(
-        2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, resume=OTHER_NETWORKS, shared=True
+        2, "Critics. Usual: 2; REDQ: 10.", ge=1, resume=OTHER_NETWORKS, shared=True
     )
     ensemble_q_sample: Whole = option(
         2, "Target critics drawn for each update, which ensemble_q_reduce combines.", ge=1
@@ -91,14 +91,14 @@ class OffPolicyConfig(RunConfig):
     )
     refresh_carry: bool = option(
         False,
-        "Overwrite stored states of a recurrent memory with those of the latest update.",
+        "Overwrite stored states of a recurrent memory with those of the update.",
     )
-    n_step: Whole = option(3, "Reward steps before the target bootstraps. Usual: 1 to 5.", ge=1)
+    n_step: Whole = option(3, "Steps before the target bootstraps. Usual: 1 to 5.", ge=1)
 
-    batch_size: Whole = option(256, "Windows per gradient step.", ge=1)
+    batch_size: Whole = option(256, "Windows per update.", ge=1)
 
-    tau: Finite = option(0.01, "Soft update coefficient of the target networks.", gt=0, le=1)
-    update_target_per_step: Whole = option(1, "Gradient steps between target network updates.", ge=1)
+    tau: Finite = option(0.01, "Soft update coefficient of target networks.", gt=0, le=1)
+    update_target_per_step: Whole = option(1, "Updates between target network updates.", ge=1)
     use_target_network: bool = option(
         True,
         "false: targets use the online networks. Then the critics need batch norm (CrossQ).",
@@ -111,7 +111,7 @@ class OffPolicyConfig(RunConfig):
         resume="free: for the updates from now on",
     )
 
-    learning_rate: Finite = option(0.0007, "Learning rate of the networks. Usual: 1e-4 to 1e-3.", gt=0)
+    learning_rate: Finite = option(0.0007, "Learning rate. Usual: 1e-4 to 1e-3.", gt=0)
     encoder_learning_rate: Positive | None = option(
         None,
         "Learning rate of ModelRep. With a recurrent memory at most a third of learning_rate. null: "
@@ -131,7 +131,7 @@ class OffPolicyConfig(RunConfig):
     )
     max_grad_norm: Positive | None = option(
         None,
-        "Clip gradient norms of the networks to this. Temperatures are not clipped.",
+        "Clip gradient norms to this, but not those of temperatures.",
     )
 
     v_lambda: Finite = option(1.0, "V-trace: factor on the trace coefficients c.", ge=0, le=1)

@@ -12,7 +12,7 @@ METRICS: Mapping[str, str] = {
     "policy/target_entropy_c": "target of the continuous entropy",
     "policy/alpha_c": "temperature of the continuous part",
     "policy/entropy_d": "entropy of the discrete part, mean over branches",
-    "policy/target_entropy_d": "target of the discrete entropy, n_b allowed choices",
+    "policy/target_entropy_d": "target of the discrete entropy",
     "policy/alpha_d": "temperature of the discrete part",
 }
 
