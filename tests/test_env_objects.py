@@ -25,7 +25,7 @@ from algorithm.app.command import main
 from algorithm.app.given import played_in
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.objects import EnvObject
-from algorithm.env.toys.bits import ToyBits
+from algorithm.env.toys.exploration import ToyBits
 from tests.toys_objects import Handle, Plane, Shared, Unseeded, Walk
 
 ROOT = Path(__file__).resolve().parents[1]

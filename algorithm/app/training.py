@@ -21,8 +21,8 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.kinds import OBJECT
-from algorithm.env.object_recipe import absent
 from algorithm.env.pool.monitor_process import monitor_process
+from algorithm.env.registry import absent
 from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb

@@ -14,8 +14,7 @@ from algorithm.agents.base import Agent
 from algorithm.agents.roles import Episode
 from algorithm.core.console import Evaluation
 from algorithm.core.errors import UsageError, UserError, described
-from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
-from algorithm.env.install_hints import advice
+from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.outputs import SpaceMismatchError, as_number
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest

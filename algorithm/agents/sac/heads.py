@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.actions.discrete import DiscretePolicy
-from algorithm.actions.parts import make_parts
+from algorithm.actions.parts import DiscretePolicy, make_parts
 from algorithm.agents.off_policy.variant import SATURATED, Heads
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.errors import RUN_BLOCK

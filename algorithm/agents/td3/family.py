@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from algorithm.actions.discrete import NoBranches
-from algorithm.actions.parts import ActionParts
+from algorithm.actions.parts import ActionParts, NoBranches
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.off_policy.agent import off_policy_family

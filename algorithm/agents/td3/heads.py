@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from algorithm.actions.continuous import continuous_part
-from algorithm.actions.discrete import DiscretePolicy, NoBranches
-from algorithm.actions.noise import Noise
-from algorithm.actions.parts import ActionParts
+from algorithm.actions.continuous import Noise, continuous_part
+from algorithm.actions.parts import ActionParts, DiscretePolicy, NoBranches
 from algorithm.agents.off_policy.variant import SATURATED, Heads
 from algorithm.agents.td3.config import Td3Config
 from algorithm.core.data import Float
