@@ -15,7 +15,8 @@ from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
-from algorithm.env.parameters.config import EnvParameters, first_lessons
+from algorithm.env.parameters.config import EnvParameters
+from algorithm.env.parameters.curricula import first_lessons
 from algorithm.experience.collector import LocalCollector
 from algorithm.nn.process import set_matmul_precision
 from algorithm.train.user_code import nn_file

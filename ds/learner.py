@@ -23,7 +23,7 @@ from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.errors import UsageError
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
-from algorithm.env.parameters.config import first_lessons
+from algorithm.env.parameters.curricula import first_lessons
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.files import write_json
 from algorithm.runs.rundir import RunDir

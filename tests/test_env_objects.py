@@ -25,7 +25,7 @@ from algorithm.app.command import main
 from algorithm.app.given import played_in
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.objects import EnvObject
-from algorithm.env.toys.bits import ToyBits
+from algorithm.env.toys.exploration import ToyBits
 from tests.toys_objects import Handle, Plane, Shared, Unseeded, Walk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -127,7 +127,7 @@ def test_a_class_of_ones_own_is_trained_evaluated_filmed_and_exported(tmp_path):
     obs = np.array([0.5], np.float32)
     action, _ = asac.load("walk.zip", env=Walk).act(obs)
     assert np.array_equal(action, run.policy().act(obs)[0])
-    with pytest.raises(asac.UsageError, match="no name makes it again"):
+    with pytest.raises(asac.UsageError, match="cannot be made from a name"):
         asac.load(run.folder)
     with pytest.raises(asac.NumericalError, match="not finite"):
         run.policy().act(np.array([np.nan], np.float32))
@@ -222,7 +222,7 @@ def test_a_killed_run_goes_on_with_its_object_as_if_nothing_had_happened(capsys)
     )
     assert done.returncode == -signal.SIGKILL
     run = asac.Run("models/object/Walk/a")
-    with pytest.raises(asac.UsageError, match="no name makes it again"):
+    with pytest.raises(asac.UsageError, match="cannot be made from a name"):
         run.resume()
     with pytest.raises(asac.UsageError, match="other observations"):
         run.resume(Plane)

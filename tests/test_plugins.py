@@ -32,7 +32,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.kinds import ENVS
 from algorithm.env.parameters.config import read_parameters
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults

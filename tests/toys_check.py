@@ -241,15 +241,6 @@ class RealPicture(Picture):
         return (super()._seen() / 255).astype(np.float32)
 
 
-class Reusing(Sound):
-    def __init__(self) -> None:
-        self._array = np.zeros(3, np.float32)
-
-    def _seen(self) -> Any:
-        self._array[:] = super()._seen()
-        return self._array
-
-
 # --- actions
 
 
@@ -445,11 +436,6 @@ class Opening(Sound):
 
 
 LEFT_OPEN: list[Any] = []
-
-
-class Untidy(Sound):
-    def __init__(self) -> None:
-        LEFT_OPEN.append(Path(os.devnull).open())  # noqa: SIM115
 
 
 class Spinning(Sound):

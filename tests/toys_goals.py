@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from algorithm.env.toys.bits import ToyBits
+from algorithm.env.toys.exploration import ToyBits
 
 
 class Bare(ToyBits):

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algorithm.actions.noise import Noise, NoNoise
+from algorithm.actions.continuous import Noise, NoNoise
 from algorithm.actions.parts import ActionParts
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.seeding import restore_generator
@@ -34,6 +34,8 @@ class Actor:
     extensions: those of the learner
     noise:     added to actions that are not greedy
     value_of:  values [..., N] of a critic's outputs [..., N·K]; None: the outputs are values
+
+    choice: what chooses the actions, as a function of tensors alone
     """
 
     def __init__(
@@ -52,31 +54,26 @@ class Actor:
         scorers = [x for x in extensions if exploring and x.num_candidates > 1]
         self._num_candidates = max((x.num_candidates for x in scorers), default=1)
         critics = model.critics if parts.discrete.asks_critics else ()
-        self._choice = ActionChoice(
+        self.choice = ActionChoice(
             ActingModel(model.normaliser, model.rep, model.policy, critics),
             parts,
             noise or NoNoise(),
             scorers,
-            value_of or _as_it_is,
+            value_of or (lambda values: values),
         )
         layers = [model.rep, model.policy, *(member for q in critics for member in q.members)]
         self._layer_noise = LayerNoise(layers, on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._programs = NumpyPrograms(self._choice, device)
-
-    @property
-    def choice(self) -> ActionChoice:
-        """What chooses the actions, as a function of tensors alone."""
-        return self._choice
+        self._programs = NumpyPrograms(self.choice, device)
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
         """Shape of one carry in the replay; (0,) for nothing."""
-        return self._choice.model.rep.stored_carry_shape
+        return self.choice.model.rep.stored_carry_shape
 
     def initial_carry(self, n: int) -> Float:
         """Return the carry of ``n`` agents at the start of their episodes, [n, *C]."""
-        return self._choice.model.rep.initial_carry(n).cpu().numpy()
+        return self.choice.model.rep.initial_carry(n).cpu().numpy()
 
     def act(
         self,
@@ -127,7 +124,7 @@ class Actor:
     def _inputs(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, mask: Bool
     ) -> list[NDArray[Any]]:
-        names = self._choice.names
+        names = self.choice.names
         names += [] if names else obs
         return [prev_action, carry, mask, *(obs[name] for name in names)]
 
@@ -148,10 +145,10 @@ class Actor:
     @torch.inference_mode()
     def remember(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> Float:
         """Return the carry [N, *C] after an observation without an action of this actor; see :meth:`act`."""
-        if not self._choice.has_memory:
+        if not self.choice.has_memory:
             return carry
         seen = {name: self._tensor(value) for name, value in obs.items()}
-        _, _, after = self._choice.encode(seen, self._tensor(prev_action), self._tensor(carry))
+        _, _, after = self.choice.encode(seen, self._tensor(prev_action), self._tensor(carry))
         return after[0].cpu().numpy()
 
     def random_state(self) -> NDArray[np.uint8]:
@@ -262,7 +259,3 @@ class ActionChoice:
             onehot=chosen(lambda one: one.onehot),
             logp=chosen(lambda one: one.logp),
         )
-
-
-def _as_it_is(q: Tensor) -> Tensor:
-    return q

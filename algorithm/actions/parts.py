@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
+from typing_extensions import override
 
-from algorithm.actions.continuous import ClippedNormal, NoContinuous, RecordedNormal, SquashedNormal
-from algorithm.actions.discrete import (
-    Categorical,
-    DiscretePolicy,
-    GreedyBranches,
-    MeanQ,
-    NoBranches,
-    RecordedCategorical,
+from algorithm.actions.continuous import (
+    ClippedNormal,
+    NoContinuous,
+    Noise,
+    RecordedNormal,
+    SquashedNormal,
+    logits_of,
 )
-from algorithm.actions.noise import Noise
 from algorithm.core.data import Float
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
+from algorithm.ops import discrete as ops
 
 
 class ContinuousPart(Protocol):
@@ -28,22 +30,18 @@ class ContinuousPart(Protocol):
     @staticmethod
     def squash(z: Float) -> Float:
         """Return u of z, equal to ``ActionSpec.squashed``."""
-        ...
 
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
         """Return z [N, A_c] and the log-density [N] with which it was really taken.
 
         normal: random numbers [N, A_c]; None: the mode is taken, without noise
         """
-        ...
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return a reparameterised u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
-        ...
 
     def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
         """Return log π − log μ [...] of stored actions: z [..., A_c], behaviour_logp [..., H]."""
-        ...
 
 
 class DiscretePart(Protocol):
@@ -66,17 +64,155 @@ class DiscretePart(Protocol):
 
         uniform: random numbers [N, ΣN] in [0, 1); None: the best choice is taken, without noise
         """
-        ...
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
         """Return π's discrete part at P positions."""
-        ...
 
     def log_ratio(
         self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
     ) -> Tensor | float:
         """Return log π − log μ [...] of flat actions [..., A], behaviour_logp [..., H]."""
-        ...
+
+
+MeanQ = Callable[[], Tensor]
+"""Critics' mean outputs [N, ΣN] at the continuous action taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscretePolicy:
+    """Discrete part of π at P positions."""
+
+    probs: Tensor  # [P, ΣN] exactly 0 where a choice is not allowed
+    log_probs: Tensor  # [P, ΣN] 0 there
+    mask: Tensor  # [P, ΣN] bool
+
+    def at(self, rows: Tensor) -> DiscretePolicy:
+        """Return those of some positions alone."""
+        return DiscretePolicy(probs=self.probs[rows], log_probs=self.log_probs[rows], mask=self.mask[rows])
+
+
+class Categorical:
+    """Categorical distribution per branch, with log-probabilities summed over branches.
+
+    The sum is the first column of ``behaviour_logp``.
+    """
+
+    asks_critics = False
+
+    def __init__(self, action: ActionSpec) -> None:
+        self.branches, self._width = action.branches, action.discrete
+
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        uniform: Tensor | None,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor]:
+        """Sample one-hots [N, ΣN] and return them with their joint log-probability [N]."""
+        logits = logits_of(policy)
+        log_probs, probs = ops.branch_log_probs(logits, mask, self.branches)
+        if uniform is None:
+            onehot = ops.greedy_probs(logits, mask, self.branches)
+            return onehot, (onehot * log_probs).sum(-1)
+        probs = noise.mix(probs, lambda: ops.uniform_probs(mask, self.branches, probs.dtype))
+        onehot = ops.sample_branches(probs, self.branches, uniform)
+        taken = torch.where(onehot > 0, probs, 1.0)
+        return onehot, taken.log().sum(-1)
+
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return the probabilities of the allowed choices."""
+        log_probs, probs = ops.branch_log_probs(logits_of(policy), mask, self.branches)
+        return DiscretePolicy(probs=probs, log_probs=log_probs, mask=mask)
+
+    def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> Tensor:
+        """Return log π − log μ [...] of flat actions [..., A]."""
+        log_probs, _ = ops.branch_log_probs(logits_of(policy), mask, self.branches)
+        return (log_probs * action[..., : self._width]).sum(-1) - behaviour_logp[..., 0]
+
+
+class RecordedCategorical(Categorical):
+    """Categorical branches that are recorded as a whole: log π of each choice, [N, ΣN]; 0 if not allowed."""
+
+    @override
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        uniform: Tensor | None,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor]:
+        """Sample one-hots [N, ΣN] and return them with their distribution [N, ΣN]."""
+        log_probs, probs = ops.branch_log_probs(logits_of(policy), mask, self.branches)
+        if uniform is None:
+            return ops.greedy_probs(logits_of(policy), mask, self.branches), log_probs
+        return ops.sample_branches(probs, self.branches, uniform), log_probs
+
+
+class GreedyBranches:
+    """Choice of the largest mean Q in each branch (``discrete_dqn_like``); ratio 1, entropy 0.
+
+    While exploring, each branch is uniformly random with probability ``epsilon``. Extra noise ν raises that
+    to 1 − (1 − ε)(1 − ν). The stored log-probability is 0.
+    """
+
+    asks_critics = True
+
+    def __init__(self, action: ActionSpec, epsilon: float = 0.0) -> None:
+        self.branches, self._epsilon = action.branches, epsilon
+
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        uniform: Tensor | None,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the best one-hots, or random ones while exploring, and zeros."""
+        onehot = ops.greedy_probs(mean_q(), mask, self.branches)
+        if uniform is not None:
+            any_choice = ops.uniform_probs(mask, self.branches, onehot.dtype)
+            probs = noise.mix(onehot.lerp(any_choice, self._epsilon), lambda: any_choice)
+            onehot = ops.sample_branches(probs, self.branches, uniform)
+        return onehot, onehot.new_zeros(len(onehot))
+
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return probability 1 for the best choice of each branch."""
+        probs = ops.greedy_probs(mean_q().detach(), mask, self.branches)
+        return DiscretePolicy(probs=probs, log_probs=torch.zeros_like(probs), mask=mask)
+
+    def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> float:
+        """Return 0."""
+        return 0.0
+
+
+class NoBranches:
+    """Absent discrete part."""
+
+    asks_critics = False
+
+    def act(
+        self,
+        policy: HybridAction,
+        mask: Tensor,
+        mean_q: MeanQ,
+        uniform: Tensor | None,
+        noise: Noise,
+    ) -> tuple[Tensor, None]:
+        """Return empty one-hots."""
+        return mask.to(torch.get_default_dtype()), None
+
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+        """Return empty probabilities."""
+        empty = mask.new_empty(mask.shape, dtype=torch.get_default_dtype())
+        return DiscretePolicy(probs=empty, log_probs=empty, mask=mask)
+
+    def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> float:
+        """Return 0."""
+        return 0.0
 
 
 @dataclass(frozen=True)

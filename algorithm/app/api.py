@@ -48,7 +48,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     directory: folder of all runs
     callbacks: called after those of the configuration
     on_step:   a function to call after each step, instead of a callback class
-    quiet:     print only warnings and the result
+    quiet:     print only warnings
     keys:      configuration keys without their block, such as ``n_envs=4``; they win over ``overrides``
 
     Raises ConfigError, UsageError, EnvError, StorageError and NumericalError like the command, and

@@ -15,8 +15,7 @@ from algorithm.core.wording import Rows
 from algorithm.demos.config import MINARI
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback
-from algorithm.evaluation.recording import Recording
-from algorithm.evaluation.targets import Played, open_target
+from algorithm.evaluation.recording import Recording, open_target
 from algorithm.evaluation.video import VideoRecorder, video_recorders
 from algorithm.runs.rundir import RunDir
 
@@ -51,14 +50,15 @@ class Outputs:
         video = video_recorders(env, run.videos, warn=warn)(step) if options.video else None
         if options.record is None:
             return cls(run, video, None)
-        played = Played(
-            specs=env.specs,
-            make_env=partial(make_gym_env, loaded, "evaluate"),
+        writer = open_target(
+            options.record,
+            env.specs,
+            partial(make_gym_env, loaded, "evaluate"),
             algorithm=loaded.config.algorithm,
             description=f"{loaded.config.base_config.env_name}, run {run.name}, step {step}, "
             f"{acting} actions, version {VERSION}",
         )
-        return cls(run, video, Recording(open_target(options.record, played)))
+        return cls(run, video, Recording(writer))
 
     @property
     def callback(self) -> EvalCallback:

@@ -9,8 +9,14 @@ from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError
 from algorithm.core.wording import Rows
 from algorithm.env.kinds import EnvKind
-from algorithm.env.parameters.config import EnvParameter, EnvParameters, last_lessons
-from algorithm.env.parameters.sampler_config import Gaussian, ParameterSampler, Uniform
+from algorithm.env.parameters.config import (
+    EnvParameter,
+    EnvParameters,
+    Gaussian,
+    ParameterSampler,
+    Uniform,
+    last_lessons,
+)
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.train.state import lessons_of
 

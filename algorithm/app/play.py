@@ -32,7 +32,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, ProgressLines
 from algorithm.evaluation.evaluate import cut_off_line, episode_limit, eval_loop, eval_policies, evaluate
-from algorithm.evaluation.targets import refuse_target
+from algorithm.evaluation.recording import refuse_target
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
 from algorithm.runs.files import write_json

@@ -17,12 +17,12 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError
 from algorithm.core.wording import Sized
-from algorithm.env.adapter import Adapter
+from algorithm.env.gym import Adapter
 from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.config import last_lessons
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe
 from algorithm.train.assembly import Purpose
 

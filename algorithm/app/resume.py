@@ -18,7 +18,7 @@ from algorithm.core.data import State
 from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.resume_check import specs_of
+from algorithm.env.pool.repetition import specs_of
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.runs.logs.wandb_sink import require_wandb

@@ -196,7 +196,7 @@ class Run:
             flags=flags,
             callbacks=all_callbacks(callbacks, on_step),
         )
-        go_on(inputs, own, screen=Screen(quiet=quiet))
+        go_on(inputs, own, screen=Screen(quiet=quiet, result=not quiet))
         self._env = given
         return self
 

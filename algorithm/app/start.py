@@ -104,5 +104,5 @@ class TrainingPlan:
                 given=self.given,
                 callbacks=all_callbacks(callbacks, on_step),
             )
-            run_training(inputs, screen=Screen(quiet=self.quiet))
+            run_training(inputs, screen=Screen(quiet=self.quiet, result=not self.quiet))
         return Run(run.path, env=self.given)

@@ -21,8 +21,8 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.kinds import OBJECT
-from algorithm.env.object_recipe import absent
 from algorithm.env.pool.monitor_process import monitor_process
+from algorithm.env.registry import absent
 from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
@@ -42,12 +42,14 @@ _LOGGER = logging.getLogger("algorithm")
 class Screen:
     """Output of a training besides its progress.
 
-    quiet:     warnings and the result alone
+    quiet:     warnings alone
+    result:    and the result at the end
     debug_log: debug lines in ``train.log``
     notices:   warnings about flags without effect
     """
 
     quiet: bool = False
+    result: bool = True
     debug_log: bool = False
     notices: Sequence[str] = ()
 
@@ -166,7 +168,7 @@ def run_training(
         plot_returns(parts.loaded, run, outcome, console)
         parts.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
-        if outcome.training.counters.step or not screen.quiet:
+        if screen.result:
             show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
     return Trained(run, result, inputs.stop.exit_code)
 

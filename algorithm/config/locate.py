@@ -161,7 +161,7 @@ def _check_module(env: str, module: str) -> None:
             return
     except ValueError:  # it runs already
         return
-    from algorithm.env.install_hints import advice
+    from algorithm.env.env_id import advice
 
     missing = ModuleNotFoundError(f"No module named {module!r}", name=module)
     fix = advice(missing, "install its package, or start where the module lies")

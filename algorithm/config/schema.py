@@ -41,8 +41,7 @@ from algorithm.core.fields import (
 from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig
 from algorithm.env.parameters.config import EnvParameter, read_parameters
-from algorithm.env.parameters.rules import other_lessons, wrong_parameters
-from algorithm.env.rules import wrong_numbers
+from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
 from algorithm.evaluation.config import EvalConfig
 from algorithm.export.config import ExportConfig
 from algorithm.replay.config import ReplayConfig

@@ -12,7 +12,7 @@ import numpy as np
 from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import EnvError
 from algorithm.demos.episode import FaultyRecordingError
-from algorithm.env.unity.recorded import recorded_behaviour
+from algorithm.env.unity.package import recorded_behaviour
 from algorithm.env.unity.spaces import rewards_of
 
 _CHUNK = 256  # steps that are decoded at once

@@ -24,7 +24,7 @@ from algorithm.demos.episode import (
     check_behaviours,
 )
 from algorithm.demos.spaces import flat_actions
-from algorithm.env.adapter import Adapter
+from algorithm.env.gym import Adapter
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Space
 

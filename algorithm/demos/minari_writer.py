@@ -18,7 +18,7 @@ from algorithm.demos.config import MINARI
 from algorithm.demos.episode import RecordedEpisode
 from algorithm.demos.minari import POLICY, library_for
 from algorithm.demos.spaces import in_space
-from algorithm.env.adapter import Adapter
+from algorithm.env.gym import Adapter
 from algorithm.env.masks import MASK
 from algorithm.env.spaces import Space, leaves
 

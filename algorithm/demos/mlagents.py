@@ -31,7 +31,7 @@ from algorithm.demos.episode import (
     check_behaviours,
 )
 from algorithm.env.config import without_team
-from algorithm.env.unity.recorded import DemoMessages, demo_messages
+from algorithm.env.unity.package import DemoMessages, demo_messages
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
 _MOST_OPEN = 10_000  # episodes at a time

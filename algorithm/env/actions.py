@@ -24,9 +24,6 @@ from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
 Choices = NDArray[np.int64]
 """The values chosen in all branches, [branches] or [branches, N]: a column per environment."""
 
-_LISTED = 6
-"""Branches of different sizes that are listed one by one; of more, only the range of sizes."""
-
 MOST_CHOICES = 1_000_000
 """Choices of all branches: a policy has an output for each."""
 
@@ -58,12 +55,12 @@ class Actions:
                 _refuse_unbounded(leaf, env)
                 size = prod(leaf.space.shape)
                 decoders.append(_Affine(leaf.space, slice(width, width + size)))
-                parts.append(_describe_box(leaf, width))
+                parts.append(_describe_box(leaf))
                 width += size
             else:
                 own, first = branches(leaf.space)
                 decoders.append(_discrete(leaf.space, slice(len(counts), len(counts) + len(own))))
-                parts.append(_describe_branches(leaf, own, first, len(counts)))
+                parts.append(_describe_branches(leaf, own, first))
                 self.branch_names += _branch_names(leaf)
                 counts += own
                 starts += first
@@ -197,47 +194,19 @@ def _branch_names(leaf: Leaf) -> list[str]:
     return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*(leaf.space.shape or ()))]
 
 
-def _describe_branches(leaf: Leaf, counts: list[int], starts: list[int], first: int) -> str:
-    """Describe a discrete leaf whose branches begin with number ``first``.
-
-    ``1 branch of 3 choices``; below a name ``keys: branches 1-4 of 2 choices``.
-    """
-    several = len(counts) != 1
-    if leaf.name:
-        text = f"{leaf.name}: branch{'es' * several} {_span(first, len(counts))}"
-    else:
-        text = f"{len(counts)} branch{'es' * several}"
-    text += f" of {_join_counts(counts)} choice{'s' * (counts != [1])}"
-    if any(starts):
-        values = [f"{start} to {start + n - 1}" for start, n in zip(starts, counts, strict=True)]
-        text += f" ({values[0]})" if len(set(values)) == 1 else " (not from 0)"
-    return text
+def _describe_branches(leaf: Leaf, counts: list[int], starts: list[int]) -> str:
+    """Describe a discrete leaf: ``keys: 4 branches of 2 choices``, ``1 branch of 3 choices from -1``."""
+    sizes, first = (", ".join(map(str, sorted({*numbers}))) for numbers in (counts, starts))
+    many, choices = "es" * (len(counts) != 1), "choice" + "s" * (counts != [1])
+    text = f"{len(counts)} branch{many} of {sizes} {choices}" + f" from {first}" * any(starts)
+    return f"{leaf.name}: {text}" if leaf.name else text
 
 
-def _describe_box(leaf: Leaf, first: int) -> str:
-    """Describe a Box whose part of u begins with number ``first``.
-
-    ``6 continuous: u in [-1, 1] to [-2, 2]``; below a name ``force: continuous 0-1, [-2, 2]``.
-    """
+def _describe_box(leaf: Leaf) -> str:
+    """Describe a Box: ``force: 6 continuous: u in [-1, 1] to [-2, 2]``."""
     space = leaf.space
     assert isinstance(space, gym.spaces.Box)
-    size = space.low.size
-    same = size > 0 and (space.low == space.low.flat[0]).all() and (space.high == space.high.flat[0]).all()
-    low, high = (f"{float(end.flat[0]):g}" if same else "" for end in (space.low, space.high))
-    bounds = f"[{low}, {high}]" if same else "the bounds of the Box"
-    whole = ", rounded" if space.dtype.kind != "f" else ""
-    if leaf.name:
-        return f"{leaf.name}: continuous {_span(first, size)}, {bounds}{whole}"
-    return f"{size} continuous: u in [-1, 1] to {bounds}{whole}"
-
-
-def _span(first: int, count: int) -> str:
-    return str(first) if count == 1 else f"{first}-{first + count - 1}"
-
-
-def _join_counts(counts: list[int]) -> str:
-    if len(set(counts)) == 1:
-        return str(counts[0])
-    if len(counts) > _LISTED:
-        return f"{min(counts)} to {max(counts)}"
-    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}"
+    ends = {(float(low), float(high)) for low, high in zip(space.low.flat, space.high.flat, strict=True)}
+    bounds = "[{:g}, {:g}]".format(*ends.pop()) if len(ends) == 1 else "the bounds of the Box"
+    text = f"{space.low.size} continuous: u in [-1, 1] to {bounds}" + ", rounded" * (space.dtype.kind != "f")
+    return f"{leaf.name}: {text}" if leaf.name else text

@@ -149,7 +149,6 @@ class VecEnv(Protocol):
         agent of them is either among them or ``removed``. In the next step all agents keep their order, less
         those removed; agents that are new with this reset follow, in the order returned.
         """
-        ...
 
     def drop(self, agents: Collection[int]) -> Mapping[str, ResetResult]:
         """End the episodes of ``agents`` where they are; by default this is a :meth:`reset`."""
@@ -162,11 +161,9 @@ class VecEnv(Protocol):
         has no agent. An environment whose episode ends is reset before the next step that counts for it.
         Raises :class:`~algorithm.core.errors.EnvError` if a simulator failed for good.
         """
-        ...
 
     def state(self) -> State:
         """Return everything a later step depends on, as far as it is visible outside the simulators."""
-        ...
 
     def resume(self, state: State) -> Mapping[int, str]:
         """Continue where ``state`` was taken; call it after a reset of everything.
@@ -178,7 +175,6 @@ class VecEnv(Protocol):
         agent in it, with the reason as a short phrase. The caller has to reset them, which starts their next
         episode. Raises :class:`~algorithm.core.errors.EnvError` if a simulator failed for good.
         """
-        ...
 
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
         """Take the parameters of episodes that have not begun yet from these lessons, parameter -> name.
@@ -212,4 +208,3 @@ class VecEnv(Protocol):
 
     def close(self) -> None:
         """Release the simulators."""
-        ...

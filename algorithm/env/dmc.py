@@ -22,7 +22,7 @@ from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
 from algorithm.env.env_id import suggest_name
 from algorithm.env.gym import GymRecipe
-from algorithm.env.redirect_output import silence
+from algorithm.env.registered import silence
 
 _PREFIX = "dm."
 _GL = "MUJOCO_GL"  # read by mujoco and dm_control when they are imported
@@ -227,13 +227,12 @@ def _check_name(tasks: Mapping[str, tuple[str, ...]], name: str, domain: str, ta
     """Raise EnvError for a task that the suite does not have."""
     if task in tasks.get(domain, ()):
         return
-    if domain in tasks:
-        why, fix = f"{domain} has no task {task!r}", suggest_name(task, tasks[domain])
-    else:
-        why, fix = f"there is no domain {domain!r}", suggest_name(domain, sorted(tasks))
+    what, wanted, there = (
+        ("task", task, tasks[domain]) if domain in tasks else ("domain", domain, sorted(tasks))
+    )
     raise EnvError(
         f"the DeepMind Control suite has no {name!r}",
         where="base_config.env_name",
-        why=f"{why}; a name is domain/task, such as cartpole/swingup",
-        fix=fix,
+        why=f"there is no {what} {wanted!r}; a name is domain/task, such as cartpole/swingup",
+        fix=suggest_name(wanted, there),
     )

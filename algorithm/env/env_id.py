@@ -1,4 +1,4 @@
-"""Environments and wrappers by name: resolution of files and modules, import, registration."""
+"""Environments and wrappers by name: files and modules, import, registration, and what is not installed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TypeGuard, cast
@@ -16,7 +18,8 @@ from typing import TypeGuard, cast
 import gymnasium as gym
 from gymnasium.envs.registration import EnvCreator
 
-from algorithm.core.errors import GYMNASIUM, EnvError
+from algorithm.core.errors import GYMNASIUM, EnvError, mend
+from algorithm.core.extras import install_command
 from algorithm.env.pool.process_exit import exits_as_errors
 
 
@@ -65,16 +68,12 @@ def import_source(source: str) -> ModuleType:
 
 
 def _import_source(source: str) -> ModuleType:
-    if not source.endswith(".py"):
-        return importlib.import_module(source)
-    file, known = Path(source), _known(source)
-    if known is not None:
-        return known
-    extend_path(file.parent)  # for imports from its own folder
-    if _importable_file(file.stem) == file:
-        return importlib.import_module(file.stem)
-    name = _private_name(file)  # another module has that name
-    spec = importlib.util.spec_from_file_location(name, file)
+    if source.endswith(".py"):
+        extend_path(Path(source).parent)  # for imports from its own folder
+    name = _module_of(source)
+    if name in sys.modules or not name.startswith(_PRIVATE):
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(name, source)
     assert spec is not None and spec.loader is not None, "the file ends in .py"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle need it
@@ -89,7 +88,7 @@ def _import_source(source: str) -> ModuleType:
 def list_envs(resolved: str) -> str:
     """Return a hint for an unknown name: the environments that the module or file has."""
     source, _, wanted = resolved.rpartition(":")
-    module = _known(source)
+    module = sys.modules.get(_module_of(source))
     if module is None:
         return ""
     own = f"{_namespace(module)}/"
@@ -123,28 +122,19 @@ def _file(source: str, folder: Path | None, key: str) -> Path:
     return found
 
 
-def _known(source: str) -> ModuleType | None:
-    """Return the module if it has been imported."""
+_PRIVATE = "env_file_"
+
+
+def _module_of(source: str) -> str:
+    """Return the name of a module, or of a file's: a private one where an import would find another file."""
     if not source.endswith(".py"):
-        return sys.modules.get(source)
-    file = Path(source)
-    named = sys.modules.get(file.stem)
-    if named is not None and getattr(named, "__file__", None) == str(file):
-        return named
-    return sys.modules.get(_private_name(file))
-
-
-def _private_name(file: Path) -> str:
-    return f"env_file_{file.stem}_{zlib.crc32(str(file).encode())}"
-
-
-def _importable_file(module: str) -> Path | None:
-    """Return the file that an import of ``module`` would run."""
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):  # a dotted name, or a loaded module without a spec
-        return None
-    return Path(spec.origin).resolve() if spec is not None and spec.origin else None
+        return source
+    file, found = Path(source), None
+    with suppress(ImportError, ValueError):  # a dotted name, or a loaded module without a spec
+        found = importlib.util.find_spec(file.stem)
+    if found is not None and found.origin and Path(found.origin).resolve() == file:
+        return file.stem
+    return f"{_PRIVATE}{file.stem}_{zlib.crc32(source.encode())}"
 
 
 def use_folder(folder: Path | None, *names: str) -> None:
@@ -190,3 +180,33 @@ def _is_env_class(value: object) -> TypeGuard[type[gym.Env]]:
 def _is_of(module: ModuleType, entry_point: object) -> bool:
     origin = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
     return f"{origin.partition(':')[0]}.".startswith(f"{module.__name__}.")
+
+
+_EXTRAS = {
+    "ale_py": "atari",
+    "opencv": "atari",
+    "Box2D": "box2d",
+    "popgym": "popgym",
+    "minigrid": "minigrid",
+    "gymnasium_robotics": "robotics",
+    "mujoco": "mujoco",
+    "pybullet": "bullet",
+    "dm_control": "dmc",
+}
+"""Package named in an import error -> the extra of pyproject.toml that contains it."""
+
+
+def advice(error: BaseException, otherwise: str) -> str:
+    """Return what to correct, or the command that installs what is missing, or ``otherwise``."""
+    if isinstance(error, ImportError | gym.error.DependencyNotInstalled):
+        for package, extra in _EXTRAS.items():
+            if package in str(error):
+                return install_command(extra)
+    if isinstance(error, AssertionError) and _raised_in(error, "gymnasium_robotics"):
+        return f"it may need an older MuJoCo than is installed, {install_command('robotics')}"
+    return mend(error) or otherwise
+
+
+def _raised_in(error: BaseException, package: str) -> bool:
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__", "").split(".")[0] == package for frame in frames)

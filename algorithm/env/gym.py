@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from algorithm.core.data import Double, Float
 from algorithm.core.errors import EnvError, UserError, described
+from algorithm.core.spec import AgentSpec
 from algorithm.core.system.display import has_display
-from algorithm.env.adapter import Adapter
+from algorithm.env.actions import Actions
 from algorithm.env.base import Picture
-from algorithm.env.env_id import list_envs, register_env
-from algorithm.env.infos import EpisodeInfos
-from algorithm.env.install_hints import advice
-from algorithm.env.observations import Bounds, frame_stack
-from algorithm.env.outputs import Remark, TimeStep, as_bool, as_number
+from algorithm.env.env_id import advice, list_envs, register_env
+from algorithm.env.masks import MASK, Masks
+from algorithm.env.observations import Bounds, Observations, frame_stack
+from algorithm.env.outputs import EpisodeInfos, Remark, TimeStep, as_bool, as_number
 from algorithm.env.parameters.apply import NO_TARGETS, SetAttributes, Targets
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registered import is_pybullet, quietly
-from algorithm.env.spaces import check_spaces
+from algorithm.env.spaces import Space, check_spaces
 from algorithm.env.wrappers import (
     Wrapper,
     apply_wrappers,
@@ -42,6 +42,35 @@ _NO_WINDOW = (
 )
 _RGB_ARRAY = "rgb_array"  # Gymnasium's render mode for images
 _NO_VIDEO = "leave out --video, or set eval_config.video to false"
+
+
+class Adapter:
+    """Conversion of observations, masks and actions between a pair of spaces and the project's arrays.
+
+    env:   name of the environment, for messages
+    stack: frames of the observation's frame stack, 1 for none
+    Raises :class:`EnvError` for unsupported spaces.
+    """
+
+    def __init__(self, observation_space: Space, action_space: Space, env: str, *, stack: int = 1) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.actions = Actions(action_space, env)
+        self.obs_space, in_obs = observation_space, False
+        if isinstance(observation_space, gym.spaces.Dict) and MASK in observation_space.spaces:
+            in_obs = True
+            parts = observation_space.spaces.items()
+            self.obs_space = gym.spaces.Dict([(key, part) for key, part in parts if key != MASK])
+        if in_obs and not self.actions.spec.branches:
+            raise EnvError(
+                f"the observation {MASK!r} has nothing to mask",
+                where=f"{env}, actions {action_space}",
+                why="a mask says which choices are allowed, and a Box has none",
+                fix="rename it or leave it out with a wrapper (base_config.wrappers)",
+            )
+        self.observations = Observations(self.obs_space, env, stack=stack)
+        self.masks = Masks(action_space, self.actions, observed=in_obs)
+        self.spec = AgentSpec(self.observations.spec, self.actions.spec)
 
 
 class GymEnv:
@@ -138,6 +167,17 @@ class GymEnv:
         )
 
 
+@contextmanager
+def _closed_after_error(env: gym.Env[Any, Any]) -> Iterator[None]:
+    """Close the environment where the block raises."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception), exits_as_errors():  # the first error is the one to tell
+            env.close()
+        raise
+
+
 @dataclass(frozen=True, kw_only=True)
 class GymRecipe:
     """Arguments for building an environment, in this process or a worker. Called with its index.
@@ -171,23 +211,15 @@ class GymRecipe:
             env = self._make(self.env_args)
         else:
             env = self._make_with_images() if self.video else self._make_with_window()
-        try:
+        with _closed_after_error(env):
             wrapped = apply_wrappers(env, classes)
             return GymEnv(wrapped, options=self.options, parameters=self.parameters, infos=self.infos)
-        except BaseException:
-            with suppress(Exception), exits_as_errors():  # the error above is the one to tell
-                env.close()
-            raise
 
     def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         with quietly(self.env_id):
             try:
-                with exits_as_errors():
-                    env = self._build(kwargs)
-                    check_spaces(env, self.env_id)
-                    if is_pybullet(self.env_id):
-                        # Its first episode prints, and differs in the last bits from later ones.
-                        env.reset(seed=0)
+                # PyBullet's first episode prints, and differs in the last bits from later ones.
+                return self._built(kwargs, begin=is_pybullet(self.env_id))
             except UserError:
                 raise
             except Exception as error:
@@ -197,6 +229,15 @@ class GymRecipe:
                     why=described(error),
                     fix=advice(error, self._advice(error)),
                 ) from error
+
+    def _built(self, kwargs: Mapping[str, Any], *, begin: bool) -> gym.Env[Any, Any]:
+        """Build the environment, and begin an episode if asked to. Raises whatever it raises."""
+        with exits_as_errors():
+            env = self._build(kwargs)
+            with _closed_after_error(env):
+                check_spaces(env, self.env_id)
+                if begin:
+                    env.reset(seed=0)
         return env
 
     def _build(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
@@ -214,21 +255,13 @@ class GymRecipe:
         if is_pybullet(self.env_id) and sys.platform == "linux" and not os.environ.get("DISPLAY"):
             why = "DISPLAY is not set; PyBullet would end the process without a message"
             raise self._render_error("human", why, _NO_WINDOW)
-        env = None
         try:
             # Not silenced: the output may be the only message about a window that failed.
-            kwargs = {**self.env_args, "render_mode": "human"}
-            with exits_as_errors():
-                env = self._build(kwargs)
-                check_spaces(env, self.env_id)
-                env.reset(seed=0)
+            return self._built({**self.env_args, "render_mode": "human"}, begin=True)
+        except UserError:
+            raise
         except Exception as error:
-            if env is not None:
-                env.close()
-            if isinstance(error, UserError):
-                raise
             raise self._render_error("human", described(error), advice(error, _NO_WINDOW)) from error
-        return env
 
     def _make_with_images(self) -> gym.Env[Any, Any]:
         """Build with images on demand; nothing else differs."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -22,12 +22,19 @@ from typing_extensions import override
 from algorithm.core.data import Bool, Float, Int, State
 from algorithm.core.errors import EnvError, described
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
-from algorithm.env.infos import EpisodeInfos, present
-from algorithm.env.install_hints import advice
+from algorithm.env.env_id import advice
+from algorithm.env.gym import Adapter
 from algorithm.env.masks import MASK
-from algorithm.env.outputs import SpaceMismatchError, flags_of, info_of, numbers_of, observation_of
+from algorithm.env.outputs import (
+    EpisodeInfos,
+    SpaceMismatchError,
+    flags_of,
+    info_of,
+    numbers_of,
+    observation_of,
+    present,
+)
 from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.spaces import check_spaces
@@ -39,14 +46,6 @@ _PHRASES = {
     AutoresetMode.SAME_STEP: "same-step autoreset",
     AutoresetMode.DISABLED: "reset by us",
 }
-
-
-class _Ends(NamedTuple):
-    """Episodes that ended in a step."""
-
-    ended: Bool  # [N]
-    terminated: Bool  # [N] where the task ended as well
-    infos: Mapping[str, Any]
 
 
 class GymVectorEnv(VecEnv):
@@ -162,7 +161,7 @@ class GymVectorEnv(VecEnv):
         over = terminated & (self._mode is not AutoresetMode.SAME_STEP)
         seen = self._last = self._observation(obs, infos, over)
         if ended.any():
-            seen, final = self._start_next(seen, _Ends(ended, terminated, infos))
+            seen, final = self._start_next(seen, ended, terminated, infos)
         return {
             DEFAULT_BEHAVIOUR: StepResult(
                 **vars(seen),
@@ -186,16 +185,19 @@ class GymVectorEnv(VecEnv):
         except BaseException as error:
             raise close_error(self._name, as_exception(error)) from error
 
-    def _next_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
+    def _next_step(
+        self, seen: Observation, ended: Bool, terminated: Bool, infos: Mapping[str, Any]
+    ) -> tuple[Observation, Observation]:
         """Return the last observations also as the next: the class resets in the next step."""
-        self._resets_itself = ends.ended
+        self._resets_itself = ended
         return seen, seen
 
-    def _same_step(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
+    def _same_step(
+        self, seen: Observation, ended: Bool, terminated: Bool, infos: Mapping[str, Any]
+    ) -> tuple[Observation, Observation]:
         """Take the last observations from the infos: one object for each, or one structure for all."""
-        self._episode[ends.ended] += 1
-        infos, held = ends.infos, ends.infos.get("_final_obs", ends.ended)
-        if "final_obs" not in infos or not np.all(held[ends.ended]):
+        self._episode[ended] += 1
+        if "final_obs" not in infos or not np.all(infos.get("_final_obs", ended)[ended]):
             raise self._error(
                 "ended an episode without its last observation",
                 why='same-step autoreset has to put it into infos["final_obs"]',
@@ -203,24 +205,23 @@ class GymVectorEnv(VecEnv):
             )
         last = {name: value.copy() for name, value in seen.obs.items()}
         mask = seen.action_mask.copy()
-        for i in np.flatnonzero(ends.ended).tolist():
-            found = self._last_of(i, ends)
+        for i in np.flatnonzero(ended).tolist():
+            found = self._last_of(i, infos, over=bool(terminated[i]))
             mask[i] = found.action_mask
             for name, value in found.obs.items():
                 last[name][i] = value[0]
         return seen, Observation(ids=self._ids, obs=last, action_mask=mask)
 
-    def _last_of(self, i: int, ends: _Ends) -> Observation:
+    def _last_of(self, i: int, infos: Mapping[str, Any], *, over: bool) -> Observation:
         """Return the last observation of sub-environment i's episode, [1, ...]."""
-        over = bool(ends.terminated[i])
         try:
-            obs = observation_of(ends.infos["final_obs"], i)
-            info = info_of(ends.infos["final_info"], i) if "final_info" in ends.infos else {}
+            obs = observation_of(infos["final_obs"], i)
+            info = info_of(infos["final_info"], i) if "final_info" in infos else {}
             mask = self._masks.read(obs, info, over=over)
             one = self._observations.read_each([obs])
         except (SpaceMismatchError, LookupError, TypeError) as error:
             raise self._space_error(f'infos["final_obs"] of environment {i}: {error}') from error
-        if mask is None and MASK in ends.infos and "final_info" not in ends.infos and not over:
+        if mask is None and MASK in infos and "final_info" not in infos and not over:
             raise self._error(
                 "cut an episode off without its last action mask",
                 why=f'same-step autoreset has to put it into infos["final_info"][{MASK!r}]',
@@ -231,8 +232,10 @@ class GymVectorEnv(VecEnv):
             ids=row, obs=one, action_mask=self._all_allowed[row] if mask is None else mask[None]
         )
 
-    def _reset_ended(self, seen: Observation, ends: _Ends) -> tuple[Observation, Observation]:
-        return self._reset(np.flatnonzero(ends.ended)), seen
+    def _reset_ended(
+        self, seen: Observation, ended: Bool, terminated: Bool, infos: Mapping[str, Any]
+    ) -> tuple[Observation, Observation]:
+        return self._reset(np.flatnonzero(ended)), seen
 
     def _reset(self, chosen: Int) -> Observation:
         """Start the next episode in the sub-environments ``chosen``. Returns the observations of all."""

@@ -43,7 +43,7 @@ UNITY = EnvKind(
     parameters=True,
 )
 GYM = EnvKind(name="GYM", maker="algorithm.env.gym:GymRecipe", registered=True)
-OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.object_recipe:ObjectRecipe")
+OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
 """Environments that were handed in by Python code, and that no name makes again."""
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", maker="algorithm.env.dmc:DmControlRecipe")

@@ -8,7 +8,7 @@ Tuple the same per part. None, and a missing key, allow everything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -89,9 +89,7 @@ class Masks:
         nested = not isinstance(self._space, gym.spaces.Discrete | gym.spaces.MultiBinary)
         if nested and isinstance(given, np.ndarray) and given.ndim < 2 and given.dtype != object:
             raise SpaceMismatchError(f"{MASK} has {given.size} entries for {self._size} choices")
-        mask = np.ones(self._size, np.bool_)
-        _fill(self._space, given, mask, MASK)
-        return mask
+        return np.concatenate([np.empty(0, np.bool_), *_flattened(self._space, given, MASK)])
 
     def _empty(self, mask: Bool) -> Bool:
         """Return which branches have no choice, [..., ΣN] -> [..., branches]."""
@@ -118,32 +116,32 @@ def _is_flat(given: RawMask, size: int) -> bool:
     return all(isinstance(one, int | float | np.generic) for one in given)
 
 
-def _fill(space: Space, given: RawMask, out: Bool, name: str) -> int:
-    """Write the mask of ``space`` into the beginning of ``out``, which is all true.
+def _flattened(space: Space, given: RawMask, name: str) -> Iterator[Bool]:
+    """Yield the masks of the leaves of ``space`` in their order, flat.
 
     name: of this part, for messages
-
-    Returns its number of entries. Raises SpaceMismatchError for another structure.
+    Raises SpaceMismatchError for another structure.
     """
-    if given is None or isinstance(space, gym.spaces.Box):
+    if isinstance(space, gym.spaces.Box):
         if given is not None:
             raise SpaceMismatchError(f"{name} belongs to a Box, which has no choices: it must be None")
-        return _width(space)
-    if not is_leaf(space):
-        done = 0
+    elif not is_leaf(space):
         for (_, part), (label, value) in zip(branches_of(space), _parts(space, given, name), strict=True):
-            done += _fill(part, value, out[done:], label)
-        return done
-    if isinstance(space, gym.spaces.MultiBinary):
-        return _fill_binary(space, given, out, name)
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return _fill_choices(space.nvec, given, out, name)
-    return _fill_choices(np.array(branches(space)[0][0]), given, out, name)
+            yield from _flattened(part, value, label)
+    elif given is None:
+        yield np.ones(sum(branches(space)[0]), np.bool_)
+    elif isinstance(space, gym.spaces.MultiBinary):
+        yield _binary(space, given, name)
+    else:
+        counts = space.nvec if isinstance(space, gym.spaces.MultiDiscrete) else branches(space)[0][0]
+        yield from _choices(np.asarray(counts), given, name)
 
 
 def _parts(space: Space, given: RawMask, name: str) -> list[tuple[str, RawMask]]:
     """Return label and mask of each part of a Dict or Tuple, in its order."""
     keys = [key for key, _ in branches_of(space)]
+    if given is None:
+        return [(name, None)] * len(keys)
     if isinstance(space, gym.spaces.Dict):
         if not isinstance(given, Mapping) or (unknown := set(given) - set(keys)):
             what = (
@@ -158,30 +156,25 @@ def _parts(space: Space, given: RawMask, name: str) -> list[tuple[str, RawMask]]
     return [(f"{name}/{key}", given[key]) for key in keys]
 
 
-def _fill_choices(counts: Array, given: RawMask, out: Bool, name: str) -> int:
-    """Write the mask of a Discrete or MultiDiscrete with these ``counts``, of any number of axes."""
-    if counts.ndim:
-        if not isinstance(given, Sequence | np.ndarray) or len(given) != len(counts):
-            raise SpaceMismatchError(f"{name} is not a tuple of {len(counts)} masks")
-        done = 0
-        for i, count in enumerate(counts):
-            done += _fill_choices(np.asarray(count), given[i], out[done:], f"{name}[{i}]")
-        return done
-    n = int(counts)
-    mask = _as_bools(_array(given, name), name)
-    if mask.shape != (n,):
-        raise SpaceMismatchError(f"{name} has shape {mask.shape} for {n} choices")
-    out[:n] = mask
-    return n
+def _choices(counts: Array, given: RawMask, name: str) -> Iterator[Bool]:
+    """Yield the masks of a Discrete or MultiDiscrete with these ``counts``, of any number of axes."""
+    if not counts.ndim:
+        mask = _as_bools(_array(given, name), name)
+        if mask.shape != (counts,):
+            raise SpaceMismatchError(f"{name} has shape {mask.shape} for {counts} choices")
+        yield mask
+        return
+    if not isinstance(given, Sequence | np.ndarray) or len(given) != len(counts):
+        raise SpaceMismatchError(f"{name} is not a tuple of {len(counts)} masks")
+    for i, count in enumerate(counts):
+        yield from _choices(np.asarray(count), given[i], f"{name}[{i}]")
 
 
-def _fill_binary(space: gym.spaces.MultiBinary, given: RawMask, out: Bool, name: str) -> int:
+def _binary(space: gym.spaces.MultiBinary, given: RawMask, name: str) -> Bool:
     values = _array(given, name)
     if values.shape != space.shape or not np.isin(values, (0, 1, 2)).all():
         raise SpaceMismatchError(f"{name} is not an array of 0, 1 and 2 of shape {space.shape}")
-    pairs = np.stack([values.ravel() != 1, values.ravel() != 0], 1)
-    out[: pairs.size] = pairs.ravel()
-    return pairs.size
+    return np.stack([values.ravel() != 1, values.ravel() != 0], 1).ravel()
 
 
 def _array(given: RawMask, name: str) -> Array:
@@ -200,11 +193,3 @@ def _as_bools(given: Array, name: str) -> Bool:
     if given.dtype != np.bool_ and not (mask | np.equal(given, 0)).all():
         raise SpaceMismatchError(f"{name} holds other values than 0 and 1")
     return mask
-
-
-def _width(space: Space) -> int:
-    if isinstance(space, gym.spaces.Box):
-        return 0
-    if is_leaf(space):
-        return sum(branches(space)[0])
-    return sum(_width(part) for _, part in branches_of(space))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from typing_extensions import override
 
 from algorithm.core.errors import GYMNASIUM, UsageError, described
+from algorithm.core.plugins import accepts
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.second import second
 
@@ -86,7 +86,7 @@ class EnvMaker(EnvSource):
     @override
     def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:
         make, mode = self._make.fn, kwargs.get("render_mode")
-        if mode is not None and not _takes(make, "render_mode"):
+        if mode is not None and accepts(make, **kwargs):
             kwargs.pop("render_mode")
         env: object = make(**kwargs)
         if not isinstance(env, gym.Env):
@@ -267,14 +267,6 @@ def _names_of(env: gym.Env[Any, Any] | VectorEnv) -> tuple[str, str]:
     own = type(env.unwrapped)
     name, short = _names(own.__module__, own.__qualname__)
     return name, re.split(r"[/:]", env.spec.id)[-1] if env.spec else short
-
-
-def _takes(make: Callable[..., object], keyword: str) -> bool:
-    try:
-        parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # it has no signature, which says nothing
-        return True
-    return any(one.name == keyword or one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 def _rendering(env: gym.Env[Any, Any], mode: object) -> gym.Env[Any, Any]:

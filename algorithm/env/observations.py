@@ -102,44 +102,29 @@ class Bounds:
     """
 
     def __init__(self, space: Space, env: str) -> None:
-        self._unviolated: dict[str, _BoxBounds] = {}
-        for leaf in leaves(space, "observation", env):
-            box = leaf.space
-            if isinstance(box, gym.spaces.Box) and not _unbounded(box):
-                flags = bytearray(2 * box.low.size)
-                where = np.frombuffer(flags, np.bool_).reshape(2, *box.shape)
-                limits = _BoxBounds(box.low, box.high, where[0, ...], where[1, ...], flags)
-                self._unviolated[leaf.name or UNNAMED] = limits
+        self._unviolated = {
+            leaf.name or UNNAMED: (leaf.space.low, leaf.space.high)
+            for leaf in leaves(space, "observation", env)
+            if isinstance(leaf.space, gym.spaces.Box) and not _unbounded(leaf.space)
+        }
 
     def violations(self, obs: Mapping[str, Array]) -> dict[str, str]:
         """Return name -> element, value and bounds of first violations.
 
-        Called in every step of every sub-environment: 1.5 µs for a small vector.
+        Called in every step of every sub-environment: 2 µs for a small vector.
         """
         found = {}
-        for name, (low, high, below, above, flags) in self._unviolated.items():
+        for name, (low, high) in self._unviolated.items():
             value = obs[name]
             if value.shape != low.shape:
                 continue  # reported where it is read
-            np.less(value, low, below)
-            np.greater(value, high, above)
-            if 1 in flags and (
-                text := _describe_violation(name, value, low, high)
-            ):  # half the time of numpy's any()
+            outside = ((value < low) | (value > high)).tobytes()
+            text = _describe_violation(name, value, low, high) if 1 in outside else ""  # faster than any()
+            if text:
                 found[name] = text
         for name in found:
             del self._unviolated[name]
         return found
-
-
-class _BoxBounds(NamedTuple):
-    """Bounds, and the elements of the last observation outside them."""
-
-    low: Array
-    high: Array
-    below: Array  # bool, a view of the first half of ``flags``
-    above: Array  # and of the second
-    flags: bytearray
 
 
 def _describe_violation(name: str, value: Array, low: Array, high: Array) -> str:
@@ -183,7 +168,7 @@ def frame_stack(env: gym.Env[Any, Any]) -> int:
 
 def _part(leaf: Leaf) -> _Part:
     space, name = leaf.space, leaf.name or UNNAMED
-    pick = partial(_pick, leaf.path, name) if leaf.path else _identity
+    pick = partial(_pick, leaf.path, name)
     shape = tuple(space.shape or ())
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         counts = np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64)
@@ -203,11 +188,7 @@ def _choice_dtype(largest: int) -> str:
     return "int16" if largest <= 32768 else "int32"
 
 
-def _identity(value: Any) -> Any:  # noqa: ANN401 - any output of an environment
-    return value
-
-
-def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - see _identity
+def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - any output of an environment
     try:
         for key in path:
             value = value[key]
@@ -218,7 +199,7 @@ def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 
     return value
 
 
-def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - see _identity
+def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - any output of an environment
     """Convert to real numbers; numpy would drop imaginary parts and parse text."""
     try:
         array = np.asarray(value)
@@ -229,7 +210,7 @@ def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - see _identity
     return array
 
 
-def _cast(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - see _identity
+def _cast(name: str, dtype: np.dtype[Any], value: Any) -> Array:  # noqa: ANN401 - any output of an environment
     """Convert to integers of ``dtype``, which must hold them: numpy would wrap silently."""
     array = _numeric(name, value)
     if array.dtype == dtype:
@@ -245,7 +226,7 @@ def _choices(
     counts: NDArray[np.int64],
     start: NDArray[np.int64],
     dtype: np.dtype[Any],
-    value: Any,  # noqa: ANN401 - see _identity
+    value: Any,  # noqa: ANN401 - any output of an environment
 ) -> Array:
     """Convert to choices counted from 0, each below its count."""
     array = np.asarray(value)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import TypeIs
+import gymnasium as gym
+from typing_extensions import TypeIs, override
 
 from algorithm.core.errors import UsageError
 from algorithm.core.plugins import accepts
@@ -18,7 +19,6 @@ from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymRecipe
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
-from algorithm.env.object_recipe import ObjectRecipe
 from algorithm.env.objects import EnvSource, LentLanes
 from algorithm.env.parameters.apply import NO_TARGETS, Targets
 from algorithm.env.registered import has_vector_class, make_vector
@@ -29,6 +29,34 @@ _IN_PROCESS = PoolOptions()
 
 Maker = type[GymRecipe] | Callable[[EnvRequest], VecEnv]
 """Maker of the environments of a kind: of single ones, or of all at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectRecipe(GymRecipe):
+    """Recipe of environments that were handed in; without a source it names what is missing."""
+
+    source: EnvSource | None = None
+
+    @override
+    def _build(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+        if self.source is None:
+            raise absent(self.env_id)
+        return self.source(**kwargs)
+
+    @override
+    def _advice(self, error: Exception) -> str:
+        return "fix it where it is made; base_config.env_args are its arguments"
+
+
+def absent(name: str) -> UsageError:
+    """Return the error for an environment that was an object of Python code, and is not here."""
+    return UsageError(
+        "the run's environment was a Python object, which cannot be made from a name",
+        where=f"base_config.env_name: {name}",
+        why="the run was begun with an instance, a class or a function",
+        fix="go on in Python, where the object is: run = asac.Run(FOLDER, env=env), then run.resume(), "
+        "run.evaluate(10) or run.policy()",
+    )
 
 
 def find_recipe(

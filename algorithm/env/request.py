@@ -11,7 +11,7 @@ from algorithm.core.errors import EnvError
 from algorithm.env.base import EpisodeSeed, Fault, OnFault
 from algorithm.env.config import UnityArgs
 from algorithm.env.gym import GymEnv
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.pool.child_process import ignore_text
 from algorithm.env.pool.env_group import MakeEnv
 from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor, ignore_hang

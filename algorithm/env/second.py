@@ -48,19 +48,16 @@ def _shared(env: Any, copy: Any) -> bool:  # noqa: ANN401 - as above
     space.seed(0)
     actions = [space.sample() for _ in range(_TRIED)]
 
-    def played(between: Callable[[], object]) -> list[object]:
+    def played(disturbed: bool) -> list[object]:
         seen = [env.reset(seed=0)[0]]
-        between()
-        for action in actions:
-            seen.append(env.step(action)[:4])
+        if disturbed:
+            copy.reset(seed=1)
+            copy.step(actions[0])
+        seen += [env.step(action)[:4] for action in actions]
         return deepcopy(seen)
 
-    def disturb() -> None:
-        copy.reset(seed=1)
-        copy.step(actions[0])
-
     try:
-        alone, again, beside = (played(between) for between in (int, int, disturb))
+        alone, again, beside = map(played, (False, False, True))
     except Exception:  # a training says what is wrong with it
         return False
     return data_equivalence(alone, again) and not data_equivalence(alone, beside)

@@ -1,18 +1,20 @@
-"""Gymnasium wrappers by name, so that preprocessing is configuration: ``wrappers: [{RepeatAction: {…}}]``."""
+"""Gymnasium wrappers by name, as in ``wrappers: [{RepeatAction: {…}}]``, and two of our own."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeGuard
+from typing import Any, SupportsFloat, TypeGuard
 
 import gymnasium as gym
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
+from typing_extensions import override
 
 from algorithm.core.errors import RUN_BLOCK, EnvError, UsageError, described
-from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
-from algorithm.env.install_hints import advice
+from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.outputs import Remark
 from algorithm.env.pool.process_exit import exits_as_errors
 
@@ -114,18 +116,78 @@ def _is_wrapper(value: object) -> TypeGuard[type[gym.Wrapper]]:
 
 
 def _unknown(name: str, known: Sequence[str]) -> UsageError:
-    wanted = name.rpartition(":")[2]
-    if wanted != name:
-        return UsageError(
-            f"there is no wrapper {name!r}",
-            where=_KEY,
-            why=f"{wanted} is no subclass of gymnasium.Wrapper there",
-            fix=suggest_name(wanted, known),
-        )
-    close = difflib.get_close_matches(name, known, n=1)
+    source, _, wanted = name.rpartition(":")
     return UsageError(
         f"there is no wrapper {name!r}",
         where=_KEY,
-        why=f"did you mean {close[0]!r}?" if close else "gymnasium.wrappers has no class of that name",
-        fix="name a class of gymnasium.wrappers, module:Class or file.py:Class",
+        why=f"{wanted} is no subclass of gymnasium.Wrapper in {source or 'gymnasium.wrappers'}",
+        fix=f"{suggest_name(wanted, known)}; or name module:Class or file.py:Class",
     )
+
+
+class KeepElements(
+    gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]],
+    RecordConstructorArgs,
+):
+    """A wrapper that keeps the listed elements of a vector, in that order.
+
+    By configuration: ``wrappers: [{"algorithm.env.wrappers:KeepElements": {indices: [0, 2]}}]``.
+
+    indices: from 0
+    Raises ValueError for an observation that is not a 1-d Box, and for invalid indices.
+    """
+
+    def __init__(self, env: gym.Env[NDArray[Any], Any], indices: Sequence[int]) -> None:
+        RecordConstructorArgs.__init__(self, indices=indices)
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+            raise ValueError(f"the observation is {space}; elements can be kept of a Box with one dimension")
+        size = space.shape[0]
+        if [*indices] != [i for i in indices if type(i) is int and 0 <= i < size]:
+            raise ValueError(f"indices is {indices!r}; the elements of this observation are 0 to {size - 1}")
+        self._kept = np.array(indices, np.int64)
+        dtype: Any = space.dtype
+        self.observation_space = gym.spaces.Box(space.low[self._kept], space.high[self._kept], dtype=dtype)
+
+    @override
+    def observation(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Return the kept elements, [n] -> [len(indices)], as a copy."""
+        kept: NDArray[Any] = observation[self._kept]
+        return kept
+
+
+class PressFire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """A wrapper that begins each episode with FIRE and the action behind it (Mnih et al. 2015).
+
+    Some games do not begin before, and a policy that never presses the button would learn nothing. A game
+    without the button is left alone. Rewards of the two actions are not counted.
+
+    By configuration, behind ``AtariPreprocessing``: ``wrappers: ["algorithm.env.wrappers:PressFire"]``.
+    Raises ValueError for an environment that is no Atari game.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        meanings = getattr(env.unwrapped, "get_action_meanings", None)
+        if meanings is None:
+            raise ValueError(f"{env.unwrapped} is no Atari game, so it has no button to press")
+        names = meanings()
+        fire = names.index("FIRE") if "FIRE" in names else None
+        self._actions = () if fire is None or len(names) <= fire + 1 else (fire, fire + 1)
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        """Begin an episode, which an end during the two actions begins anew."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        for action in self._actions:
+            obs, _, terminated, truncated, info = self.env.step(action)
+            if terminated or truncated:
+                obs, info = self.env.reset(options=options)
+        return obs, info
+
+    @override
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Pass the step on."""
+        return self.env.step(action)

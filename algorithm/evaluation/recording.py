@@ -1,4 +1,4 @@
-"""Recording of evaluation episodes."""
+"""Recording of evaluation episodes, and its targets: from the text of ``--record`` to a writer."""
 
 from __future__ import annotations
 
@@ -6,53 +6,77 @@ import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from typing_extensions import override
 
 from algorithm.agents.roles import Episode
 from algorithm.core.data import Segment, StepBatch
-from algorithm.core.errors import StorageError
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.spec import AgentSpec
+from algorithm.demos.config import MINARI
 from algorithm.demos.episode import Behaviours, EpisodeWriter, RecordedEpisode
+from algorithm.demos.minari import dataset_id
+from algorithm.demos.minari_writer import MinariWriter, refuse_taken
+from algorithm.demos.mlagents import DemoWriter
 from algorithm.demos.npz import NpzWriter
 from algorithm.evaluation.callbacks import EvalCallback
+from algorithm.runs.names import behaviour_level
 
 
 class Recording(EvalCallback):
-    """All finished episodes, in the order in which they end.
+    """Finished episodes, in the order in which they end.
 
-    Only open episodes are held in memory. Methods raise StorageError, and leave nothing incomplete then.
-    Without a finished episode nothing is written.
+    Only open episodes are held in memory. Without a finished episode nothing is written, and nothing
+    incomplete is left where it cannot be.
 
-    writer: of the file
+    writer:     of the file
+    behaviours: that are recorded; None: all
+    on_failure: called, once, where the file cannot be written; all else goes on. None: StorageError is raised
     """
 
-    def __init__(self, writer: EpisodeWriter) -> None:
+    def __init__(
+        self,
+        writer: EpisodeWriter,
+        behaviours: Behaviours | None = None,
+        *,
+        on_failure: Callable[[StorageError], None] | None = None,
+    ) -> None:
         self.target, self._writer = writer.target, writer
+        self._behaviours, self._on_failure = behaviours, on_failure
         self._open: dict[tuple[str, int], list[Segment]] = {}
+        self._lost = False
         self.episodes = 0
 
     @override
     def recorder(self, behaviour: str) -> _Track | None:
         """Return a recorder that collects the behaviour's transitions."""
-        return _Track(behaviour, self._open)
+        recorded = self._behaviours is None or behaviour in self._behaviours
+        return _Track(behaviour, self._open) if recorded else None
 
     @override
     def begin(self) -> None:
-        """Open the file."""
-        with self._storage_errors():
+        """Open the file, in a folder that is made where a failure does no harm."""
+        with self._writing():
+            if self._on_failure is not None:
+                Path(self.target).parent.mkdir(parents=True, exist_ok=True)
             self._writer.begin()
 
     @override
     def step(self, ended: Sequence[Episode]) -> None:
         """Write the episodes that ended."""
-        with self._storage_errors():
+        if self._lost:
+            self._open.clear()
+        with self._writing():
             for episode in ended:
-                segments = self._open.pop((episode.behaviour, episode.agent))
-                self._writer.write(_recorded(self.episodes, episode, segments))
-                self.episodes += 1
+                if segments := self._open.pop((episode.behaviour, episode.agent), None):
+                    self._writer.write(_recorded(self.episodes, episode, segments))
+                    self.episodes += 1
 
     @override
     def end(self) -> None:
@@ -60,70 +84,26 @@ class Recording(EvalCallback):
         if not self.episodes:
             self._writer.discard()
             return
-        with self._storage_errors():
+        with self._writing():
             self._writer.finish()
 
     @contextlib.contextmanager
-    def _storage_errors(self) -> Iterator[None]:
-        """Discard the file on an OSError and raise StorageError."""
+    def _writing(self) -> Iterator[None]:
+        """Discard the file on an OSError."""
         try:
             yield
         except OSError as error:
             self._writer.discard()
-            self.episodes = 0
-            raise StorageError.of(error, what="the recording cannot be written", where=self.target) from error
-
-
-class KeptRecording(Recording):
-    """Recording of some behaviours in an evaluation on the way, which goes on where it cannot be written.
-
-    path: of a .npz, whose folder is made; warn: called then, once
-    """
-
-    def __init__(self, path: Path, behaviours: Behaviours, *, warn: Callable[[str], None]) -> None:
-        super().__init__(NpzWriter(path))
-        self._path, self._behaviours, self._warn = path, behaviours, warn
-        self._lost = False
-
-    @override
-    def recorder(self, behaviour: str) -> _Track | None:
-        """Return a recorder of one of the behaviours."""
-        return super().recorder(behaviour) if behaviour in self._behaviours else None
-
-    @override
-    def begin(self) -> None:
-        """Make the folder and open the file."""
-        with self._spared(), self._storage_errors():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            super().begin()
-
-    @override
-    def step(self, ended: Sequence[Episode]) -> None:
-        """Write the episodes that ended."""
-        if self._lost:
-            self._open.clear()
-            return
-        with self._spared():
-            super().step([episode for episode in ended if episode.behaviour in self._behaviours])
-
-    @override
-    def end(self) -> None:
-        """Complete the file."""
-        with self._spared():
-            super().end()
-
-    @contextlib.contextmanager
-    def _spared(self) -> Iterator[None]:
-        try:
-            yield
-        except StorageError as error:
-            self._lost = True
-            self._warn(f"{error.line} · all else goes on without it")
+            self.episodes, self._lost = 0, True
+            failure = StorageError.of(error, what="the recording cannot be written", where=self.target)
+            if self._on_failure is None:
+                raise failure from error
+            self._on_failure(failure)
 
 
 def kept_recordings(
     folders: Mapping[str, str | None], run: Path, *, warn: Callable[[str], None]
-) -> Callable[[int], Sequence[KeptRecording]]:
+) -> Callable[[int], Sequence[Recording]]:
     """Return the maker of the recordings of the evaluation at a step, ``step_000004000.npz`` and so on.
 
     folders: behaviour -> ``demonstrations.record``, relative to the folder of the run; None: nothing is kept
@@ -132,8 +112,12 @@ def kept_recordings(
     for name, folder in folders.items():
         if folder is not None:
             kept[run / os.path.expanduser(folder)].add(name)  # noqa: PTH111 - Path's raises for an unknown user
+
+    def on_failure(error: StorageError) -> None:
+        warn(f"{error.line} · all else goes on without it")
+
     return lambda step: [
-        KeptRecording(folder / f"step_{step:09d}.npz", frozenset(names), warn=warn)
+        Recording(NpzWriter(folder / f"step_{step:09d}.npz"), frozenset(names), on_failure=on_failure)
         for folder, names in kept.items()
     ]
 
@@ -170,3 +154,101 @@ class _Track:
 
     def close(self, stream: int) -> None:
         self._open.pop((self._behaviour, stream), None)
+
+
+MakeWriter = Callable[[Path, AgentSpec, str], EpisodeWriter]
+"""(file, what the behaviour sees and does, its name) -> writer of a file for one behaviour."""
+
+
+class FilePerBehaviour:
+    """Writer of a file for each behaviour, the name of several in that of the file.
+
+    make: of each file
+    """
+
+    def __init__(self, make: MakeWriter, path: Path, specs: Mapping[str, AgentSpec]) -> None:
+        several = len(specs) > 1
+        self.target = str(_named(path, "BEHAVIOUR") if several else path)
+        self._writers = {
+            name: make(_named(path, behaviour_level(name) or name) if several else path, spec, name)
+            for name, spec in specs.items()
+        }
+        self._counts = dict.fromkeys(specs, 0)
+
+    def begin(self) -> None:
+        """Open all of them."""
+        for writer in self._writers.values():
+            writer.begin()
+
+    def write(self, episode: RecordedEpisode) -> None:
+        """Append an episode to its file."""
+        name = episode.behaviour
+        self._writers[name].write(replace(episode, number=self._counts[name]))
+        self._counts[name] += 1
+
+    def finish(self) -> None:
+        """Complete those with an episode; others are not there."""
+        for name, writer in self._writers.items():
+            if self._counts[name]:
+                writer.finish()
+            else:
+                writer.discard()
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        for writer in self._writers.values():
+            writer.discard()
+
+
+def _named(path: Path, behaviour: str) -> Path:
+    return path.with_name(f"{path.stem}.{behaviour}{path.suffix}")
+
+
+WRITERS: Mapping[str, Callable[[Path, Mapping[str, AgentSpec]], EpisodeWriter]] = {
+    ".npz": lambda path, specs: NpzWriter(path),
+    ".demo": partial(FilePerBehaviour, DemoWriter),
+}
+"""By the ending of a file's name; the keys are the endings of ``demos/config.py``."""
+
+
+def refuse_target(target: str | None) -> None:
+    """Raise UsageError for a target that is there and that nothing overwrites, and without its package."""
+    if target is not None and target.startswith(MINARI):
+        refuse_taken(dataset_id(target))
+
+
+def open_target(
+    target: str,
+    specs: Mapping[str, AgentSpec],
+    make_env: Callable[[], gym.Env[Any, Any]],
+    *,
+    algorithm: str,
+    description: str,
+) -> EpisodeWriter:
+    """Return the writer of a target, ``FILE.npz``, ``FILE.demo`` or ``minari:ID``.
+
+    specs:     of the behaviours
+    make_env:  makes the environment in its wrappers, for its spaces
+    algorithm: of the policy; description: of the recording, for a person
+    Raises UsageError for what the target cannot hold.
+    """
+    if not target.startswith(MINARI):
+        return WRITERS[Path(target).suffix](Path(target), specs)
+    if len(specs) > 1:
+        raise UsageError(
+            "a data set of Minari holds one behaviour",
+            where=target,
+            why=f"these are {', '.join(map(repr, specs))}",
+            fix="record to a FILE.npz",
+        )
+    try:
+        env = make_env()
+    except UsageError as error:
+        raise UsageError(
+            "a data set of Minari needs the spaces of a Gymnasium environment",
+            where=target,
+            why=error.what,
+            fix="record to a FILE.npz",
+        ) from error
+    env.close()  # its spaces stay, and what makes it
+    return MinariWriter(dataset_id(target), env, algorithm=algorithm, description=description)

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from typing_extensions import override
 
-from algorithm.actions.continuous import logits_of
-from algorithm.actions.discrete import (
+from algorithm.actions.continuous import Noise, logits_of
+from algorithm.actions.parts import (
+    ActionParts,
     Categorical,
+    DiscretePart,
     DiscretePolicy,
     GreedyBranches,
     MeanQ,
     RecordedCategorical,
 )
-from algorithm.actions.noise import Noise
-from algorithm.actions.parts import ActionParts, DiscretePart
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.attention import Attention

@@ -28,8 +28,7 @@ from algorithm.env.config import without_team
 from algorithm.env.env_id import extend_path
 from algorithm.env.objects import EnvObject
 from algorithm.env.parameters.config import last_lessons
-from algorithm.env.parameters.curricula import check_lessons
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource, check_lessons
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
 from algorithm.experience.failure_dump import FailureDumps

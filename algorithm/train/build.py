@@ -14,7 +14,7 @@ from algorithm.config.loader import dump_config, overlaid
 from algorithm.core.console import Console
 from algorithm.core.plugins import Plugin
 from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.resume_check import noted
+from algorithm.env.pool.repetition import noted
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList
 from algorithm.evaluation.evaluate import Evaluator
 from algorithm.evaluation.recording import kept_recordings

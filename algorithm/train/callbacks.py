@@ -14,8 +14,7 @@ from algorithm.agents.base import Agent
 from algorithm.agents.roles import Episode
 from algorithm.core.console import Evaluation
 from algorithm.core.errors import UsageError, UserError, described
-from algorithm.env.env_id import import_source, resolve_env_id, suggest_name
-from algorithm.env.install_hints import advice
+from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.outputs import SpaceMismatchError, as_number
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest
@@ -154,7 +153,7 @@ class Until(Callback):
     @override
     def on_step(self, training: Training) -> None:
         if training.step >= self.step:
-            training.stop(f"learn was to come to step {self.step:,}")
+            training.stop(f"this call of learn ends at step {self.step:,}")
 
 
 def end_of_learn(callbacks: Iterable[Callback]) -> int | None:

@@ -139,7 +139,7 @@ class Counters:
         found: dict[EndedBy, tuple[str, Sequence[str]]] = {}
         goal = base.stop_at_return
         if isinstance(goal, float) and self.reach(goal):
-            text = f"an evaluation has come to {goal:,g} (base_config.stop_at_return)"
+            text = f"an evaluation reached {goal:,g} (base_config.stop_at_return)"
             found["stop_at_return"] = text, PAST_SUCCESS
         if 0 < base.stop_without_improvement <= self.no_better:
             text = f"{counted(self.no_better, 'evaluation')} in a row without improvement"
@@ -154,7 +154,7 @@ class Counters:
         }
         for by, (done, what, limit, key) in counts.items():
             if 0 < limit <= done:
-                text = f"it has come to {counted(done, what)} ({key} is {limit:,})"
+                text = f"it reached {counted(done, what)} ({key} is {limit:,})"
                 found[by] = text, [f"--{by}={2 * done}"]
         return found
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
-from algorithm.core.system.processes import KILL
+from algorithm.core.system.processes import KILL, ending
 from ds.cluster.host import Host, NodeStatus, ProcessReport, StartCommand
-from ds.cluster.restarts import POINTLESS, RestartRule, Restarts, ending
+from ds.cluster.restarts import POINTLESS, RestartRule, Restarts
 
 ProcessState = Literal[
     "placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 
 from algorithm.core.errors import EnvError, NumericalError, StorageError, UsageError
@@ -59,8 +58,3 @@ class Restarts:
         self._failures += 1
         self.total += 1
         return float(min(self._rule.first * 2 ** (self._failures - 1), self._rule.longest))
-
-
-def ending(code: int) -> str:
-    """Return ``killed by SIGKILL`` or ``exit code 1``."""
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

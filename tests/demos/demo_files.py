@@ -12,7 +12,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.demo_file import write_record
 from algorithm.demos.episode import RecordedEpisode
 from algorithm.demos.mlagents import DemoWriter, read_demo
-from algorithm.env.unity.recorded import demo_messages
+from algorithm.env.unity.package import demo_messages
 
 Meta, Brain, Pair = demo_messages()
 

@@ -16,7 +16,7 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
-from algorithm.env.toys.maze import MAZE, SPEED
+from algorithm.env.toys.exploration import MAZE, SPEED
 from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.recording import Recording
 from algorithm.ops.densities import tanh_normal_logp

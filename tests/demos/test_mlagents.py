@@ -15,7 +15,7 @@ from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode
 from algorithm.demos.mlagents import DemoWriter
 from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
-from algorithm.env.unity.recorded import recorded_behaviour
+from algorithm.env.unity.package import recorded_behaviour
 from tests.demos.demo_files import (
     HAND,
     Brain,

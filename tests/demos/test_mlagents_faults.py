@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch, bound, value, content, where, 
 
 def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("algorithm.env.unity.package.importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("algorithm.env.unity.package.sys.meta_path", [])
+    monkeypatch.delitem(sys.modules, "mlagents_envs.environment", raising=False)
     for use in (
         lambda: read(tmp_path / "a.demo"),
         lambda: DemoWriter(tmp_path / "a.demo", spec_of(("eye", (2,), "float32")), "x"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.env.infos import EpisodeInfos, present
-from algorithm.env.outputs import SpaceMismatchError
+from algorithm.env.outputs import EpisodeInfos, SpaceMismatchError, present
 
 KEYS = ("done", "reward_a")
 

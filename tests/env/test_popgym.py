@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from algorithm.env.partial_obs import KeepElements
+from algorithm.env.wrappers import KeepElements
 
 pytest.importorskip("popgym")
 

@@ -13,8 +13,12 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
 from algorithm.evaluation.callbacks import CallbackList
 from algorithm.evaluation.evaluate import evaluate
-from algorithm.evaluation.recording import KeptRecording, Recording, kept_recordings
-from algorithm.evaluation.targets import FilePerBehaviour, Played, open_target
+from algorithm.evaluation.recording import (
+    FilePerBehaviour,
+    Recording,
+    kept_recordings,
+    open_target,
+)
 from algorithm.evaluation.video import VideoRecorder
 from tests.evaluation.test_video import Noisy
 from tests.runs.small_disk import fill, on_a_small_disk
@@ -110,9 +114,10 @@ def test_a_data_set_of_minari_is_refused_where_it_could_not_hold_what_is_played(
 
     spec = Guests(["T"], {0}).specs[DEFAULT_BEHAVIOUR]
     for names, says in (("ab", "these are 'a', 'b'"), ("a", "UNITY environments are no")):
-        played = Played(specs=dict.fromkeys(names, spec), make_env=make_env, algorithm="SAC", description="")
         with pytest.raises(UsageError) as error:
-            open_target("minari:own/x-v0", played)
+            open_target(
+                "minari:own/x-v0", dict.fromkeys(names, spec), make_env, algorithm="SAC", description=""
+            )
         assert says in error.value.why and error.value.fix == "record to a FILE.npz"
 
 
@@ -174,7 +179,9 @@ def test_a_full_disk_costs_a_film_and_ends_a_recording_and_leaves_half_of_neithe
                 record(tmp_path / "a.npz", Noisy(played, {0}), ONE, episodes)
             assert "free some disk space" in raised.value.fix
             assert list(tmp_path.iterdir()) == [tmp_path / "ballast"]
-        kept = KeptRecording(tmp_path / "kept" / "a.npz", frozenset({DEFAULT_BEHAVIOUR}), warn=told.append)
+        kept = Recording(
+            NpzWriter(tmp_path / "kept" / "a.npz"), on_failure=lambda error: told.append(error.line)
+        )
         told.clear()
         assert evaluate(Noisy(script, {0}), ONE, 2, callback=kept) == alone, "all else goes on"
         (warning,) = told

@@ -22,7 +22,7 @@ from algorithm.agents.base import Agent
 from algorithm.core.data import Float
 from algorithm.core.errors import UserError
 from algorithm.core.spec import AgentSpec, ObsSpec
-from algorithm.env.pool.resume_check import noted, spec_of
+from algorithm.env.pool.repetition import noted, spec_of
 from algorithm.export import play
 from algorithm.export.check import session_of
 from algorithm.export.errors import ExportError

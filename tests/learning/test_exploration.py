@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.env.toys.corridor import ToyCorridor
+from algorithm.env.toys.exploration import ToyCorridor
 from main import main
 
 

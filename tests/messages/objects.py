@@ -15,8 +15,8 @@ from algorithm.app.given import as_object, handed_in
 from algorithm.app.policy import refuse_non_finite
 from algorithm.config.schema import BaseConfig
 from algorithm.core.errors import UserError
-from algorithm.env.object_recipe import absent
 from algorithm.env.objects import EnvObject, source_of
+from algorithm.env.registry import absent
 from algorithm.runs.offers import going_on, playing_commands
 from algorithm.runs.rundir import RunDir
 from algorithm.train.callbacks import Training

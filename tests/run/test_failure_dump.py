@@ -19,7 +19,7 @@ from algorithm.core.errors import NumericalError
 from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Trace
 from algorithm.env.parameters.config import read_parameters
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import LocalCollector

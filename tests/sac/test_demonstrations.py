@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.actions.discrete import Categorical, NoBranches
+from algorithm.actions.parts import Categorical, NoBranches
 from algorithm.agents.config import BehavioralCloning, NnConfig
 from algorithm.agents.imitation.batches import MixedBatches
 from algorithm.agents.imitation.cloning import Constrained, cloning_loss

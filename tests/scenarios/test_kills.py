@@ -39,7 +39,7 @@ own_td_error: # the queue of fresh data, normalised observations, noisy explorat
   base_config: {env_name: "tests.toys:Nested-v0", n_envs: 3, max_step: 900}
   sac_config: {use_add_with_td: true, use_normalization: true, action_noise: [0.1, 0.3]}
 rnn:
-  base_config: {wrappers: ["algorithm.env.partial_obs:KeepElements": {indices: [0, 1]}], max_step: 560}
+  base_config: {wrappers: ["algorithm.env.wrappers:KeepElements": {indices: [0, 1]}], max_step: 560}
   nn_config: {rep: {rnn_n: 8}}
   sac_config:
     {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8, noise_repeat: 4}

@@ -92,7 +92,7 @@ def test_parameters_are_numbers_and_names_but_for_what_is_set():
         {"env_type": "DM_CONTROL", "env_name": "cartpole/swingup"},
         {"env_name": "ALE/Pong-v5", "wrappers": [{"FrameStackObservation": {"stack_size": 4}}]},
         {"env_name": "algorithm.env.toys:ToyRecall-v0"},
-        {"wrappers": ["algorithm.env.partial_obs:PartialObs"], "env_args": {"map_name": "4x4", "g": 9.8}},
+        {"wrappers": ["algorithm.env.wrappers:PartialObs"], "env_args": {"map_name": "4x4", "g": 9.8}},
     ],
     ids=str,
 )

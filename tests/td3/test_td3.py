@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.actions.noise import NoNoise, SpreadNoise
+from algorithm.actions.continuous import NoNoise, SpreadNoise
 from algorithm.agents.health import History, Summary
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.sac.config import SacConfig

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithm.actions.discrete import Categorical
-from algorithm.actions.parts import DiscretePart
+from algorithm.actions.parts import Categorical, DiscretePart
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.acting.model import ActingModel

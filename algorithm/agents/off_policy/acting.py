@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from algorithm.actions.actor import Actor
-from algorithm.actions.noise import Noise, NoNoise, SpreadNoise
+from algorithm.actions.continuous import Noise, NoNoise, SpreadNoise
 from algorithm.actions.parts import ActionParts
 from algorithm.agents.behaviour_policy import BehaviourPolicy, HoldingPolicy
 from algorithm.agents.networks import extensions_of, make_networks

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import NotRequired, TypedDict
 
-from algorithm.actions.discrete import DiscretePolicy
+from algorithm.actions.parts import DiscretePolicy
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model, Passes, flatten_time
 from algorithm.agents.off_policy.targets import HorizonCritics, LearningTarget, make_critics, spread_out

@@ -72,7 +72,7 @@ def _critics(keys: OffPolicyConfig) -> str:
     if keys.value_head == "categorical":
         critics += f", histograms of {keys.categorical_num} bins"
     if not keys.use_target_network:
-        critics += ", no target networks"
+        critics += ", no target networks (CrossQ)"
     return critics
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from algorithm.actions.discrete import DiscretePolicy, MeanQ
-from algorithm.actions.parts import ActionParts
+from algorithm.actions.parts import ActionParts, DiscretePolicy, MeanQ
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.spec import ActionSpec

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.actions.discrete import DiscretePolicy
-from algorithm.actions.parts import ActionParts, make_parts
+from algorithm.actions.parts import ActionParts, DiscretePolicy, make_parts
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.off_policy.agent import off_policy_family
 from algorithm.agents.off_policy.variant import SATURATED, Heads, Variant

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from algorithm.actions.continuous import continuous_part
-from algorithm.actions.discrete import DiscretePolicy, NoBranches
-from algorithm.actions.noise import Noise
-from algorithm.actions.parts import ActionParts
+from algorithm.actions.continuous import Noise, continuous_part
+from algorithm.actions.parts import ActionParts, DiscretePolicy, NoBranches
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.off_policy.agent import off_policy_family

@@ -22,7 +22,7 @@ from algorithm.env.checks.context import CheckConfig, CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, Level
 from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.config import read_parameters
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.failure_dump import FailureDump

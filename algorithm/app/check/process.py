@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import multiprocessing
-import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from algorithm.core.system.processes import ending
 from algorithm.env import checks
 from algorithm.env.checks.checker import CHECKS, Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
@@ -20,8 +20,7 @@ from algorithm.env.checks.finding import CheckResult, Finding, error, warning
 from algorithm.env.gym import GymRecipe
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
-from algorithm.env.redirect_output import redirected
-from algorithm.env.registered import has_vector_class
+from algorithm.env.registered import has_vector_class, redirected
 
 _HANGING = "Timeout ("  # first words of faulthandler
 _OUTPUT_LINES = 25  # last lines of its output that the finding of its death holds
@@ -90,10 +89,9 @@ def _death(timeout: float, code: int | None, printed: str) -> Finding:
             fix="fix it, or raise env_timeout; with base_config.workers a copy that hangs is started anew",
             trace=_stack(printed.rpartition(_HANGING)[2]),
         )
-    why = f"killed by {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
     return error(
         "the environment ended the process",
-        why=f"{why}; the rest was not looked at",
+        why=f"{ending(code)}; the rest was not looked at",
         fix="fix it; with base_config.workers a training survives env_restarts such ends",
         trace=_stack(printed),
     )

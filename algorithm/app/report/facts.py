@@ -16,7 +16,7 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_bytes, read_json, read_lines
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
-from algorithm.env.pool.resume_check import specs_of
+from algorithm.env.pool.repetition import specs_of
 from algorithm.runs.lock import Holder
 from algorithm.runs.logs.metrics import LESSONS, METRICS, RECORDED, read_metrics
 from algorithm.runs.rundir import RunDir

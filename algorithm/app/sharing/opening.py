@@ -26,7 +26,7 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.program import VERSION, program, said
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.resume_check import spec_as_json
+from algorithm.env.pool.repetition import spec_as_json
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest

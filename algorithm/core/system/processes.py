@@ -76,6 +76,12 @@ def send_signal(pid: int, number: int) -> None:
         os.kill(pid, signal.SIGTERM if number == KILL or _CTRL_BREAK is None else _CTRL_BREAK)
 
 
+def ending(code: int | None) -> str:
+    """Return ``killed by SIGKILL`` or ``exit code 1``."""
+    known = {-number: f"killed by {number.name}" for number in signal.Signals}
+    return known.get(code or 0, f"exit code {code}")
+
+
 def end_with_parent() -> None:
     """Have the kernel kill this process when the thread ends that started it. Linux only."""
     if sys.platform == "linux":

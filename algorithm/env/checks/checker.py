@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from algorithm.env.checks import cost, determinism, episodes, interface, spaces
+from algorithm.env.checks import determinism, episodes, interface, spaces
 from algorithm.env.checks.context import CheckContext
 from algorithm.env.checks.finding import CheckResult, Finding, FindingError, Level, note, ok
 
@@ -59,12 +59,8 @@ CHECKS: tuple[Check, ...] = (
     Check("seeds", "repeat", determinism.check_repeatable),
     Check("seeds", "copies", determinism.check_copies),
     Check("seeds", "differ", determinism.check_seeds_differ),
-    Check(
-        "seeds", "generator", determinism.check_generator, "the random state of the process stays as it is"
-    ),
-    Check("cost", "speed", cost.check_speed),
-    Check("cost", "growth", cost.check_growth),
-    Check("cost", "close", cost.check_close, "closes, and leaves no file and no thread open"),
+    Check("cost", "speed", interface.check_speed),
+    Check("cost", "growth", interface.check_growth),
 )
 """All checks in order."""
 

@@ -23,7 +23,7 @@ from algorithm.env.gym import GymEnv
 from algorithm.env.observations import check_shape
 from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
 from algorithm.env.parameters.apply import with_parameters
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 
 _T = TypeVar("_T")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import random
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -152,20 +150,6 @@ def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
     yield ok(f"{len(starts)} starts of {_STARTS} seeds")
 
 
-def check_generator(context: CheckContext) -> Iterator[Finding]:
-    """Check that an episode leaves the random state of the process unchanged."""
-    with context.instance() as instance:
-        before = _global_states()
-        digests(context.limited(play(instance, context.config)))
-        changed = [name for name, state in _global_states().items() if before.get(name, state) != state]
-    if changed:
-        yield warning(
-            f"an episode draws from the random numbers of the whole process: {', '.join(changed)}",
-            why="environments in one process change each other's episodes, and no seed repeats one",
-            fix="draw from self.np_random; until then set base_config.workers to n_envs: a process for each",
-        )
-
-
 def _played(
     make: Callable[[], gym.Env[Any, Any]], config: CheckConfig, limits: CheckLimits, count: int
 ) -> Digests:
@@ -179,20 +163,6 @@ def _moment(at: int) -> str:
 
 
 def _digest(now: CheckStep) -> bytes:
-    state = hashlib.blake2b(digest_size=16)
-    for name, value in now.obs.items():
-        state.update(name.encode())
-        state.update(np.ascontiguousarray(value).tobytes())
-    state.update(now.mask.tobytes())
-    state.update(np.float64(now.reward).tobytes())
-    state.update(bytes((now.terminated, now.truncated)))
-    return state.digest()
-
-
-def _global_states() -> dict[str, str]:
-    """Return the state of every generator of the process; torch's where the environment imported it."""
-    numpy_state = [np.asarray(part).tolist() for part in np.random.get_state()]
-    states = {"random": repr(random.getstate()), "numpy.random": repr(numpy_state)}
-    if torch := sys.modules.get("torch"):
-        states["torch"] = repr(torch.random.get_rng_state().tolist())
-    return states
+    parts = [name.encode() + np.ascontiguousarray(value).tobytes() for name, value in now.obs.items()]
+    outcome = np.array([now.reward, now.terminated, now.truncated], np.float64)
+    return hashlib.blake2b(b"".join([*parts, now.mask.tobytes(), outcome.tobytes()])).digest()

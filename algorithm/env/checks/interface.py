@@ -1,19 +1,21 @@
-"""Checks of the interface: building, Gymnasium's API, random steps, rendering."""
+"""Checks of an environment as a program: building, Gymnasium's API, speed, memory and what remains open."""
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import psutil
 from gymnasium.utils.passive_env_checker import env_reset_passive_checker, env_step_passive_checker
 
-from algorithm.core.data import Array
 from algorithm.core.errors import GYMNASIUM, described
+from algorithm.core.system.processes import count_handles
 from algorithm.core.wording import counted
-from algorithm.env.checks.context import CheckContext, EnvInstance, format_trace, random_policy
+from algorithm.env.checks.context import CheckContext, EnvInstance, format_trace, play, random_policy
 from algorithm.env.checks.episode_stats import collect_stats
 from algorithm.env.checks.finding import Finding, FindingError, error, note, ok, warning
 
@@ -44,22 +46,15 @@ def check_interface(context: CheckContext) -> Iterator[Finding]:
     with context.instance() as instance, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bare = instance.bare.unwrapped
-        started = _called("reset", lambda: env_reset_passive_checker(bare, seed=seed, options=options))
+        _called("reset", lambda: env_reset_passive_checker(bare, seed=seed, options=options))
         action = _action(instance, seed)
-        taken = _called("step", lambda: env_step_passive_checker(bare, action))
+        _called("step", lambda: env_step_passive_checker(bare, action))
     texts = dict.fromkeys(_MARKUP.sub("", _MARKUP.sub("", str(each.message))) for each in caught)
     for text in texts:
         if _LEFT_TO_US not in text:
             yield note(
                 text, why="Gymnasium's checker says so; it is converted here, other libraries refuse it"
             )
-    pairs = zip(_arrays(started[0]), _arrays(taken[0]), strict=False)
-    if any(np.shares_memory(one, other) for one, other in pairs):
-        yield note(
-            "an array of the observation is written to again by the next step",
-            why="harmless here, where it is copied; other programs would store wrong numbers",
-            fix="return obs.copy()",
-        )
 
 
 def check_random_steps(context: CheckContext) -> Iterator[Finding]:
@@ -85,8 +80,8 @@ def check_wrappers(context: CheckContext) -> Iterator[Finding]:
         yield warning(**remark._asdict())
 
 
-def _called(call: str, run: Callable[[], Any]) -> tuple[Any, ...]:
-    """Return the result of reset or step. Raises FindingError for a wrong one, and if the call fails."""
+def _called(call: str, run: Callable[[], object]) -> None:
+    """Call reset or step. Raises FindingError for a wrong result, and if the call fails."""
     try:
         result = run()
     except Exception as failure:
@@ -99,7 +94,7 @@ def _called(call: str, run: Callable[[], Any]) -> tuple[Any, ...]:
             )
         ) from failure
     if isinstance(result, tuple) and len(result) == _RESULTS[call].count(",") + 1:
-        return result
+        return
     returned = counted(len(result), "value") if isinstance(result, tuple) else f"a {type(result).__name__}"
     raise FindingError(
         error(
@@ -122,9 +117,92 @@ def _action(instance: EnvInstance, seed: int) -> Any:  # noqa: ANN401 - a space 
     )
 
 
-def _arrays(value: Any) -> list[Array]:  # noqa: ANN401 - a space may hold anything
-    """Return the arrays of an observation in their order."""
-    if isinstance(value, np.ndarray):
-        return [value]
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
-    return [array for part in parts for array in _arrays(part)]
+WORKER_MS = 0.3
+"""Additional cost of a step in a worker process, in milliseconds (docs/performance.md: 0.15 to 0.3)."""
+
+_PAYS = 3.0  # a step must cost this many times the overhead of a worker
+_STEPS = 100  # of an episode at most
+_LEAST = 4 * 2**20  # bytes; less is allocator noise
+
+
+def check_speed(context: CheckContext) -> Iterator[Finding]:
+    """Report rates in this process, and whether worker processes would pay."""
+    played = context.cached(collect_stats).instance
+    seconds, calls = played.seconds, played.calls
+    if not calls["step"]:
+        yield ok("not checked: there was no step")
+        return
+    step = seconds["step"] / calls["step"]
+    reset = seconds["reset"] / calls["reset"]
+    per_step = (seconds["step"] + seconds["reset"]) / calls["step"]
+    yield ok(f"{_rate(step)} steps/s, {_rate(reset)} resets/s, {_rate(per_step)} steps/s with resets")
+    yield ok(_workers(context, 1000 * per_step))
+
+
+def check_growth(context: CheckContext) -> Iterator[Finding]:
+    """Play many short episodes, and measure memory, open files and threads after each."""
+    process, weights, before = psutil.Process(), list[int](), dict[str, int]()
+    over, limits = context.deadline(0.5), context.limits
+    with context.instance() as instance:
+        for now in play(instance, context.config, limit=_STEPS):
+            if not (now.over or now.number == _STEPS or over()):
+                continue
+            weights.append(process.memory_info().rss)
+            before = before or _held(process)
+            if len(weights) >= limits.episodes or over():
+                break
+        after = _held(process)
+    for what, count in after.items():
+        if count - before[what] >= max(3, len(weights) // 4):
+            yield warning(
+                f"{count - before[what]:,} {what} more after {len(weights):,} episodes",
+                why="a long training runs into the system's limit",
+                fix=f"close what an episode opens before reset opens it again ({what})",
+            )
+    more, per_episode = grown(weights)
+    if more:
+        yield warning(
+            f"memory grows: {per_episode / 2**10:,.0f} KB an episode",
+            where=f"{more / 2**20:,.1f} MB in {len(weights):,} episodes of at most {_STEPS} steps",
+            why=f"{per_episode * 10_000 / 2**30:,.1f} GB in 10,000 episodes",
+            fix="check what reset or step keeps appending to; worker processes only move it elsewhere",
+        )
+    yield ok(f"memory, files and threads as before after {len(weights):,} episodes")
+
+
+def grown(weights: list[int]) -> tuple[int, float]:
+    """Return (bytes, bytes an episode) of growth; (0, 0) unless it is beyond doubt.
+
+    It is beyond doubt where every measurement of the last third exceeds every one of the middle third; the
+    first third may fill caches.
+    """
+    third = len(weights) // 3
+    if third < 3:
+        return 0, 0.0
+    middle, last = weights[third : 2 * third], weights[-third:]
+    more = weights[-1] - middle[0]
+    if min(last) <= max(middle) or more < _LEAST:
+        return 0, 0.0
+    return more, more / (len(weights) - 1 - third)
+
+
+def _held(process: psutil.Process) -> dict[str, int]:
+    return {"open files": count_handles(process), "threads": process.num_threads()}
+
+
+def _rate(seconds: float) -> str:
+    return f"{1 / max(seconds, 1e-9):,.0f}" if seconds < 1 else f"{1 / seconds:.2g}"
+
+
+def _workers(context: CheckContext, step_ms: float) -> str:
+    """Return a rule of thumb; the cost of an update matters as much and is not known here."""
+    cores, setting = os.cpu_count() or 1, context.config
+    if step_ms < _PAYS * WORKER_MS:
+        verdict = "workers do not pay: a worker's overhead is as large as a step"
+    elif cores < 2:
+        verdict = "workers do not pay on a single core"
+    elif setting.n_envs < 2:
+        verdict = "workers pay with several environments (n_envs), one for each core at most"
+    else:
+        verdict = f"up to {min(cores, setting.n_envs)} workers may pay"
+    return f"{step_ms:.2g} ms a step: {verdict}"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Integral
@@ -19,10 +17,11 @@ from typing_extensions import override
 
 from algorithm.core.data import Double
 from algorithm.core.errors import UsageError
+from algorithm.core.plugins import accepts
 from algorithm.core.seeding import stream
 from algorithm.env.parameters.config import KEY
-from algorithm.env.parameters.noted import Noted
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
+from algorithm.env.wrappers import wrappers_around
 
 Targets = Mapping[str, str | None]
 """Parameter -> attribute or method that takes its value; None: the option of that name of ``reset``."""
@@ -76,6 +75,33 @@ class SetAttributes:
                     raise _passed_over(self._env, name)
             self._unseen = False
         return found
+
+
+class Noted(dict[str, Any]):
+    """Options of a reset that note which names the environment has looked at.
+
+    seen: those names; all of them where it has gone through all
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self.seen: set[object] = set()
+
+
+def _noting(name: str) -> Callable[..., Any]:
+    """Return a method of dict that notes the key it is asked for, or all keys if it takes none."""
+    plain = getattr(dict, name)
+
+    def method(self: Noted, *arguments: Any) -> Any:  # noqa: ANN401 - as dict's own
+        self.seen.update(arguments[:1] or dict.keys(self))
+        return plain(self, *arguments)
+
+    return method
+
+
+_OF_A_KEY = ("__getitem__", "__contains__", "get", "pop", "setdefault")
+for _name in (*_OF_A_KEY, "__iter__", "keys", "values", "items", "copy"):
+    setattr(Noted, _name, _noting(_name))
 
 
 class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
@@ -160,7 +186,7 @@ class _Setter:
 def _find(env: gym.Env, name: str, path: str) -> _Setter:
     """Return the place of ``path``: on the outermost wrapper that has its first name, or further inside."""
     first, *others = path.split(".")
-    layer: Any = next((one for one in _layers(env) if _has(one, first)), None)
+    layer: Any = next((one for one in (*wrappers_around(env), env.unwrapped) if hasattr(one, first)), None)
     if layer is None:
         raise _missing(name, path, first, env.unwrapped)
     owner = layer
@@ -170,11 +196,11 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
         owner = _get(owner, key)
         key = int(part) if part.isdecimal() else part
         way.append(key)
-        is_there = key < _length(owner) if isinstance(key, int) else _has(owner, key)
+        is_there = key < _length(owner) if isinstance(key, int) else hasattr(owner, key)
         if not is_there:
             raise _missing(name, path, part, owner)
     found = _get(owner, key)
-    if not (_takes_one(found) if callable(found) else _is_number(found)):
+    if accepts(found, 0.0) if callable(found) else not _is_number(found):
         raise UsageError(
             f"{path!r} takes no number",
             where=f"{KEY}.{name}.set",
@@ -185,35 +211,12 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
     return _Setter(f"{KEY}.{name}.set", layer, way, found)
 
 
-def _layers(env: gym.Env) -> Iterator[Any]:
-    while True:
-        yield env
-        if not isinstance(env, gym.Wrapper):
-            return
-        env = env.env
-
-
-def _has(owner: Any, name: str) -> bool:  # noqa: ANN401 - any object
-    """Return whether it is the object's own; wrappers hand on what is not."""
-    return name in _names(owner) or (not isinstance(owner, gym.Wrapper) and hasattr(owner, name))
-
-
 def _names(owner: Any) -> list[str]:  # noqa: ANN401 - any object
     return [name for name in dir(owner) if not name.startswith("_")]
 
 
 def _get(owner: Any, key: str | int) -> Any:  # noqa: ANN401 - any object
     return owner[key] if isinstance(key, int) else getattr(owner, key)
-
-
-def _takes_one(method: Callable[..., object]) -> bool:
-    """Return whether it can be called with a number; True where nothing is known of its arguments."""
-    try:
-        with suppress(ValueError):
-            inspect.signature(method).bind(0.0)
-    except TypeError:
-        return False
-    return True
 
 
 def _is_number(value: object) -> bool:

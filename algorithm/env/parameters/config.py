@@ -2,25 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, Strict, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
+from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from algorithm.core.fields import AtLeastOne, Block, Finite
-from algorithm.env.parameters.sampler_config import (
-    ParameterSampler,
-    ParameterValue,
-    is_old_spelling,
-    refusal,
-)
+from algorithm.core.fields import AtLeastOne, Block, Finite, NotNegative
 
 KEY = "environment_parameters"
 FORMS = (
     "write a number, {sampler_type: uniform, sampler_parameters: {min_value: 0, max_value: 1}} or "
     "{curriculum: [{name: …, value: …, completion_criteria: {…}}, …]}"
 )
+
+
+def refusal(why: str, fix: str) -> PydanticCustomError:
+    """Return the error of a value of ``environment_parameters``: the reason, and what to do."""
+    return PydanticCustomError("parameter", "{why}", {"why": why, "fix": fix})
+
+
+class ParameterSampler(Protocol):
+    """The distribution of a value."""
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Numbers that define it, in the order of Unity's messages."""
+
+    def quantile(self, u: float) -> float:
+        """Return the value below which a share u of all draws lies, 0 < u < 1."""
+
+
+class Constant(Block):
+    """One value, always."""
+
+    value: Finite
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The value."""
+        return (self.value,)
+
+    def quantile(self, u: float) -> float:
+        """Return the value."""
+        return self.value
+
+
+class UniformParameters(Block):
+    """Bounds of a uniform distribution."""
+
+    min_value: Finite
+    max_value: Finite
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_value > self.max_value:
+            raise refusal(
+                f"min_value {self.min_value:g} is above max_value {self.max_value:g}", "swap the two"
+            )
+        return self
+
+
+class Uniform(Block):
+    """Each value of an interval is as likely."""
+
+    sampler_type: Literal["uniform"]
+    sampler_parameters: UniformParameters
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Lower and upper bound."""
+        return tuple(vars(self.sampler_parameters).values())
+
+    def quantile(self, u: float) -> float:
+        """Return min + u (max − min)."""
+        low, high = self.numbers
+        return low + u * (high - low)
+
+
+class GaussianParameters(Block):
+    """Moments of a normal distribution."""
+
+    mean: Finite
+    st_dev: NotNegative
+
+
+class Gaussian(Block):
+    """A normal distribution."""
+
+    sampler_type: Literal["gaussian"]
+    sampler_parameters: GaussianParameters
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Mean and standard deviation."""
+        return self.sampler_parameters.mean, self.sampler_parameters.st_dev
+
+    def quantile(self, u: float) -> float:
+        """Return mean + deviation · Φ⁻¹(u)."""
+        mean, deviation = self.numbers
+        return mean + deviation * _STANDARD.inv_cdf(u)
+
+
+_STANDARD = NormalDist()
+
+
+def _pair(interval: object) -> object:
+    if not isinstance(interval, list | tuple) or len(interval) != 2:
+        raise refusal(
+            f"the interval {interval!r:.40} is no pair", "write intervals as pairs: [[1, 2], [4, 5]]"
+        )
+    return interval
+
+
+Pair = Annotated[tuple[Finite, Finite], Strict(False), BeforeValidator(_pair)]
+"""An interval [low, high]."""
+
+
+class MultiRangeParameters(Block):
+    """Intervals of a distribution over several of them."""
+
+    intervals: Annotated[tuple[Pair, ...], Strict(False)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        for low, high in self.intervals:
+            if low > high:
+                raise refusal(f"in the interval [{low:g}, {high:g}] {low:g} is above {high:g}", "swap them")
+        if all(low == high for low, high in self.intervals):
+            raise refusal("no interval has a length", "write an interval [low, high] with low below high")
+        return self
+
+
+class MultiRangeUniform(Block):
+    """Each value of several intervals is as likely: an interval is chosen by its length, as in ML-Agents."""
+
+    sampler_type: Literal["multirangeuniform"]
+    sampler_parameters: MultiRangeParameters
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Bounds of the intervals, one after the other."""
+        return tuple(bound for interval in self.sampler_parameters.intervals for bound in interval)
+
+    def quantile(self, u: float) -> float:
+        """Return the value at a share u of the intervals, laid end to end."""
+        intervals = self.sampler_parameters.intervals
+        left = u * sum(high - low for low, high in intervals)
+        for low, high in intervals:
+            if left < high - low:
+                return low + left
+            left -= high - low
+        return intervals[-1][1]  # rounded
+
+
+def _as_constant(value: object) -> object:
+    if isinstance(value, Mapping):
+        raise refusal("there is no `sampler_type`", f"there are {', '.join(SAMPLERS)}")
+    return value if isinstance(value, Constant) else {"value": value}
+
+
+def _tag(value: object) -> str:
+    """Return the kind of a value as it was written: that of a sampler, else a number."""
+    written = value if isinstance(value, Mapping) else vars(value) if isinstance(value, Block) else {}
+    return str(written.get("sampler_type", "number"))
+
+
+SAMPLERS = ("uniform", "gaussian", "multirangeuniform")
+"""Values of ``sampler_type``."""
+
+ParameterValue = Annotated[
+    Annotated[Constant, BeforeValidator(_as_constant), Tag("number")]
+    | Annotated[Uniform, Tag("uniform")]
+    | Annotated[Gaussian, Tag("gaussian")]
+    | Annotated[MultiRangeUniform, Tag("multirangeuniform")],
+    Discriminator(_tag),
+]
+"""A number or a sampler, from the form in which it is written."""
 
 
 class CompletionCriteria(Block):
@@ -74,8 +234,6 @@ class EnvParameter(Block):
     def _long_form(cls, given: object) -> object:
         """Return a number or a sampler as the value of a mapping."""
         if not isinstance(given, Mapping):
-            return {"value": given}
-        if is_old_spelling(given):
             return {"value": given}
         sampler = {key: given[key] for key in ("sampler_type", "sampler_parameters") if key in given}
         if not sampler or "value" in given:
@@ -131,22 +289,9 @@ def read_parameters(given: Mapping[str, Any]) -> dict[str, EnvParameter]:
     return {str(name): EnvParameter.model_validate(value) for name, value in given.items()}
 
 
-def criteria_of(parameters: EnvParameters) -> Iterator[tuple[str, str, CompletionCriteria]]:
-    """Yield parameter, name of a lesson and what ends it, for each lesson that ends."""
-    for name, parameter in parameters.items():
-        for lesson in parameter.curriculum or ():
-            if lesson.completion_criteria is not None:
-                yield name, lesson.name, lesson.completion_criteria
-
-
 def lessons_by_name(parameters: EnvParameters) -> dict[str, list[str]]:
     """Return parameter with a curriculum -> names of its lessons."""
     return {name: one.lessons for name, one in parameters.items() if one.lessons}
-
-
-def first_lessons(parameters: EnvParameters) -> dict[str, str]:
-    """Return parameter -> the first of its lessons."""
-    return {name: one.lessons[0] for name, one in parameters.items() if one.lessons}
 
 
 def last_lessons(parameters: EnvParameters) -> dict[str, str]:

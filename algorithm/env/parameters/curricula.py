@@ -1,24 +1,41 @@
-"""Lessons of all curricula, and their ends by what agents have reached."""
+"""Values of an episode by its seed and the lessons; lessons of all curricula, and what ends them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
 
 from algorithm.agents.roles import Episode
-from algorithm.core.data import State
+from algorithm.core.data import Double, State
 from algorithm.core.errors import UsageError
+from algorithm.core.seeding import stream_seed
 from algorithm.env.config import without_team
 from algorithm.env.parameters.config import (
     KEY,
     CompletionCriteria,
+    Constant,
     EnvParameters,
-    criteria_of,
-    first_lessons,
+    ParameterSampler,
 )
 
 _KEPT = 0.25  # of the former value, with signal_smoothing
+
+
+def criteria_of(parameters: EnvParameters) -> Iterator[tuple[str, str, CompletionCriteria]]:
+    """Yield parameter, name of a lesson and what ends it, for each lesson that ends."""
+    for name, parameter in parameters.items():
+        for lesson in parameter.curriculum or ():
+            if lesson.completion_criteria is not None:
+                yield name, lesson.name, lesson.completion_criteria
+
+
+def first_lessons(parameters: EnvParameters) -> dict[str, str]:
+    """Return parameter -> the first of its lessons."""
+    return {name: one.lessons[0] for name, one in parameters.items() if one.lessons}
 
 
 @dataclass(frozen=True)
@@ -178,3 +195,44 @@ def refuse_resets(parameters: EnvParameters, where: str, instead: str) -> None:
                 why="they are in other processes, whose episodes end by themselves",
                 fix=f"leave require_reset out, or set {instead}",
             )
+
+
+_NONE: EnvParameters = MappingProxyType({})
+
+
+class ParameterSource:
+    """Draws the K parameters of an episode from its seed, so that any process draws alike.
+
+    parameters: of the configuration; lessons: parameter -> name, by default the first of each
+
+    targets:  parameter -> attribute or method that takes its value; None: an option of ``reset``
+    samplers: parameter -> its distribution now
+    """
+
+    def __init__(self, parameters: EnvParameters = _NONE, lessons: Mapping[str, str] | None = None) -> None:
+        self._parameters = dict(parameters)
+        self.names = tuple(parameters)
+        self.targets: Mapping[str, str | None] = {name: one.set for name, one in parameters.items()}
+        self.renew(first_lessons(parameters) if lessons is None else lessons)
+
+    def renew(self, lessons: Mapping[str, str]) -> None:
+        """Draw from these lessons, parameter -> name, from here on."""
+        self.samplers: Mapping[str, ParameterSampler] = {
+            name: one.value_in(lessons.get(name)) for name, one in self._parameters.items()
+        }
+
+    def draw(self, seed: int) -> Double:
+        """Return the values [K] of the episode of that seed.
+
+        Each is the quantile of a number in (0, 1) that belongs to (seed, parameter) alone.
+        """
+        values = [
+            sampler.value if isinstance(sampler, Constant) else sampler.quantile(_uniform(seed, name))
+            for name, sampler in self.samplers.items()
+        ]
+        return np.array(values, np.float64)
+
+
+def _uniform(seed: int, name: str) -> float:
+    """Return the number of (seed, parameter), on a grid of 2⁻⁵² that holds neither 0 nor 1."""
+    return ((stream_seed(seed, "parameters", name) >> 11) + 0.5) / 2**52

@@ -1,9 +1,9 @@
-"""Contradictions of ``environment_parameters``, and what a resumed run may change of them."""
+"""Contradictions of ``environment_parameters`` and Unity's ``reset_config``; what a resumed run changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -12,11 +12,11 @@ from algorithm.core.fields import AnyConfig, Contradiction
 from algorithm.env.parameters.config import (
     FORMS,
     KEY,
+    SAMPLERS,
     EnvParameter,
     lessons_by_name,
     read_parameters,
 )
-from algorithm.env.parameters.sampler_config import SAMPLERS
 
 _COMPARE = "compare it with docs/environments.md, Parameters"
 
@@ -98,12 +98,21 @@ def _words(item: ErrorDetails, fix: str) -> tuple[str, str]:
     if item["type"] == "parameter":
         return item["ctx"]["why"], item["ctx"]["fix"]
     if item["type"] == "union_tag_invalid":
-        chosen = str(item["ctx"]["tag"])
-        close = get_close_matches(chosen, SAMPLERS, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        return f"there is no sampler_type {chosen!r}", f"{hint}there are {', '.join(SAMPLERS)}"
+        return f"there is no sampler_type {item['ctx']['tag']}", f"there are {', '.join(SAMPLERS)}"
     if item["type"] == "missing":
         return f"`{last}` is missing", fix
     if item["type"] == "extra_forbidden":
         return f"there is no key `{last}` there", _COMPARE
     return f"{given!r:.60}: {item['msg'].replace('Input should', 'it must')}", fix
+
+
+def wrong_numbers(reset_config: Mapping[str, Any] | None) -> Iterator[Contradiction]:
+    """Yield the entries of ``reset_config`` that are no numbers of a Unity player."""
+    for name, value in (reset_config or {}).items():
+        path = (f"reset_config.{name}",)
+        if not str(name).isascii():
+            why = "its name has other characters than ASCII"
+            yield Contradiction(path, why, "Unity cannot read them: rename it")
+        elif not isinstance(value, int | float) or not abs(value) <= LARGEST:
+            fix = f"give a number up to ±{LARGEST:.1e}; samplers and curricula stand in {KEY}"
+            yield Contradiction(path, f"it is {value!r:.60}", fix)

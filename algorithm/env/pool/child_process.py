@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from algorithm.core.errors import EnvError
-from algorithm.core.system.processes import request_stacks
+from algorithm.core.system.processes import ending, request_stacks
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
-from algorithm.env.pool.watchdog import ActiveTime
+from algorithm.env.pool.process_exit import ActiveTime
 from algorithm.env.pool.worker import WorkerRefusal, truncate_log
 
 _STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
@@ -159,12 +158,8 @@ class ChildProcess:
 
     def _died(self) -> WorkerLostError:
         self._process.join(_STACK_TIMEOUT)  # the pipe closes first
-        code = self._process.exitcode
+        why = ending(self._process.exitcode)
         self._kill()
-        if code is not None and code < 0:
-            why = f"killed by {signal.Signals(-code).name}"
-        else:
-            why = f"exit code {code}"
         return WorkerLostError("died", why, self._printed())
 
     def hangs(self, timeout: float) -> WorkerLostError:

@@ -91,10 +91,8 @@ class RestartBudget:
     def _too_many(self, failure: GroupFailure, where: str) -> UserError:
         if failure.refused is not None:
             return failure.refused
-        if failure.fatal:
-            fix = "fix the environment: a restart would fail alike"
-        else:
-            fix = f"fix the environment; {self._restarts} failures are survived (base_config.env_restarts)"
+        survived = f"; {self._restarts} failures are survived (base_config.env_restarts)"
+        fix = f"fix the environment{': a restart would fail alike' if failure.fatal else survived}"
         why = f"{failure.why}\n{failure.trace}" if failure.trace else failure.why
         return EnvError(failure.what, where=where, why=why, fix=fix)
 

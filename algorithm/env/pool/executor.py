@@ -6,10 +6,10 @@ import atexit
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from typing_extensions import override
 
@@ -17,11 +17,11 @@ from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
 from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
-from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_text
+from algorithm.env.pool.child_process import POLL_S, ChildProcess, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo, MakeEnv
+from algorithm.env.pool.process_exit import CLOSE_TIMEOUT, ActiveTime, Watchdog
 from algorithm.env.pool.step_buffers import SharedStepBuffers, StepBuffers
-from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog
-from algorithm.env.pool.worker_process import WorkerProcess
+from algorithm.env.pool.worker import run_worker
 
 
 class Executor(Protocol):
@@ -33,11 +33,9 @@ class Executor(Protocol):
 
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
         """Start episodes with the seeds of the buffers; sub-environments that failed are built again."""
-        ...
 
     def step(self) -> list[GroupFailure]:
         """Step all with the actions of the buffers; reset with its seed where an episode ends."""
-        ...
 
     def repeat(self, done: Mapping[int, Float]) -> list[GroupFailure]:
         """Start episodes with the seeds of the buffers and repeat actions: index -> flat actions [L, A].
@@ -45,15 +43,12 @@ class Executor(Protocol):
         Rows then are those of the last step, with ``repeated_steps`` and ``repeated_return``. An episode that
         ends early stays there, terminated or truncated. The time-out holds for each step.
         """
-        ...
 
     def render(self) -> Picture | None:
         """Return an image of sub-environment 0; None without one or in another process. Raises EnvError."""
-        ...
 
     def close(self) -> None:
         """Release the simulators, within ten seconds."""
-        ...
 
 
 def ignore_hang(error: EnvError) -> None:
@@ -129,10 +124,9 @@ class WorkerExecutor(Executor):
         if not 1 <= num_workers <= n:
             raise ValueError(f"{num_workers} worker processes for {n} environments")
         self._timeout = timeout
-        self._temporary_log = None if log else tempfile.TemporaryDirectory(prefix="workers_")
-        folder = log or Path(self._temporary_log.name if self._temporary_log else "")
+        self._held = ExitStack()  # what the workers use
+        folder = log or Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="workers_")))
         folder.mkdir(parents=True, exist_ok=True)
-        self._buffers: SharedStepBuffers | None = None
         self._workers: list[WorkerProcess] = []
         start_resource_tracker()
         atexit.register(self.close)  # before the interpreter waits for its children
@@ -142,9 +136,10 @@ class WorkerExecutor(Executor):
                 self._workers.append(WorkerProcess(make, share, n, folder / f"worker_{k}.log"))
             ready, *_ = [worker.wait_ready(timeout, waiting) for worker in self._workers]
             self.info = replace(ready, fps=None, render_modes=())  # pictures are taken in the main process
-            self.buffers = self._buffers = SharedStepBuffers(
+            self.buffers = SharedStepBuffers(
                 self.info.spec, n, parameters=self.info.parameters, infos=len(self.info.infos)
             )
+            self._held.callback(self.buffers.close)
             for worker in self._workers:
                 worker.command("buffers", self.buffers.name)
         except BaseException:
@@ -187,11 +182,7 @@ class WorkerExecutor(Executor):
         for worker in self._workers:
             worker.end(deadline)
         self._workers.clear()
-        if self._buffers:
-            self._buffers.close()
-            self._buffers = None
-        if self._temporary_log:
-            self._temporary_log.cleanup()
+        self._held.close()
 
     def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[GroupFailure]:
         """Send a command to all these workers, then collect their answers in order."""
@@ -235,3 +226,33 @@ class WorkerExecutor(Executor):
             ) from loss
         worker.command("buffers", self.buffers.name)
         return fault
+
+
+class WorkerProcess(ChildProcess):
+    """A process that runs the sub-environments ``indices`` of ``n``.
+
+    output: file for what it prints
+    """
+
+    def __init__(self, make: MakeEnv, indices: range, n: int, output: Path) -> None:
+        self.indices, self._n = indices, n
+        super().__init__(run_worker, (make, indices, n), output, alone="base_config.workers: 0")
+
+    def wait_ready(self, timeout: float, waiting: Callable[[str], None] = ignore_text) -> GroupInfo:
+        """Wait for the description of its sub-environments; see :meth:`.ChildProcess.first_answer`."""
+        making = f"{len(self.indices):,} of {self._n:,} environments"
+        return cast(GroupInfo, self.first_answer(making, timeout, waiting))
+
+    def command(self, name: str, argument: object = ()) -> None:
+        """Send a command of :func:`~algorithm.env.pool.worker.run_worker`. Raises WorkerLostError."""
+        self.send((name, argument))
+
+    def answer(self, buffers: StepBuffers, timeout: float, active: ActiveTime) -> list[GroupFailure]:
+        """Return the answer to a command. Raises WorkerLostError.
+
+        timeout: seconds for each call into a sub-environment, of which there may be many
+        active:  time since the command was sent
+        """
+        rows = slice(self.indices.start, self.indices.stop)
+        since = lambda: float(buffers.call_started[rows].max())  # noqa: E731
+        return cast("list[GroupFailure]", self.receive(timeout, active, since))

@@ -20,12 +20,17 @@ from algorithm.env.base import (
     Trace,
     VecEnv,
 )
-from algorithm.env.infos import present
-from algorithm.env.parameters.source import ParameterSource
-from algorithm.env.pool.action_history import ActionHistory
+from algorithm.env.outputs import present
+from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.executor import Executor
-from algorithm.env.pool.resume_check import find_differences, spec_as_json, split_actions, why_not_repeatable
+from algorithm.env.pool.repetition import (
+    ActionHistory,
+    find_differences,
+    spec_as_json,
+    split_actions,
+    why_not_repeatable,
+)
 
 
 class EnvPool(VecEnv):

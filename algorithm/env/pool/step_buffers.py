@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
@@ -121,25 +121,31 @@ class SharedStepBuffers(StepBuffers):
             self._memory.unlink()
 
 
-def _columns(
-    spec: AgentSpec, n: int, parameters: int, infos: int
-) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    yield "action", (n, spec.action.size), "float32"
-    yield "seed", (n,), "int64"
-    yield "parameters", (n, parameters), "float64"
-    yield "infos", (n, infos), "float64"
-    for kind in ("obs", "final"):
-        for name, shape, dtype in spec.obs.items():
-            yield f"{kind}/{name}", (n, *shape), dtype
-    for name in ("action_mask", "final_mask"):
-        yield name, (n, spec.action.discrete), "bool"
-    yield "has_mask", (n,), "bool"
-    yield "reward", (n,), "float32"
-    for name in ("terminated", "truncated", "skipped"):
-        yield name, (n,), "bool"
-    yield "repeated_steps", (n,), "int64"
-    for name in ("repeated_return", "call_started"):
-        yield name, (n,), "float64"
+_Column = tuple[str, tuple[int, ...], str]
+"""Name, shape and dtype."""
+
+
+def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> list[_Column]:
+    seen = list(spec.obs.items())
+    choices = (n, spec.action.discrete)
+    return [
+        ("action", (n, spec.action.size), "float32"),
+        ("seed", (n,), "int64"),
+        ("parameters", (n, parameters), "float64"),
+        ("infos", (n, infos), "float64"),
+        *((f"obs/{name}", (n, *shape), dtype) for name, shape, dtype in seen),
+        *((f"final/{name}", (n, *shape), dtype) for name, shape, dtype in seen),
+        ("action_mask", choices, "bool"),
+        ("final_mask", choices, "bool"),
+        ("has_mask", (n,), "bool"),
+        ("reward", (n,), "float32"),
+        ("terminated", (n,), "bool"),
+        ("truncated", (n,), "bool"),
+        ("skipped", (n,), "bool"),
+        ("repeated_steps", (n,), "int64"),
+        ("repeated_return", (n,), "float64"),
+        ("call_started", (n,), "float64"),
+    ]
 
 
 def _padded(shape: tuple[int, ...], dtype: str) -> int:

@@ -7,13 +7,9 @@ import gymnasium as gym
 _STEP_LIMITS = {"ToyHallway": 50, "ToyCorridor": 120, "ToyMaze": 100, "ToyParking": 60, "ToyBits": 12}
 _MODULES = {
     "basic": ("ToyContinuous", "ToyDiscrete", "ToyBranches", "ToyHybrid", "ToyMasked"),
-    "bits": ("ToyBits",),
-    "cameras": ("ToyTwoCameras",),
-    "catch": ("ToyCatch", "ToyHiddenCatch"),
-    "corridor": ("ToyCorridor",),
-    "maze": ("ToyMaze",),
+    "exploration": ("ToyCorridor", "ToyMaze", "ToyParking", "ToyBits"),
+    "images": ("ToyCatch", "ToyHiddenCatch", "ToyTwoCameras"),
     "memory": ("ToyRecall", "ToyQueue", "ToyHallway"),
-    "parking": ("ToyParking",),
 }
 
 for _module, _classes in _MODULES.items():

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.env.toys.base import Toy
+from algorithm.env.toys.basic import Toy
 
 
 class MemoryToy(Toy[NDArray[np.float32], np.int64]):
@@ -58,7 +58,6 @@ class ToyRecall(MemoryToy):
     """
 
     def __init__(self, cues: int = 4, delay: int = 8, noise: int = 0) -> None:
-        _check(cues=(cues, 2), delay=(delay, 0), noise=(noise, 0))
         super().__init__(bits=cues + 1 + noise, actions=cues)
         self.chance = 1 / cues
         self._cues, self._asked, self._noise = cues, delay + 1, noise
@@ -96,7 +95,6 @@ class ToyQueue(MemoryToy):
     """
 
     def __init__(self, symbols: int = 3, lag: int = 3, length: int = 20) -> None:
-        _check(symbols=(symbols, 2), lag=(lag, 1), length=(length, lag + 1))
         super().__init__(bits=symbols, actions=symbols)
         self.chance = 1 / symbols
         self._count, self._lag, self._length = symbols, lag, length
@@ -132,7 +130,6 @@ class ToyHallway(MemoryToy):
     """
 
     def __init__(self, length: int = 6) -> None:
-        _check(length=(length, 1))
         super().__init__(bits=3, actions=3)
         self.chance = 1 / 2
         self._length = length
@@ -153,10 +150,3 @@ class ToyHallway(MemoryToy):
             self._at += action == 0
             return 0.0, False
         return float(action == 1 + self._sign), action != 0
-
-
-def _check(**least: tuple[int, int]) -> None:
-    """Compare name -> (value, smallest value allowed). Raises ValueError."""
-    for name, (value, smallest) in least.items():
-        if value < smallest:
-            raise ValueError(f"{name} is {value}; it must be at least {smallest}")

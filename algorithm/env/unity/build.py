@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.files import replace
 from algorithm.core.system.launch import launcher
+from algorithm.core.system.processes import ending
 from algorithm.env.config import BuildPath
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.worker import truncate_log
@@ -55,13 +55,7 @@ class PlayerProcess:
         """Return its exit code or signal in words; empty while it runs. wait: seconds to wait for its end."""
         self._ends_within(wait)
         code = self._process.poll()
-        if code is None:
-            return ""
-        if code >= 0:
-            return f"exit code {code}"
-        with suppress(ValueError):
-            return f"killed by signal {-code} ({signal.Signals(-code).name})"
-        return f"killed by signal {-code}"
+        return "" if code is None else ending(code)
 
     def truncate_output(self) -> None:
         """Keep only the end of what it has printed if that is much."""

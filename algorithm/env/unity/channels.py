@@ -5,16 +5,14 @@ from __future__ import annotations
 import struct
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from algorithm.core.errors import EnvError, UsageError, UserError, described
 from algorithm.core.seeding import stream_seed
 from algorithm.env.config import UnityArgs
-from algorithm.env.env_id import import_source, resolve_env_id
-from algorithm.env.install_hints import advice
-from algorithm.env.parameters.sampler_config import Constant, Gaussian, ParameterSampler, Uniform
+from algorithm.env.env_id import advice, import_source, resolve_env_id
+from algorithm.env.parameters.config import Constant, Gaussian, ParameterSampler, Uniform
 from algorithm.env.unity.package import load
 
 _OWN_KEY = "base_config.unity_args.side_channels"
@@ -22,50 +20,31 @@ _WATCHED_SIZE = (1280, 720)
 _TRACE_LINES = 8  # of what a channel has raised
 
 
-@dataclass
-class _Series:
-    """Values of one statistic since the last call for them."""
-
-    how: str
-    count: int = 0
-    total: float = 0.0
-    last: float = 0.0
-
-
-@dataclass
 class Statistics:
     """Values that players record with Unity's ``StatsRecorder``, summed up as they arrive."""
 
-    _series: dict[str, _Series] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._series: dict[str, tuple[str, int, float, float]] = {}  # name -> how, count, sum, last value
 
-    def add(self, name: str, value: float, how: str) -> None:
-        """Record a value. how: a name of the package's ``StatsAggregationMethod``."""
-        series = self._series.setdefault(name, _Series(how))
-        series.how = how
-        series.count += 1
-        series.total += value
-        series.last = value
+    def add(self, name: str, value: float, how: str, *, count: int = 1, last: float | None = None) -> None:
+        """Record a value, or the sum of several. how: a name of the package's ``StatsAggregationMethod``."""
+        _, before, total, _ = self._series.get(name, (how, 0, 0.0, 0.0))
+        self._series[name] = how, before + count, total + value, value if last is None else last
 
     def take(self, *others: Statistics) -> dict[str, float]:
         """Return the metrics ``unity/<name>`` of these and other ones, and begin anew.
 
         For MOST_RECENT, the value of the last player; SUM is summed; all else is a mean.
         """
-        merged: dict[str, _Series] = {}
+        merged = Statistics()
         for one in (self, *others):
-            for name, series in one._series.items():
-                into = merged.setdefault(name, _Series(series.how))
-                into.count += series.count
-                into.total += series.total
-                into.how, into.last = series.how, series.last
+            for name, (how, count, total, last) in one._series.items():
+                merged.add(name, total, how, count=count, last=last)
             one._series = {}
-        return {f"unity/{name}": _reduced(series) for name, series in merged.items()}
-
-
-def _reduced(series: _Series) -> float:
-    if series.how == "MOST_RECENT":
-        return series.last
-    return series.total if series.how == "SUM" else series.total / series.count
+        return {
+            f"unity/{name}": {"MOST_RECENT": last, "SUM": total}.get(how, total / count)
+            for name, (how, count, total, last) in merged._series.items()
+        }
 
 
 class PlayerChannels:
@@ -104,9 +83,8 @@ class PlayerChannels:
             target_frame_rate=args.target_frame_rate,
             capture_frame_rate=0 if watched else args.capture_frame_rate,  # fixed, it is not real time
         )
-        recorder = _statistics_class()(statistics)
-        self.all: list[Any] = [engine, self._parameters, recorder, *_made(own)]
-        _refuse_doubles(self.all)
+        ours = [engine, self._parameters, _statistics_class()(statistics)]
+        self.all: list[Any] = [*ours, *_made(own, ours)]
 
     def send(self, parameters: Mapping[str, ParameterSampler]) -> None:
         """Queue a message for each parameter that the player does not know as it is now.
@@ -162,11 +140,12 @@ def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
     return found
 
 
-def _made(classes: Sequence[type[Any]]) -> list[Any]:
-    made = []
+def _made(classes: Sequence[type[Any]], taken: Sequence[Any]) -> list[Any]:
+    """Return the user's channels, none with the id of another one or of those that are ``taken``."""
+    names, made = {one.channel_id: type(one).__name__ for one in taken}, []
     for own in classes:
         try:
-            made.append(_guarded(own()))
+            channel = _guarded(own())
         except Exception as error:
             raise UsageError(
                 f"the side channel {own.__name__} cannot be made",
@@ -174,6 +153,15 @@ def _made(classes: Sequence[type[Any]]) -> list[Any]:
                 why=described(error),
                 fix="its constructor takes no arguments, and gives its id to SideChannel.__init__",
             ) from error
+        if channel.channel_id in names:
+            raise UsageError(
+                f"the side channels {names[channel.channel_id]} and {own.__name__} have the same id",
+                where=_OWN_KEY,
+                why=str(channel.channel_id),
+                fix="give each an id of its own, such as one of uuid.uuid4()",
+            )
+        names[channel.channel_id] = own.__name__
+        made.append(channel)
     return made
 
 
@@ -204,20 +192,6 @@ def _raised(name: str, error: Exception) -> EnvError:
         why="\n".join(lines[-_TRACE_LINES:]),
         fix=f"correct {name}.on_message_received; another player would fail alike",
     )
-
-
-def _refuse_doubles(channels: Sequence[Any]) -> None:
-    seen: dict[object, str] = {}
-    for channel in channels:
-        name = type(channel).__name__
-        if channel.channel_id in seen:
-            raise UsageError(
-                f"the side channels {seen[channel.channel_id]} and {name} have the same id",
-                where=_OWN_KEY,
-                why=str(channel.channel_id),
-                fix="give each an id of its own, such as one of uuid.uuid4()",
-            )
-        seen[channel.channel_id] = name
 
 
 def _statistics_class() -> type[Any]:

@@ -1,4 +1,5 @@
-"""Import of mlagents-envs 0.28.0 beside the protobuf, NumPy and Python versions that this project uses.
+"""Import of mlagents-envs 0.28.0 beside the protobuf, NumPy and Python versions that this project uses, and
+its messages of a ``.demo`` file.
 
 Nothing outside this package imports ``mlagents_envs``, and nothing imports it before :func:`load`.
 """
@@ -11,21 +12,20 @@ import importlib.util
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-
-from typing_extensions import override
+from typing import Any, NamedTuple
 
 from algorithm.core.errors import EnvError
 from algorithm.core.extras import install_command
+from algorithm.env.unity.spaces import UnityBehaviour
 
 _RELEASE = "0.28.0"
-_MESSAGES = "mlagents_envs.communicator_objects."
+_MESSAGES = "mlagents_envs.communicator_objects"
+_REMEMBERED = 100  # texts of a logger
 _lock = threading.Lock()
 
 
@@ -38,25 +38,23 @@ def load() -> None:
     Raises EnvError if the package is missing or of another release.
     """
     with _lock:
-        if any(isinstance(finder, _MessageFinder) for finder in sys.meta_path):
+        if "mlagents_envs.environment" in sys.modules:
             return
         if importlib.util.find_spec("mlagents_envs") is None:
             raise _needed("it is not installed for this Python")
         # importlib.import_module, for type checkers have nothing to read in that package.
-        importlib.import_module("mlagents_envs.logging_util").get_logger = _logger  # type: ignore[attr-defined]
-        finder = _MessageFinder()
-        sys.meta_path.insert(0, finder)
         try:
-            with _strict_version():
-                importlib.import_module("mlagents_envs.environment")
+            importlib.import_module("mlagents_envs.logging_util").get_logger = _logger  # type: ignore[attr-defined]
+            (folder,) = importlib.import_module(_MESSAGES).__path__
+            for file in Path(folder).glob("*_pb2.py"):
+                _build_messages(file)
             checks = importlib.import_module("mlagents_envs.rpc_utils")
             checks._raise_on_nan_and_inf = _unchanged  # type: ignore[attr-defined]
-        except BaseException as error:
-            sys.meta_path.remove(finder)
-            if isinstance(error, ImportError):
-                found = getattr(sys.modules.get("mlagents_envs"), "__version__", "another release")
-                raise _needed(f"{found} is installed, and cannot be imported: {error}") from error
-            raise
+            with _strict_version():
+                importlib.import_module("mlagents_envs.environment")
+        except ImportError as error:
+            found = getattr(sys.modules.get("mlagents_envs"), "__version__", "another release")
+            raise _needed(f"{found} is installed, and cannot be imported: {error}") from error
 
 
 def _needed(why: str) -> EnvError:
@@ -68,45 +66,25 @@ def _needed(why: str) -> EnvError:
     )
 
 
-class _MessageFinder(MetaPathFinder):
-    """Finder of the package's ``_pb2`` modules, in front of the one that would execute them."""
+def _build_messages(file: Path) -> None:
+    """Put a ``_pb2`` file's messages into its module, from the descriptor in it: the file is not executed."""
+    from google.protobuf import descriptor_pool
+    from google.protobuf.internal import builder
 
-    @override
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if not (fullname.startswith(_MESSAGES) and fullname.endswith("_pb2")):
-            return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.origin is None:
-            return None
-        return ModuleSpec(fullname, _MessageLoader(Path(spec.origin)), origin=spec.origin)
-
-
-class _MessageLoader(Loader):
-    """Loader that builds messages from the descriptor in a ``_pb2`` file, which is not executed."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    @override
-    def exec_module(self, module: ModuleType) -> None:
-        from google.protobuf import descriptor_pool
-        from google.protobuf.internal import builder
-
-        tree = ast.parse(self._file.read_text("utf-8"))
-        for name in _imported(tree):  # the pool accepts a file only after those that it imports
-            importlib.import_module(name)
-        descriptor = descriptor_pool.Default().AddSerializedFile(_descriptor(tree, self._file))
-        builder.BuildMessageAndEnumDescriptors(descriptor, module.__dict__)
-        builder.BuildTopDescriptorsAndMessages(descriptor, module.__name__, module.__dict__)
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the modules of messages that a file imports."""
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and f"{node.module}." == _MESSAGES:
-            yield from (f"{_MESSAGES}{alias.name}" for alias in node.names)
+    name = f"{_MESSAGES}.{file.stem}"
+    if name in sys.modules:
+        return
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in tree.body:  # the pool accepts a file only after those that it imports
+        if isinstance(node, ast.ImportFrom) and node.module == _MESSAGES:
+            for alias in node.names:
+                _build_messages(file.with_name(f"{alias.name}.py"))
+    descriptor = descriptor_pool.Default().AddSerializedFile(_descriptor(tree, file))
+    module = ModuleType(name)
+    builder.BuildMessageAndEnumDescriptors(descriptor, vars(module))
+    builder.BuildTopDescriptorsAndMessages(descriptor, name, vars(module))
+    sys.modules[name] = module
+    setattr(sys.modules[_MESSAGES], file.stem, module)
 
 
 def _descriptor(tree: ast.Module, file: Path) -> bytes:
@@ -144,32 +122,54 @@ class _StrictVersion:
 
 @cache  # the package asks for one with each message of an unknown channel
 def _logger(name: str) -> logging.Logger:
-    """Return the logger of one of the package's modules, as part of the program's log."""
-    logger = logging.getLogger(f"{__package__}.{name}")
-    logger.addFilter(_Sparse())
-    return logger
+    """Return the logger of one of the package's modules, as part of the program's log.
 
+    What it repeats in every step is told once, such as data of an unknown side channel.
+    """
+    told = {""}
 
-class _Sparse(logging.Filter):
-    """Filter for what the package repeats in every step, such as data of an unknown side channel."""
-
-    _MOST = 100  # texts that are remembered
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._texts: set[str] = set()
-
-    @override
-    def filter(self, record: logging.LogRecord) -> bool:
+    def is_new(record: logging.LogRecord) -> bool:
         text = record.getMessage()
         # "Press Play" is logged for every player, not only the editor.
-        if text in self._texts or "pressing the Play button" in text:
-            return False
-        if len(self._texts) < self._MOST:
-            self._texts.add(text)
-        return True
+        new = text not in told and "pressing the Play button" not in text
+        if len(told) <= _REMEMBERED:
+            told.add(text)
+        return new
+
+    logger = logging.getLogger(f"{__package__}.{name}")
+    logger.addFilter(is_new)
+    return logger
 
 
 def _unchanged(data: object, source: str) -> object:
     """Return the data as they are."""
     return data
+
+
+class DemoMessages(NamedTuple):
+    """Classes of the package's messages."""
+
+    meta: Any  # DemonstrationMetaProto
+    brain: Any  # BrainParametersProto
+    pair: Any  # AgentInfoActionPairProto
+
+
+def demo_messages() -> DemoMessages:
+    """Return the messages of a ``.demo`` file. Raises EnvError without the right package."""
+    load()
+    from mlagents_envs.communicator_objects.agent_info_action_pair_pb2 import AgentInfoActionPairProto
+    from mlagents_envs.communicator_objects.brain_parameters_pb2 import BrainParametersProto
+    from mlagents_envs.communicator_objects.demonstration_meta_pb2 import DemonstrationMetaProto
+
+    return DemoMessages(DemonstrationMetaProto, BrainParametersProto, AgentInfoActionPairProto)
+
+
+def recorded_behaviour(brain: Any, info: Any) -> UnityBehaviour:  # noqa: ANN401 - protobuf messages
+    """Return the behaviour of a file as a Unity environment gives it: names, shapes, dtypes, order of axes.
+
+    brain: its parameters, in the present or the older form; info: an agent's first message
+    Raises EnvError if there is nothing to observe or to do, and ValueError for what makes no sense.
+    """
+    from mlagents_envs.rpc_utils import behavior_spec_from_proto
+
+    return UnityBehaviour(brain.brain_name, behavior_spec_from_proto(brain, info), info)

@@ -186,21 +186,24 @@ class Player:
 
     def _player_error(self, kind: PlayerEnd, stage: str, why: str, log: str) -> PlayerError:
         """Return the error of a player that another one may replace."""
-        where = self.describe()
-        reason = "\n".join(filter(None, (why, log)))
-        if not self._link.connected and kind != "ended":
-            return PlayerError(
-                "absent", "the Unity player has not connected", where=where, why=reason, fix=_ABSENT
-            )
+        known = self._link.connected
+        if not known and kind != "ended":
+            kind = "absent"
         what = {
-            "ended": f"has ended {stage if self._link.connected else 'before it connected'}",
+            "absent": "has not connected",
+            "ended": f"has ended {stage if known else 'before it connected'}",
             "hangs": f"hangs {stage}",
             "goodbye": "has ended by itself",
             "lost": f"has closed its connection {stage}",
             "garbled": f"has sent a message that is not understood {stage}",
         }[kind]
-        fix = self._advice(kind, log)
-        return PlayerError(kind, f"the Unity player {what}", where=where, why=reason, fix=fix)
+        return PlayerError(
+            kind,
+            f"the Unity player {what}",
+            where=self.describe(),
+            why="\n".join(filter(None, (why, log))),
+            fix=_ABSENT if kind == "absent" else self._advice(kind, log),
+        )
 
     def _advice(self, kind: PlayerEnd, log: str) -> str:
         if self._process is None:

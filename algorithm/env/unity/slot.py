@@ -1,13 +1,16 @@
-"""The player at one index, its replacements, and its agents."""
+"""The player at one index, its replacements and its agents; rows of what the agents of all players see."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Float
-from algorithm.env.parameters.sampler_config import Constant, ParameterSampler
+from algorithm.core.data import Float, Int
+from algorithm.core.spec import AgentSpec
+from algorithm.env.base import Observation, StepResult
+from algorithm.env.parameters.config import Constant, ParameterSampler
 from algorithm.env.request import EnvRequest
 from algorithm.env.unity.channels import PlayerChannels, Statistics, load_channels
 from algorithm.env.unity.player import Player
@@ -136,43 +139,103 @@ class PlayerSlot:
 
 
 class AgentNumbers:
-    """Numbers of agents, unique over all players and behaviours: the smallest ones that are free.
-
-    An agent that comes back gets its former number as long as no other has it.
-    """
+    """Numbers of agents, unique over all players and behaviours: the smallest ones that are free."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
-        self._former: dict[AgentKey, int] = {}  # last holder of each number
-        self._holder: dict[int, AgentKey] = {}
         self._lowest = 0  # no smaller number is free
 
-    def take(self, agent: AgentKey, *, but: Iterable[int] = ()) -> int:
-        """Return a number for an agent, none of ``but``."""
-        excluded = set(but)
-        number = self._former.get(agent, -1)
-        if number < 0 or number in self._taken or number in excluded:
-            number = self._smallest(excluded)
-        self._taken.add(number)
-        before = self._holder.get(number)
-        if before is not None and self._former.get(before) == number:
-            del self._former[before]  # so that there is at most one for each number
-        if (old := self._former.get(agent)) is not None:
-            self._holder.pop(old, None)
-        self._holder[number] = agent
-        self._former[agent] = number
-        return number
-
-    def release(self, numbers: Iterable[int]) -> None:
-        """Make numbers free."""
-        for number in numbers:
-            self._taken.discard(number)
-            self._lowest = min(self._lowest, number)
-
-    def _smallest(self, excluded: set[int]) -> int:
+    def take(self, *, but: Collection[int] = ()) -> int:
+        """Return a free number, none of ``but``."""
         while self._lowest in self._taken:
             self._lowest += 1
         number = self._lowest
-        while number in self._taken or number in excluded:
+        while number in self._taken or number in but:
             number += 1
+        self._taken.add(number)
         return number
+
+    def release(self, numbers: Collection[int]) -> None:
+        """Make numbers free."""
+        self._taken.difference_update(numbers)
+        self._lowest = min((self._lowest, *numbers))
+
+
+class ResultRows:
+    """Rows of one behaviour's result, as they come from the messages of all players."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self._spec = spec
+        self._states = [_nobody(spec)]  # so that there is always something to join
+        self._total = 0
+        self.ids: list[int] = []
+        self._seen: list[int] = []  # place of the observation to act on among all states
+        self._end: list[int] = []  # place of the end, -1 without one
+        self._left: list[bool] = []
+
+    def add(self, *states: AgentStates) -> int:
+        """Add the agents of a message; return the place of the first one."""
+        base = self._total
+        for one in states:
+            if len(one):
+                self._states.append(one)
+                self._total += len(one)
+        return base
+
+    def put(self, number: int, seen: int | None, end: int | None) -> None:
+        """Add a row. seen, end: places of the observation to act on and of the end; not both None."""
+        place = end if seen is None else seen
+        assert place is not None
+        self.ids.append(number)
+        self._seen.append(place)
+        self._end.append(-1 if end is None else end)
+        self._left.append(seen is None)
+
+    def observation(self) -> Observation:
+        """Return the observations to act on, in the order of the agents' numbers."""
+        return self._observation(self._order(), np.array(self._seen, np.int64))
+
+    def result(self, vanished: Sequence[int]) -> StepResult:
+        """Return the rows in the order of the agents' numbers."""
+        order = self._order()
+        seen, end = np.array(self._seen, np.int64), np.array(self._end, np.int64)
+        ended, last = (end >= 0)[order], np.where(end >= 0, end, seen)
+        left = np.array(self._left, np.bool_)[order]
+        interrupted = self._column("interrupted")[last][order] & ended
+        return StepResult(
+            **vars(self._observation(order, seen)),
+            reward=self._column("reward")[last][order],
+            terminated=ended & ~interrupted,
+            truncated=interrupted,
+            final=self._observation(order, last) if ended.any() else None,
+            left=left if left.any() else None,
+            vanished=np.array(vanished, np.int64) if vanished else None,
+        )
+
+    def _order(self) -> Int:
+        order: Int = np.argsort(np.array(self.ids, np.int64), kind="stable")
+        return order
+
+    def _observation(self, order: Int, places: Int) -> Observation:
+        rows = places[order]
+        return Observation(
+            ids=np.array(self.ids, np.int64)[order],
+            obs={
+                name: np.concatenate([state.obs[name] for state in self._states])[rows]
+                for name in self._spec.obs.names
+            },
+            action_mask=self._column("action_mask")[rows],
+        )
+
+    def _column(self, name: str) -> Any:  # noqa: ANN401 - an array of the column's dtype
+        return np.concatenate([getattr(state, name) for state in self._states])
+
+
+def _nobody(spec: AgentSpec) -> AgentStates:
+    return AgentStates(
+        ids=[],
+        obs=spec.obs.zeros(0),
+        reward=np.zeros(0, np.float32),
+        action_mask=spec.action.all_allowed(0),
+        interrupted=np.zeros(0, np.bool_),
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.wording import counted
 
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties: no structure, an axis of an image
 _CHANNELS_FIRST = (_NONE, _TRANSLATIONAL, _TRANSLATIONAL)
@@ -272,24 +272,17 @@ def _sensor(name: str, spec: Any, message: Any) -> UnitySensor:  # noqa: ANN401 
 
 def _unique(given: Sequence[str]) -> tuple[str, ...]:
     """Return a name for each sensor: unnamed ones and those of the same name get a number."""
-    counts, taken, names = Counter(given), set(given), []
+    names: list[str] = []
     for number, name in enumerate(given):
-        if name and counts[name] == 1:
-            names.append(name)
-            continue
-        unique = f"{name or 'sensor'}_{number}"
-        while unique in taken:
-            unique += "_"
-        taken.add(unique)
-        names.append(unique)
+        own = name if name and given.count(name) == 1 else f"{name or 'sensor'}_{number}"
+        while own != name and own in (*given, *names):
+            own += "_"
+        names.append(own)
     return tuple(names)
 
 
 def _action_text(branches: Sequence[int], continuous: int) -> str:
-    parts = []
-    if branches:
-        sizes = ", ".join(map(str, branches))
-        parts.append(f"one of {sizes}" if len(branches) == 1 else f"{len(branches)} choices: of {sizes}")
-    if continuous:
-        parts.append(f"{continuous} number{'s' * (continuous > 1)} in [-1, 1]")
-    return ", ".join(parts)
+    sizes = ", ".join(map(str, branches))
+    choices = f"one of {sizes}" if len(branches) == 1 else f"{len(branches)} choices: of {sizes}"
+    numbers = f"{counted(continuous, 'number')} in [-1, 1]"
+    return ", ".join([choices] * bool(branches) + [numbers] * bool(continuous))

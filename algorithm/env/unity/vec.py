@@ -14,8 +14,7 @@ from algorithm.env.base import ResetResult, StepResult, VecEnv
 from algorithm.env.request import EnvRequest
 from algorithm.env.unity.player import PlayerError
 from algorithm.env.unity.players import Players, behaviour_names
-from algorithm.env.unity.result_rows import ResultRows
-from algorithm.env.unity.slot import AgentNumbers, PlayerMessage, PlayerSlot
+from algorithm.env.unity.slot import AgentNumbers, PlayerMessage, PlayerSlot, ResultRows
 
 _CANNOT_RESUME = "a player cannot be set back"
 
@@ -203,7 +202,7 @@ class UnityVecEnv(VecEnv):
         message: PlayerMessage,
         found: Mapping[str, ResultRows],
         *,
-        but: Iterable[int] = (),
+        but: Collection[int] = (),
     ) -> list[int]:
         """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
 
@@ -229,7 +228,7 @@ class UnityVecEnv(VecEnv):
                 end = ends.pop(agent, None) if key in slot.agents else None
                 if key not in slot.agents:
                     ends.pop(agent, None)
-                    slot.agents[key] = self._numbers.take(key, but=but)
+                    slot.agents[key] = self._numbers.take(but=but)
                 rows.put(slot.agents[key], base + at, end)
             for agent, end in ends.items():
                 slot.ignored.discard((slot.index, behaviour, agent))

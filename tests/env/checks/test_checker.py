@@ -9,11 +9,11 @@ import pytest
 
 from algorithm.env.checks.checker import CHECKS, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
-from algorithm.env.checks.cost import grown
 from algorithm.env.checks.episode_stats import RunningMoments
 from algorithm.env.checks.finding import CheckResult, Level
+from algorithm.env.checks.interface import grown
 from algorithm.env.parameters.config import read_parameters
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from tests import toys_check as toys
 from tests.env.parameters.toys import Weighed
 from tests.messages.check import checked
@@ -53,7 +53,6 @@ def test_a_sound_environment_has_nothing_to_tell(toy: Any) -> None:
         (toys.Misshapen, "environment keeps going", Level.ERROR),
         (toys.Raising, "environment keeps going", Level.ERROR),
         (toys.Outside, "observations bounds", Level.WARNING),
-        (toys.Reusing, "environment interface", Level.NOTE),
     ],
 )
 def test_a_fault_is_found_by_its_check_and_no_other(toy: Any, where: str, level: Level) -> None:

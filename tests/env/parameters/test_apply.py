@@ -12,10 +12,9 @@ import pytest
 from algorithm.core.errors import UsageError
 from algorithm.env.dmc import DmControlEnv
 from algorithm.env.gym import GymEnv
-from algorithm.env.parameters.apply import WithParameters
+from algorithm.env.parameters.apply import Noted, WithParameters
 from algorithm.env.parameters.config import read_parameters
-from algorithm.env.parameters.noted import Noted
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 from tests.env.parameters.test_samplers import sampler
 from tests.env.parameters.toys import Weighed
 

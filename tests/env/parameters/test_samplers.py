@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from algorithm.env.parameters.config import read_parameters
-from algorithm.env.parameters.source import ParameterSource
+from algorithm.env.parameters.curricula import ParameterSource
 
 
 def sampler(kind: str, **parameters: object) -> dict[str, object]:

@@ -296,21 +296,3 @@ def test_a_masked_action_is_refused() -> None:
     _, info = env.reset(seed=0)
     with pytest.raises(ValueError, match="is masked"):
         env.step(np.flatnonzero(info["action_mask"] == 0)[0])
-
-
-@pytest.mark.parametrize(
-    ("name", "kwargs"),
-    [
-        ("ToyTwoCameras", {"blind": "middle"}),
-        ("ToyCatch", {"noise": 255}),
-        ("ToyHiddenCatch", {"seen": 3}),
-        ("ToyCorridor", {"length": 1}),
-        ("ToyParking", {"distance": 0.5}),
-        ("ToyRecall", {"cues": 1}),
-        ("ToyQueue", {"lag": 4, "length": 4}),
-        ("ToyHallway", {"length": 0}),
-    ],
-)
-def test_a_task_that_makes_no_sense_is_refused(name: str, kwargs: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(kwargs)) if len(kwargs) == 1 else "length"):
-        make(name, **kwargs)

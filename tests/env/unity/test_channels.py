@@ -8,10 +8,9 @@ import pytest
 
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.config import UnityArgs
-from algorithm.env.parameters.config import read_parameters
-from algorithm.env.parameters.sampler_config import Constant
-from algorithm.env.parameters.source import ParameterSource
-from algorithm.env.rules import wrong_numbers
+from algorithm.env.parameters.config import Constant, read_parameters
+from algorithm.env.parameters.curricula import ParameterSource
+from algorithm.env.parameters.rules import wrong_numbers
 from algorithm.env.unity.channels import PlayerChannels, Statistics, load_channels
 from tests.unity_player.channels import ECHO, Channels, packed_string
 
@@ -84,7 +83,7 @@ def test_a_parameter_is_sent_once_and_again_where_it_is_another_with_a_seed_of_t
         ("much", "it is 'much'"),
         (-1e39, "it is -1e+39"),
         (10**400, "it is 1000"),
-        ({"uniform": [0, 1]}, "samplers"),
+        ({"uniform": [0, 1]}, "it is {'uniform'"),
     ],
     ids=lambda part: str(part)[:20],
 )

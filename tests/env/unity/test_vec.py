@@ -165,8 +165,8 @@ def test_a_reset_is_one_of_a_whole_player(stage: Stage) -> None:
     env.act(0, 0, 0, 0)  # 0 and 2 wait
     first = env.reset([3])["Ball"]
     assert [player.resets for player in stage.players] == [2, 3]
-    assert first.ids.tolist() == [3] and first.obs["place"].tolist() == [[6]]
-    assert first.removed is not None and first.removed.tolist() == [2], "it waited, and is not there now"
+    assert first.ids.tolist() == [2] and first.obs["place"].tolist() == [[6]], "one is not there now"
+    assert first.removed is not None and first.removed.tolist() == [3]
     env.act(0.1, 0.2)
     assert [_rounded(player)[-1] for player in stage.players] == [[0.1], [0.2]]
 
@@ -301,12 +301,12 @@ def test_a_single_team_is_called_without_its_number(
     assert list(Env(behaviours=named).specs) == expected
 
 
-def test_an_agent_has_its_number_again_unless_that_is_taken_or_excluded() -> None:
-    numbers, (one, other) = AgentNumbers(), ((0, BALL, 7), (0, BALL, 8))
-    assert [numbers.take(one), numbers.take(other)] == [0, 1]
+def test_an_agent_has_the_smallest_number_that_is_neither_taken_nor_excluded() -> None:
+    numbers = AgentNumbers()
+    assert [numbers.take() for _ in range(3)] == [0, 1, 2]
     numbers.release([0, 1])
-    assert numbers.take(other) == 1
-    assert numbers.take(one, but=[0]) == 2, "a saved run knows another agent by the number 0"
+    assert numbers.take(but=[0]) == 1, "a saved run knows another agent by the number 0"
+    assert [numbers.take() for _ in range(2)] == [0, 3]
 
 
 def test_a_resumed_run_ends_all_saved_episodes(stage: Stage) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.pool import action_history as history
-from algorithm.env.pool.action_history import ActionHistory
+from algorithm.env.pool import repetition as history
+from algorithm.env.pool.repetition import ActionHistory
 from algorithm.env.registry import make_vec_env
 from tests.toys_vector import diary_seed
 
