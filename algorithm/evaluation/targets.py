@@ -13,10 +13,10 @@ import gymnasium as gym
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.config import MINARI
+from algorithm.demos.demo_writing import DemoWriter
 from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
 from algorithm.demos.minari import dataset_id
 from algorithm.demos.minari_writer import MinariWriter, refuse_taken
-from algorithm.demos.mlagents import DemoWriter
 from algorithm.demos.npz import NpzWriter
 from algorithm.runs.names import behaviour_level
 
