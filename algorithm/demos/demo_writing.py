@@ -14,8 +14,7 @@ from algorithm.core.data import Array
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.demos.demo_file import META_BYTES, write_record
-from algorithm.demos.draft import Draft
-from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, shown
+from algorithm.demos.episode import Draft, FaultyRecordingError, RecordedEpisode, shown
 from algorithm.demos.mlagents import messages_of_demos
 
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Array, Bool, Float
+from algorithm.core.data import Array, Bool
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.reading import open_plain
 from algorithm.core.system.memory import free_memory
@@ -227,7 +227,7 @@ class StepDecoder:
             raise ValueError(f"expected a mask of {self._action.discrete} choices, got {len(given):,}")
         return ~np.array([given[:]], np.bool_) if given else self._action.all_allowed(1)
 
-    def _acted(self, pair: Any) -> Float:  # noqa: ANN401 - a protobuf message
+    def _acted(self, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
         """Return the flat action [A]. Older recorders have one list of numbers for either kind."""
         spec, flat = self._action, np.zeros(self._action.size, np.float32)
         if pair.agent_info.done:

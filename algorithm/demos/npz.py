@@ -17,9 +17,9 @@ from algorithm.core.data import Array
 from algorithm.core.errors import described
 from algorithm.core.reading import open_plain
 from algorithm.core.system.memory import free_memory
-from algorithm.demos.draft import Draft
 from algorithm.demos.episode import (
     Behaviours,
+    Draft,
     FaultyRecordingError,
     Notify,
     RecordedEpisode,
