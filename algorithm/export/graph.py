@@ -177,11 +177,10 @@ def _uses_action(choice: ActionChoice, spec: AgentSpec) -> bool:
 
 
 def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
-    """Return the graph as torch's TorchScript exporter writes it.
+    """Return the graph as torch's TorchScript exporter writes it, without what it prints meanwhile.
 
     The newer exporter is not used: it writes operators that Unity does not have and renames inputs.
-    Raises UsageError without the library ``onnx``, and for attention at opset 9; ExportError for what cannot
-    be traced or written.
+    Raises UsageError without ``onnx`` and for attention at opset 9, ExportError for what cannot be written.
     """
     onnx = required("onnx")
     if opset <= 9 and any(isinstance(one, AttentionSteps) for one in graph.modules()):
@@ -195,7 +194,6 @@ def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
     inputs = tuple(torch.zeros(_EXAMPLES, *port.shape) for port in ports.inputs)
     names = [port.name for port in (*ports.inputs, *ports.outputs) if port.batched]
     try:
-        # Torch remarks on tracing and on the exporter's age, and with an error prints the whole graph.
         with silence(), warnings.catch_warnings(), TemporaryDirectory() as folder:
             warnings.simplefilter("ignore")
             file = Path(folder) / "policy.onnx"
