@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithm.export.card import PolicySource
 from algorithm.export.check import session_of
 from algorithm.export.config import ExportConfig
-from algorithm.export.exporting import export_policy
+from algorithm.export.exporting import PolicySource, export_policy
 from algorithm.export.graph import PolicyGraph
 from algorithm.export.names import Ports
 from algorithm.export.reference import Reference

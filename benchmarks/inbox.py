@@ -159,11 +159,26 @@ class Receiver:
             make(folder, [HOST], days=1)
             certificate, key = ((folder / one).read_bytes() for one in (CERTIFICATE, KEY))
             security = LearnerSecurity(token(folder), certificate, key)
-        actors = ActorRegistry(run="benchmark", seed=0, limit=-1, synchronous=False, heartbeat=1e6)
         self._queue, self.weights, watch = IngestQueue(QUEUE), ParameterStore({BEHAVIOUR: False}), Stopwatch()
+        actors = ActorRegistry(
+            run="benchmark",
+            seed=0,
+            limit=-1,
+            synchronous=False,
+            heartbeat=1e6,
+            left=self._queue.left,
+        )
         recorders: Any = {BEHAVIOUR: replay}
         self.collector = RemoteCollector(
-            self._queue, actors, self.weights, recorders, before_step=lambda: None, watch=watch, wait=0.02
+            self._queue,
+            actors,
+            self.weights,
+            recorders,
+            before_step=lambda: None,
+            watch=watch,
+            wait=0.02,
+            max_lag={},
+            silence=10_000,
         )
         terms = Terms(
             agreed=AGREED,
@@ -171,7 +186,6 @@ class Receiver:
             carry_shapes={BEHAVIOUR: carry},
             max_length=length,
             max_message=message_limit({BEHAVIOUR: spec}, {BEHAVIOUR: carry}, length),
-            max_lag=-1,
             synchronous=False,
             room_timeout=2.0,
         )

@@ -40,8 +40,6 @@ BEHAVIOUR, HOST = "default", "127.0.0.1"
 CHANNELS = 5  # trajectories of an actor under way at a time: ``episode_sender_process_num`` by default
 
 AGREED: Mapping[str, int] = {}
-DIGEST = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-"""Digest of AGREED, see :func:`ds.compatibility.digest`, whose imports would cost each actor a second."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +82,9 @@ def join(name: str, port: int, secrets: str) -> Client:
     if secrets:
         security = ActorSecurity(token(folder), (folder / AUTHORITY).read_bytes())
     client = Client(HOST, port, security=security, timeout=60.0)
-    client.hello(Hello(protocol=PROTOCOL, actor=name, host="benchmark", pid=1, versions={}))
+    client.hello(Hello(protocol=PROTOCOL, actor=name, host="benchmark", pid=1))
     channels = (0,) * CHANNELS
-    client.join(Join(actor=name, agreed="{}", digest=DIGEST, version=0, channels=channels, taken_steps=0))
+    client.join(Join(actor=name, agreed="{}", version=0, channels=channels, taken_steps=0))
     return client
 
 

@@ -113,14 +113,12 @@ class StatusLine:
         steps: so far; returns: of episodes that have just ended; weights: the version that acts
         """
         self._returns += returns
-        now = time.monotonic()
+        now, sent = time.monotonic(), self._link.sent
         if now - self._last < LINE_S:
             return
-        parts = [f"{steps:,} steps", f"{(steps - self._steps_then) / (now - self._last):,.0f} steps/s"]
-        if self._returns:
-            parts.append(f"return {sum(self._returns) / len(self._returns):,.1f}")
-        parts += [f"weights {weights}", f"{self._link.sent.waiting} waiting"]
-        if self._link.sent.dropped:
-            parts.append(f"{self._link.sent.dropped:,} steps given up")
-        self._console.message(" · ".join(parts))
+        mean = f"return {sum(self._returns) / len(self._returns):,.1f}" if self._returns else "no return yet"
+        self._console.message(
+            f"{steps:,} steps · {(steps - self._steps_then) / (now - self._last):,.0f} steps/s · {mean} · "
+            f"weights {weights} · {sent.waiting} waiting · {sent.dropped:,} steps given up"
+        )
         self._last, self._steps_then = now, steps

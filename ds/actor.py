@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 from algorithm.agents.networks import pick_device
@@ -33,7 +31,7 @@ from algorithm.train.assembly import Assembly, check_behaviours, fitted
 from algorithm.train.signals import StoppedError, StopRequest
 from algorithm.train.user_code import nn_file
 from ds.acting import Lessons, StatusLine, actor_seed, longest_segment, make_policies
-from ds.compatibility import agreed, digest
+from ds.compatibility import agreed
 from ds.net.client import Client
 from ds.net.link import Link
 from ds.net.protocol import PROTOCOL, Hello, LearnerRefused, Welcome
@@ -104,14 +102,7 @@ def _link(config: Config, console: Console, stop: StopRequest) -> Link:
         security=actor_security(net, host),
         timeout=_SYNCHRONOUS_ANSWER_S if net.synchronous else max(_ANSWER_S, 4 * net.heartbeat),
     )
-    versions = {name: version(name) for name in ("torch", "numpy", "gymnasium")}
-    hello = Hello(
-        protocol=PROTOCOL,
-        actor=secrets.token_hex(16),
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        versions={"python": platform.python_version(), **versions},
-    )
+    hello = Hello(protocol=PROTOCOL, actor=secrets.token_hex(16), host=socket.gethostname(), pid=os.getpid())
     return Link(
         connect,
         hello,
@@ -128,7 +119,7 @@ def _show(console: Console, text: str) -> None:
     _LOGGER.info(text)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Work:
     """Work of a registered actor. ``screen``: without the log, which is opened here."""
 
@@ -163,18 +154,22 @@ class _Work:
         )
         env = assembly.env("train", base.n_envs, workers=base.workers)
         check_behaviours(self.loaded, env.specs)
-        replace(self, loaded=fitted(self.loaded, env.specs))._act_in(env, assembly, console, seed)
+        self.loaded = fitted(self.loaded, env.specs)
+        self._act_in(
+            env, assembly, make_policies(self.loaded, env.specs, self.welcome, seed, device), console
+        )
 
-    def _act_in(self, env: VecEnv, assembly: Assembly, console: Console, seed: int) -> None:
+    def _act_in(
+        self, env: VecEnv, assembly: Assembly, acting: Mapping[str, Acting], console: Console
+    ) -> None:
         """Act with the configuration as it is for the spaces of the environments."""
-        base, faults, device = self.loaded.config.base_config, assembly.faults, assembly.device
-        acting = make_policies(self.loaded, env.specs, self.welcome, seed, device)
+        base = self.loaded.config.base_config
         channels = 1 if self.welcome.synchronous else base.episode_sender_process_num
         writer = TrajectoryWriter(max_length=longest_segment(self.loaded, env.specs), channels=channels)
         send_queue = SendQueue(self.link, channels=channels, size=self.loaded.config.net_config.spool_size)
         self._join(env, send_queue, console)
         send_queue.start()
-        faults.attach(partial(self._end_of_hang, send_queue))
+        assembly.faults.attach(partial(self._end_of_hang, send_queue))
         self._await_weights(acting, writer)
         lessons = Lessons(self.loaded.config.parameters, self.link, console)
         if lessons.now:
@@ -188,8 +183,8 @@ class _Work:
             on_non_finite=assembly.on_non_finite(self.options.train.env),
         )
         status = StatusLine(console, self.link)
-        self._loop(rollout, acting, writer, send_queue, status, faults, lessons)
-        for rest in writer.finish(episodes=()):
+        self._loop(rollout, acting, writer, send_queue, status, assembly.faults, lessons)
+        for rest in writer.finish():
             send_queue.put(rest)
         send_queue.finish(_LAST_S)
 
@@ -233,8 +228,7 @@ class _Work:
 
     def _join(self, env: VecEnv, send_queue: SendQueue, console: Console) -> None:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
-        terms = agreed(self.loaded, env.specs, files)
-        self.link.join(terms, digest(terms), send_queue.sent)
+        self.link.join(agreed(self.loaded, env.specs, files), send_queue.sent)
         console.message(
             f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}: "
             f"{env.arrangement} of {self.loaded.config.base_config.env_name}"

@@ -17,7 +17,6 @@ from algorithm.core.data import Array
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
 from ds.net.protocol import BadMessage, Beat, Hello, TrajectoryMessage, Transitions
-from ds.net.wire import ALIGNMENT, aligned
 
 MAX_AGENT = 2**31 - 1
 MAX_COUNT = 2**31 - 1
@@ -40,7 +39,6 @@ A thousand a second need 34 years for it, and a billion of such jumps reach no l
 
 _MAX_REWARD = float(np.finfo(np.float32).max)
 
-
 Shape = tuple[int, ...]
 
 
@@ -52,7 +50,6 @@ class Terms:
     specs, carry_shapes: by behaviour; of one stored carry, (0,) where none is stored
     max_length:   L of the longest segment, ``base_config.max_episode_length``
     max_message:  bytes of the largest message
-    max_lag:      versions of weights that a message may be behind the newest; −1 for any
     synchronous:  a message is answered only when it has been learned from
     room_timeout: seconds that a message waits for room before its actor is asked to send it again
     """
@@ -62,7 +59,6 @@ class Terms:
     carry_shapes: Mapping[str, Shape]
     max_length: int
     max_message: int
-    max_lag: int
     synchronous: bool
     room_timeout: float
 
@@ -132,11 +128,7 @@ def _check_transitions(where: str, behaviour: str, segment: Transitions, terms: 
     for name, tail, dtype in spec.obs.items():
         _check_column(f"{where}, obs {name!r}", segment.obs[name], (length + 1, *tail), dtype)
     for name, (shape, dtype) in _columns(spec.action, carry, length).items():
-        value = getattr(segment, name)
-        if name != "priority" or value is not None:
-            _check_column(f"{where}, {name}", value, shape, dtype)
-    if segment.priority is not None:
-        _refuse(f"{where}, priority", segment.priority, segment.priority < 0.0, "it must not be negative")
+        _check_column(f"{where}, {name}", getattr(segment, name), shape, dtype)
     _check_choices(where, segment, spec.obs)
     if spec.action.branches:
         _check_discrete(where, segment, spec)
@@ -158,7 +150,6 @@ def _columns(action: ActionSpec, carry: Shape, length: int) -> Mapping[str, tupl
         "reward": ((length,), "float32"),
         "terminated": ((length,), "bool"),
         "truncated": ((length,), "bool"),
-        "priority": ((length,), "float32"),
     }
 
 
@@ -209,44 +200,21 @@ def _refuse(where: str, value: Array, bad: Array, why: str) -> None:
         raise BadMessage(f"{where} [{place}] is {value[index]}: {why}")
 
 
-SMALLEST_LIMIT = 2**20
-"""Lower bound of the limit, so that the other messages pass as well."""
-
-_ENVELOPE = 2**14
-"""Bytes of a message besides its transitions, ends of episodes that were given up included."""
-
-_INT = 9
-_PART = 64
-"""Bytes for the structure of a chunk besides what describes its arrays: ints and headers, with room."""
+STRUCTURE = 2**20
+"""Bytes of a message besides the arrays of a segment: the other messages, and many chunks of a step, pass."""
 
 
-def message_limit(
-    specs: Mapping[str, AgentSpec], carries: Mapping[str, Shape], max_length: int, *, agents: int = 1
-) -> int:
-    """Return the bytes of the largest message that a learner reads.
-
-    That is the segment of one agent, or one transition of each in synchronous mode.
+def message_limit(specs: Mapping[str, AgentSpec], carries: Mapping[str, Shape], max_length: int) -> int:
+    """Return the bytes of the largest message that a learner reads, with the segment of one agent.
 
     specs:      observations and actions of each behaviour.
     carries:    shape of each one's stored carry, ``(0,)`` without memory.
     max_length: transitions of the longest segment.
-    agents:     the most agents whose transitions may share a message.
     """
-    longest = max(_chunk(name, spec, carries[name], max_length) for name, spec in specs.items())
-    step = max(_chunk(name, spec, carries[name], 1) for name, spec in specs.items())
-    name = max(_text(name) for name in specs)
-    episode, gone = name + 3 * _INT + 2, name + _INT + 2
-    return max(SMALLEST_LIMIT, _ENVELOPE + max(longest, agents * step) + agents * (episode + gone))
+    return STRUCTURE + max(_nbytes(spec, carries[name], max_length) for name, spec in specs.items())
 
 
-def _chunk(name: str, spec: AgentSpec, carry: Shape, length: int) -> int:
-    """Return the bytes of a chunk of ``length`` transitions: structure, descriptions, padding, numbers."""
-    found = _PART + _text(name) + sum(_text(one) for one in spec.obs.names)
+def _nbytes(spec: AgentSpec, carry: Shape, length: int) -> int:
     arrays = [((length + 1, *shape), dtype) for _, shape, dtype in spec.obs.items()]
-    for shape, dtype in [*arrays, *_columns(spec.action, carry, length).values()]:
-        found += ALIGNMENT + 4 * len(shape) + aligned(prod(shape) * np.dtype(dtype).itemsize)
-    return found
-
-
-def _text(text: str) -> int:
-    return 5 + len(text.encode())
+    arrays += _columns(spec.action, carry, length).values()
+    return sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays)

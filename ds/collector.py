@@ -86,14 +86,14 @@ class RemoteCollector:
         watch: Stopwatch,
         wait: float,
         whole: bool = False,
-        max_lag: Mapping[str, int | None] | None = None,
-        silence: int = 10_000,
+        max_lag: Mapping[str, int | None],
+        silence: int,
     ) -> None:
         self._queue, self._actors, self._recorders = queue, actors, recorders
         self._parameters = parameters
         self._before_step, self._watch, self._wait = before_step, watch, wait
         self._agents = AgentTracker(silence)
-        self._whole, self._max_lag = whole, dict(max_lag or {})
+        self._whole, self._max_lag = whole, max_lag
         self.behaviour_steps = dict.fromkeys(recorders, 0)
         self._unreleased: _Unreleased | None = None
 
@@ -172,8 +172,7 @@ class RemoteCollector:
         return rows
 
     def _next_message(self) -> None:
-        for number in self._actors.expire():
-            self._queue.left(number)
+        self._actors.expire()
         item = self._queue.take(self._wait)
         self._watch.lap("wait")
         if isinstance(item, ActorLeft):
@@ -237,7 +236,6 @@ class AgentTracker:
         self._silence = silence
         self._steps: dict[int, int] = {}  # of each actor
         self._heard: dict[int, dict[Stream, int]] = {}  # and its steps at each agent's last, oldest first
-        self._agents: frozenset[Stream] | None = frozenset()
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -247,9 +245,7 @@ class AgentTracker:
     @property
     def agents(self) -> frozenset[Stream]:
         """All agents that act, as far as messages say."""
-        if self._agents is None:
-            self._agents = frozenset().union(*self._heard.values())
-        return self._agents
+        return frozenset().union(*self._heard.values())
 
     def heard(self, number: int, message: TrajectoryMessage) -> list[Stream]:
         """Note a stored message of actor ``number``; return agents that are not there any more."""
@@ -269,12 +265,10 @@ class AgentTracker:
                 break
             del heard[first]
             gone.append(first)
-        self._agents = None
         return gone
 
     def left(self, number: int) -> list[Stream]:
         """Remove actor ``number``; return its agents."""
-        self._agents = None
         self._steps.pop(number, None)
         return sorted(self._heard.pop(number, {}))
 
@@ -287,7 +281,6 @@ class AgentTracker:
 
     def load_state(self, state: list[_Source]) -> None:
         """Continue from what :meth:`state` returned."""
-        self._agents = None
         self._steps = {source.number: source.steps for source in state}
         self._heard = {
             source.number: {(behaviour, stream): at for behaviour, stream, at in source.heard}

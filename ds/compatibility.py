@@ -67,12 +67,6 @@ def agreed(
     return found
 
 
-def digest(agreed: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what :func:`agreed` returned, whatever its order."""
-    text = json.dumps(agreed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a line for each value that differs. theirs: the actor's; ours: the learner's."""
     keys = sorted(theirs.keys() | ours.keys())

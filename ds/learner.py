@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Collector, MakeReplay, RemoteLimits
+from algorithm.agents.roles import Collector, MakeReplay
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.play import play
 from algorithm.app.resume import resume
@@ -110,16 +110,17 @@ class RemoteRuntime(Runtime):
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         base, net = self._base, self._net
         self._agents = agents
+        self._terms = self._make_terms()
+        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._terms.max_message))
+        self._stack.callback(self._queue.close)
         self._actors = ActorRegistry(
             run=f"{self._loaded.env_label}/{self._run.name}",
             seed=self._loaded.seed,
             limit=base.max_actors_each_learner,
             synchronous=net.synchronous,
             heartbeat=net.heartbeat,
+            left=self._queue.left,
         )
-        self._terms = self._make_terms()
-        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._terms.max_message))
-        self._stack.callback(self._queue.close)
         warming_up = {name: agent.policy.warming_up for name, agent in agents.items()}
         self._parameters = ParameterStore(warming_up, first_lessons(self._loaded.config.parameters))
         self._publisher = WeightPublisher(self._parameters, agents, always=net.synchronous)
@@ -133,12 +134,14 @@ class RemoteRuntime(Runtime):
             wait=_WAIT_S,
             whole=net.synchronous,
             silence=_SILENT_CHUNKS * base.max_episode_length,
-            max_lag={name: self._limits(name).max_lag for name in agents},
+            max_lag={name: self._max_lag(name) for name in agents},
         )
 
-    def _limits(self, behaviour: str) -> RemoteLimits:
-        config = self._loaded.for_behaviour(behaviour)
-        return family(config).remote_limits(config)
+    def _max_lag(self, behaviour: str) -> int | None:
+        """Return the limit of the configuration or the family, the lower one; None without any."""
+        own, config = self._net.max_lag, self._loaded.for_behaviour(behaviour)
+        limits = [own if own >= 0 else None, family(config).remote_limits(config).max_lag]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @override
     def begin(self) -> None:
@@ -211,7 +214,6 @@ class RemoteRuntime(Runtime):
             carry_shapes=carries,
             max_length=longest_segment(loaded, specs),
             max_message=message_limit(specs, carries, self._base.max_episode_length),
-            max_lag=self._net.max_lag,
             synchronous=self._net.synchronous,
             room_timeout=self._net.heartbeat,
         )

@@ -38,6 +38,7 @@ class ActorRegistry:
     run, seed: of the run, sent to every actor
     limit:     of actors at a time, −1 for none; one in synchronous mode
     heartbeat: seconds; an actor without beats for three of them has left
+    left:      called with the number of each actor that has left and had joined
     clock:     seconds, never going back
     """
 
@@ -49,12 +50,13 @@ class ActorRegistry:
         limit: int,
         synchronous: bool,
         heartbeat: float,
+        left: Callable[[int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._seed, self._synchronous = run, seed, synchronous
         self._learner = secrets.token_hex(8)
         self._limit = 1 if synchronous else limit
-        self._heartbeat, self._clock = heartbeat, clock
+        self._heartbeat, self._left, self._clock = heartbeat, left, clock
         self._lock = threading.RLock()
         self._living: dict[str, ActorRecord] = {}
         self._departed: dict[str, ActorRecord] = {}  # who left first is the first
@@ -84,22 +86,22 @@ class ActorRegistry:
                 heartbeat=self._heartbeat,
             )
 
-    def join(self, join: Join) -> tuple[int, ...] | None:
-        """Advance each channel to the later of the actor's and this learner's number; return these numbers.
+    def join(self, join: Join) -> bool:
+        """Advance each channel to the later of the actor's and this learner's number; return if it is known.
 
-        None for an unknown actor. Steps that only an earlier learner took are lost. Raises BadMessage, and
-        changes nothing, for counts that cannot be.
+        Steps that only an earlier learner took are lost. Raises BadMessage, and changes nothing, for counts
+        that cannot be.
         """
         with self._lock:
             actor = self._living.get(join.actor)
             if actor is None:
-                return None
+                return False
             lost = actor.go_on_from(join)
             actor.visit.seen, actor.visit.joined = self._clock(), True
             self._counts["lost"] += lost
             if lost:
                 self._tell(f"{actor.name}: {lost} steps that an earlier learner had are lost")
-            return tuple(actor.channels[: len(join.channels)])
+            return True
 
     def accept(self, message: TrajectoryMessage) -> ReceiptState | None:
         """Return the answer to a message that is not to be stored, or None for one that is.
@@ -121,14 +123,12 @@ class ActorRegistry:
     ) -> None:
         """Note what became of a message.
 
-        taken: it is in the queue, made with weights ``lag`` versions behind · stale: so are the ends of its
-        episodes · again: there was no room, it will come again · rejected: it cannot be used, see ``why``
+        taken: it is in the queue, made with weights ``lag`` versions behind · again: there was no room, it
+        will come again · rejected: it cannot be used, see ``why``
         """
         with self._lock:
             actor = self._living.get(message.actor) or self._departed.get(message.actor)
-            if became == "stale":
-                self._counts["stale"] += message.steps
-            elif became == "rejected":
+            if became == "rejected":
                 self.count_fault("rejected", f"{actor.name if actor else 'an unknown actor'}: {why}")
             if actor is None or (became in ("rejected", "again") and message.channel not in actor.busy):
                 return
@@ -173,23 +173,21 @@ class ActorRegistry:
             self._new_faults = (self._new_faults[0] + restarts, self._new_faults[1] + non_finite)
             return True
 
-    def leave(self, name: str, reason: str) -> int | None:
-        """Free the slot; return the actor's number, or None for one that is not here or has sent nothing."""
+    def leave(self, name: str, reason: str) -> None:
+        """Free the slot, if the actor has one."""
         with self._lock:
-            actor = self._living.get(name)
-            return None if actor is None else self._depart(actor, f"has left: {shown(reason)}")
+            if name in self._living:
+                self._depart(self._living[name], f"has left: {shown(reason)}")
 
-    def expire(self) -> list[int]:
-        """Remove actors that missed three heartbeats; return their numbers."""
+    def expire(self) -> None:
+        """Remove actors that missed three heartbeats."""
         with self._lock:
             before = self._clock() - MISSED * self._heartbeat
-            silent = [actor for actor in self._living.values() if actor.visit.seen < before]
-            how = f"has been silent for {MISSED} heartbeats: its slot is free"
-            gone = [actor for actor in silent if self._depart(actor, how) is not None]
+            for actor in [actor for actor in self._living.values() if actor.visit.seen < before]:
+                self._depart(actor, f"has been silent for {MISSED} heartbeats: its slot is free")
             for name in [name for name, since in self._awaited.items() if since < before]:
                 del self._awaited[name]
-                gone.append(self._departed[name])
-            return [actor.number for actor in gone]
+                self._left(self._departed[name].number)
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -275,19 +273,19 @@ class ActorRegistry:
             fix = "set net_config.synchronous to false on the learner"
         return Refused(why="full", reason=reason, fix=fix)
 
-    def _depart(self, actor: ActorRecord, how: str) -> int | None:
-        """Free the slot; return the actor's number, or None if it has never joined: then it is forgotten."""
+    def _depart(self, actor: ActorRecord, how: str) -> None:
+        """Free the slot; one that has never joined is forgotten."""
         del self._living[actor.actor]
         actor.busy.clear()
         self._tell(f"{actor.name} {how}")
         if not actor.channels:
-            return None
+            return
         self._departed[actor.actor] = actor
         if len(self._departed) > MAX_DEPARTED:
             forgotten = next(iter(self._departed))
             del self._departed[forgotten]
             self._awaited.pop(forgotten, None)
-        return actor.number
+        self._left(actor.number)
 
     def _tell(self, line: str) -> None:
         self._log.say("actors", line, most=BURST)

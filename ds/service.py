@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
 from ds.checking import AHEAD, Terms, check_beat, check_hello, check_trajectory
-from ds.compatibility import differences, digest
+from ds.compatibility import differences
 from ds.net.ingest import IngestQueue
 from ds.net.protocol import (
     PROTOCOL,
@@ -20,7 +18,6 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
-    Joined,
     Receipt,
     ReceiptState,
     Refused,
@@ -92,9 +89,7 @@ class ParameterStore:
         return max(1, self.newest - max(self._first - 1, version))
 
     def publish(self, version: int, chunks: Sequence[bytes]) -> None:
-        """Replace the newest weights. ValueError for a version that is not newer."""
-        if version <= self.newest:
-            raise ValueError(f"weights of version {version} follow those of version {self.newest}")
+        """Replace the newest weights, by those of :attr:`next_version` or a later one."""
         self._weights = (version, tuple(chunks))
 
     def weights(self, than: int) -> tuple[bytes, ...]:
@@ -111,7 +106,6 @@ class Service:
     ) -> None:
         self.terms = terms
         self._actors, self._queue, self._parameters = actors, queue, parameters
-        self._digest = digest(terms.agreed)
         self._storing: set[asyncio.Task[Receipt]] = set()
 
     async def hello(self, hello: Hello) -> Welcome | Refused:
@@ -123,25 +117,25 @@ class Service:
             check_hello(hello)
         except BadMessage as error:
             return Refused(why="malformed", reason=str(error))
-        self._expire()
+        self._actors.expire()
         return self._actors.hello(hello)
 
-    async def join(self, join: Join) -> Joined | Refused:
+    async def join(self, join: Join) -> Receipt | Refused:
         """Compare settings and counts; a mismatch is refused, and the slot freed."""
         try:
             refused = await self._mismatch(join)
-            channels = None if refused else self._actors.join(join)
+            known = refused is None and self._actors.join(join)
         except BadMessage as error:
             self._actors.count_fault("rejected", f"a join: {error}")
             refused = Refused(why="malformed", reason=str(error), fix="start the actor anew")
         if refused is not None:
             why = "; ".join(refused.differences) or refused.reason
-            self._leave(join.actor, f"it does not fit: {why}")
+            self._actors.leave(join.actor, f"it does not fit: {why}")
             return refused
-        if channels is None:
-            return self._joined(join.channels, "unknown")
+        if not known:
+            return self._receipt("unknown")
         self._parameters.seen(join.version)
-        return self._joined(channels, "taken")
+        return self._receipt("taken")
 
     async def deliver(self, message: TrajectoryMessage) -> Receipt:
         """Answer when the message is in the queue, in synchronous mode when it has been learned from.
@@ -169,14 +163,14 @@ class Service:
         except BadMessage as error:
             self._actors.count_fault("rejected", f"a beat: {error}")
             return self._receipt("rejected", str(error))
-        self._expire()
+        self._actors.expire()
         if self._parameters.finished:
             return self._receipt("finished")
         return self._receipt("taken" if known else "unknown")
 
     async def bye(self, bye: Bye) -> None:
         """Free the slot at once."""
-        self._leave(bye.actor, bye.reason)
+        self._actors.leave(bye.actor, bye.reason)
 
     def weights(self, wanted: WeightRequest) -> tuple[bytes, ...]:
         """Return the newest weights in pieces; none if the actor has them."""
@@ -190,9 +184,9 @@ class Service:
         if not 0 <= join.version <= max_version:
             what = f"it has weights of version {join.version}"
             raise BadMessage(f"{what}, and there can be none above {max_version}")
-        if join.digest == self._digest:
-            return None
         found = await asyncio.to_thread(_differences, join.agreed, self.terms.agreed)
+        if not found:
+            return None
         return Refused(
             why="differs",
             reason="the actor has other settings than the learner",
@@ -210,43 +204,26 @@ class Service:
                 check()
         except BadMessage as error:
             return self._reject(message, error)
-        stored, reason = message, ""
-        state: ReceiptState = "taken"
-        if 0 <= terms.max_lag < lag:
-            stored = replace(message.without(terms.specs), episodes=())
-            state, reason = "stale", f"{lag} versions behind, more than net_config.max_lag"
         number = self._actors.number(message.actor)
-        came = number is not None and await self._queue.put(number, stored, timeout=terms.room_timeout)
+        came = number is not None and await self._queue.put(number, message, timeout=terms.room_timeout)
         if not came:
             self._actors.settled(message, "again")
             return self._receipt("finished" if self._parameters.finished else "again")
-        self._actors.settled(message, state, lag=lag)
+        self._actors.settled(message, "taken", lag=lag)
         if terms.synchronous:
             await came.learned.wait()
-        return self._receipt(state, reason)
+        return self._receipt("taken")
 
     def _reject(self, message: TrajectoryMessage, error: BadMessage) -> Receipt:
         reason = shown(str(error))
         self._actors.settled(message, "rejected", why=reason)
         return self._receipt("rejected", reason)
 
-    def _joined(self, channels: tuple[int, ...], state: ReceiptState) -> Joined:
-        return Joined(channels=channels, receipt=self._receipt(state))
-
     def _receipt(self, state: ReceiptState, reason: str = "") -> Receipt:
         now = self._parameters
         return Receipt(
             state=state, version=now.newest, warming_up=now.warming_up, lessons=now.lessons, reason=reason
         )
-
-    def _leave(self, actor: str, reason: str) -> None:
-        number = self._actors.leave(actor, reason)
-        if number is not None:
-            self._queue.left(number)
-
-    def _expire(self) -> None:
-        for number in self._actors.expire():
-            self._queue.left(number)
 
 
 def _differences(theirs: str, ours: Mapping[str, Any]) -> tuple[str, ...]:

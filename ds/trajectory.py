@@ -138,41 +138,35 @@ class TrajectoryWriter:
 
         agents:   all that are there after the last step, waiting or not
         episodes: that ended with the last step
-        whole:    all there is, one message a channel and at least one, in the order of addition; else
+        whole:    all there is in one message, in the order of addition, where there is one channel; else
                   a message for each chunk, so that none is larger than a chunk
         """
         if gone_now := self._known - agents:
             self._gone += sorted(gone_now)
             self._known -= gone_now
         self._episodes += episodes
+        groups = [_Group([chunk]) for chunk in self._ready]
         if whole:
             for stream in self._streams.values():
                 self._complete(stream)
-        groups = self._by_channel() if whole else [_Group([chunk]) for chunk in self._ready]
+            groups = [_Group(sorted(self._ready, key=lambda one: one.order))]
         self._ready = []
         if groups:
             self._distribute(groups, agents)
         return [self._packed(group) for group in groups]
 
-    def finish(self, *, episodes: Sequence[Episode]) -> list[TrajectoryMessage]:
-        """Return the last messages; open episodes end as truncated. ``episodes``: see :meth:`flush`."""
+    def finish(self) -> list[TrajectoryMessage]:
+        """Return the last messages; open episodes end as truncated."""
         for behaviour, agent in list(self._streams):
             self.close(behaviour, agent)
-        alone = not self._ready and bool(episodes or self._episodes)
-        return self.flush(agents=frozenset(), episodes=episodes, whole=alone)
+        alone = not self._ready and bool(self._episodes)
+        return self.flush(agents=frozenset(), episodes=(), whole=alone)
 
     def _complete(self, stream: _Stream) -> None:
         """Complete the stream's chunk, if there is one."""
         if stream.chunk is not None:
             self._ready.append(stream.chunk)
             stream.chunk, stream.sent = None, True
-
-    def _by_channel(self) -> list[_Group]:
-        """Return a group for each channel with chunks, oldest first; an empty one if there is none."""
-        channels: dict[int, _Group] = {}
-        for chunk in sorted(self._ready, key=lambda one: one.order):
-            channels.setdefault(chunk.key[1] % self._channels, _Group()).chunks.append(chunk)
-        return list(channels.values()) or [_Group()]
 
     def _distribute(self, groups: list[_Group], agents: frozenset[Key]) -> None:
         """Give each group its episodes and agents that are gone.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import safetensors.torch
@@ -15,7 +14,7 @@ from ds.service import ParameterStore
 CHUNK = 2**20
 """Size of a piece in bytes, far below every limit of the transport."""
 
-_VERSION_BYTES, _DIGEST_BYTES = 8, 32
+_VERSION_BYTES = 8
 
 Parts = Mapping[str, nn.Module]
 
@@ -53,19 +52,9 @@ def _load(module: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
 
 
 def chunks(version: int, payload: bytes) -> list[bytes]:
-    """Split version, SHA-256 of the payload, and the payload into pieces."""
-    whole = version.to_bytes(_VERSION_BYTES, "big") + hashlib.sha256(payload).digest() + payload
+    """Split version and payload into pieces."""
+    whole = version.to_bytes(_VERSION_BYTES, "big") + payload
     return [whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK)]
-
-
-def assembled(pieces: Sequence[bytes]) -> tuple[int, bytes]:
-    """Return version and payload of :func:`chunks`. ValueError if something is missing or changed."""
-    whole = b"".join(pieces)
-    digest = whole[_VERSION_BYTES : _VERSION_BYTES + _DIGEST_BYTES]
-    payload = whole[_VERSION_BYTES + _DIGEST_BYTES :]
-    if len(digest) < _DIGEST_BYTES or hashlib.sha256(payload).digest() != digest:
-        raise ValueError(f"weights of {len(whole)} bytes have arrived damaged")
-    return int.from_bytes(whole[:_VERSION_BYTES], "big"), payload
 
 
 class WeightPublisher:
@@ -95,7 +84,7 @@ def load(pieces: Sequence[bytes], behaviours: Mapping[str, Parts]) -> int:
 
     ValueError, and possibly mixed networks, if they do not fit.
     """
-    version, payload = assembled(pieces)
+    whole = b"".join(pieces)
     with torch.no_grad():
-        unpack(payload, behaviours)
-    return version
+        unpack(whole[_VERSION_BYTES:], behaviours)
+    return int.from_bytes(whole[:_VERSION_BYTES], "big")

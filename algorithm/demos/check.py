@@ -35,7 +35,7 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec) -> DemoEpisode:
     return DemoEpisode(
         obs={name: found[f"obs/{name}"] for name in spec.obs.names},
         action_mask=found["action_mask"].astype(np.bool_),
-        action=_within_bounds(found["action"].astype(np.float32), spec),
+        action=found["action"].astype(np.float32).clip(-1.0, 1.0),  # one-hots lie within, too
         reward=found["reward"].astype(np.float32),
         terminated=bool(found["terminated"][-1]),
         z=z,
@@ -91,11 +91,6 @@ def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:
     if set(episode.obs) != set(spec.obs.names):
         expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, episode.obs))
         raise FaultyRecordingError(f"expected the observations {expected}, got {got}")
-
-
-def _within_bounds(action: np.ndarray, spec: AgentSpec) -> np.ndarray:
-    action[:, spec.action.discrete :].clip(-1.0, 1.0, out=action[:, spec.action.discrete :])
-    return action
 
 
 def _check(found: Mapping[str, Array], spec: AgentSpec) -> None:

@@ -1,22 +1,92 @@
-"""Episodes as the messages of ML-Agents' recorder."""
+"""Episodes as ``.demo`` files of Unity's ML-Agents."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from algorithm.core.data import Array
+from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, shown
+from algorithm.demos.demo_file import META_BYTES, write_record
+from algorithm.demos.episode import Draft, FaultyRecordingError, RecordedEpisode, shown
+from algorithm.demos.mlagents import messages_of_demos
 
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties
 _LONGEST = 11  # letters of a name: what fits beside the largest numbers
 _WHOLE = 2**24  # up to here float32 holds every whole number
 _MOST_CHANNELS = 64  # of what is written as an image
+
+
+class DemoWriter:
+    """Writer of such a file, of one behaviour's episodes; an :class:`~algorithm.demos.episode.EpisodeWriter`.
+
+    It replaces a file of that name, and appears at the end, complete. What is known of whoever acted (carry,
+    z, log-probabilities) has no place in it. Raises UsageError without the package ``mlagents-envs``.
+    """
+
+    def __init__(self, path: Path, spec: AgentSpec, behaviour: str) -> None:
+        self.target = str(path)
+        self._draft = Draft(path)
+        self._messages = messages_of_demos()
+        self._spec = spec
+        self._behaviour = behaviour
+        self._file: BinaryIO | None = None
+
+    def begin(self) -> None:
+        """Open the file, with meta data that a reader takes for those of a recorder that was killed."""
+        self._encoder = StepEncoder(self._messages.pair, self._spec)
+        self._steps = self._episodes = 0
+        self._total = 0.0
+        self._file = self._draft.open()
+        write_record(self._file, meta_of(self._messages.meta, self._draft.path.stem))
+        self._file.seek(META_BYTES + 1)
+        write_record(self._file, brain_of(self._messages.brain, self._spec.action, self._behaviour))
+
+    def write(self, episode: RecordedEpisode) -> None:
+        """Append an episode. Raises UsageError for numbers that float32 does not hold to the last bit."""
+        assert self._file is not None, "begin comes first"
+        try:
+            for pair in self._encoder.pairs(episode):
+                write_record(self._file, pair)
+        except FaultyRecordingError as error:
+            self.discard()
+            raise UsageError(
+                "a .demo file cannot hold this episode",
+                where=f"episode {episode.number}, {error.where}",
+                why=error.why,
+                fix="record to a .npz file",
+            ) from error
+        self._file.flush()
+        self._steps += len(episode.reward) + 1
+        self._episodes += 1
+        self._total += float(np.sum(episode.reward, dtype=np.float64))
+
+    def finish(self) -> None:
+        """Write the meta data again, now with their numbers, and give the file its name.
+
+        Nothing happens after an episode that was refused: there is no file any more.
+        """
+        if self._file is None:
+            return
+        self._file.seek(0)
+        numbers = {
+            "number_steps": self._steps,
+            "number_episodes": self._episodes,
+            "mean_reward": self._total / self._episodes,
+        }
+        write_record(self._file, meta_of(self._messages.meta, self._draft.path.stem, **numbers))
+        self._draft.finish()
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._file = None
+        self._draft.discard()
 
 
 def meta_of(message: Any, name: str, **numbers: float) -> Any:  # noqa: ANN401 - protobuf messages

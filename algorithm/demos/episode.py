@@ -1,14 +1,17 @@
-"""An episode as a file holds it, and the interfaces of those who read and write such files."""
+"""An episode as a file holds it, and what those who read and write such files share."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from algorithm.core.data import Array
 from algorithm.core.spec import AgentSpec
+from algorithm.core.system.files import replace as replace_file
 
 Behaviours = frozenset[str]
 """Names under which a file may hold the episodes of one behaviour."""
@@ -78,6 +81,41 @@ class EpisodeWriter(Protocol):
 
     def discard(self) -> None:
         """Leave nothing behind; nothing happens without :meth:`begin`."""
+
+
+class Draft:
+    """File that has another name until it is complete, and then replaces one of its own name.
+
+    Every method may raise OSError but :meth:`discard`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._stream: BinaryIO | None = None
+
+    def open(self) -> BinaryIO:
+        """Return it, empty."""
+        if self.path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        self._stream = self._draft.open("wb")
+        return self._stream
+
+    def finish(self) -> None:
+        """Close it and give it its name."""
+        assert self._stream is not None, "open comes first"
+        self._stream.close()
+        replace_file(self._draft, self.path)
+        self._stream = None
+
+    def discard(self) -> None:
+        """Remove it."""
+        stream, self._stream = self._stream, None
+        with contextlib.suppress(OSError):  # the disk may be full
+            if stream is not None:
+                stream.close()
+        with contextlib.suppress(OSError):
+            self._draft.unlink()
 
 
 def check_behaviours(found: Iterable[str], wanted: Behaviours | None) -> None:

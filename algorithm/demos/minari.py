@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from algorithm.core.data import Array, Float
 from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.extras import needs
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.core.system.memory import free_memory
 from algorithm.demos.config import MINARI, MINARI_ID
 from algorithm.demos.episode import (
     Behaviours,
@@ -27,8 +25,6 @@ from algorithm.demos.spaces import flat_actions
 from algorithm.env.gym import Adapter
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Space
-
-_MOST_PACKED = 1032  # bytes that deflate may make of one
 
 POLICY = "policy"
 """Key of an info: what the policy says of the action before it, its u, z and behaviour_logp."""
@@ -54,8 +50,6 @@ def read_minari(name: str, wanted: Behaviours | None, notify: Notify) -> Iterato
         adapter = Adapter(dataset.observation_space, dataset.action_space, f"{MINARI}{name}")
     except EnvError as error:
         raise FaultyRecordingError(f"{error.what}: {error.where}") from error
-    with _damage(""):
-        _refuse_claims(dataset.storage.data_path / "main_data.hdf5")
     episodes = iter(dataset.iterate_episodes())
     for number in itertools.count():
         with _damage(f"episode {number}"):
@@ -99,26 +93,6 @@ def _damage(where: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise FaultyRecordingError(f"it cannot be read: {described(error)}", where) from error
-
-
-def _refuse_claims(file: Path) -> None:
-    """Raise FaultyRecordingError for an array with fewer bytes in the file than it would take here."""
-    import h5py
-
-    if not file.exists():
-        return  # of another format
-    most = free_memory() // 2
-
-    def claims(name: str, node: Any) -> str | None:  # noqa: ANN401 - a node of h5py
-        if not isinstance(node, h5py.Dataset):
-            return None
-        stored = node.id.get_storage_size() * (_MOST_PACKED if node.compression else 1)
-        return name if node.nbytes > min(stored, most) else None
-
-    with h5py.File(file) as content:
-        if (name := content.visititems(claims)) is not None:
-            why = f"it would take {content[name].nbytes:,} bytes, more than it has or half of the free memory"
-            raise FaultyRecordingError(why, name)
 
 
 def _episode(number: int, found: Any, adapter: Adapter, actions: Space) -> RecordedEpisode:  # noqa: ANN401

@@ -54,7 +54,7 @@ class MinariWriter:
             raise FileExistsError("a data set of this id is there")
         env = self._env if _can_be_told(self._env) else None
         spaces = {name: getattr(self._env, name) for name in ("observation_space", "action_space")}
-        with _quietly(), _system_errors():
+        with _minari():
             self._dataset = self._library.create_dataset_from_buffers(
                 self._name, [], env=env, **spaces, **self._says, **self._options
             )
@@ -72,7 +72,7 @@ class MinariWriter:
             truncations=episode.truncated,
             infos=self._infos(episode),
         )
-        with _quietly(), _system_errors():
+        with _minari():
             self._dataset.update_dataset_from_buffer([buffer])
 
     def finish(self) -> None:
@@ -166,17 +166,11 @@ def _can_be_told(env: gym.Env[Any, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep Minari's advice on authors and links from the terminal."""
+def _minari() -> Iterator[None]:
+    """Keep advice on authors and links from the terminal; raise as OSError that HDF5 cannot write."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
-
-
-@contextlib.contextmanager
-def _system_errors() -> Iterator[None]:
-    """Raise as OSError what HDF5 raises when it cannot write."""
-    try:
-        yield
-    except (RuntimeError, ValueError) as error:
-        raise OSError(str(error)) from error
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            raise OSError(str(error)) from error

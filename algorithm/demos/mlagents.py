@@ -1,4 +1,4 @@
-"""Demonstrations of Unity's ML-Agents: ``.demo`` files, read and written.
+"""Demonstrations of Unity's ML-Agents, read from ``.demo`` files. Nothing in them is believed.
 
 Pair t of a file holds observation t, the reward of step t − 1, the masks of step t (true forbids), its action
 and whether the episode has ended at this observation. So an episode of L steps has L + 1 pairs, and the
@@ -7,21 +7,19 @@ action of the last one is nobody's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Array
+from algorithm.core.data import Array, Bool
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.reading import open_plain
-from algorithm.core.spec import AgentSpec
 from algorithm.core.system.memory import free_memory
-from algorithm.demos.demo_file import META_BYTES, MOST_STEPS, DemoRecords, write_record
-from algorithm.demos.demo_steps import FaultyStepError, StepDecoder
-from algorithm.demos.demo_writing import StepEncoder, brain_of, meta_of
-from algorithm.demos.draft import Draft
+from algorithm.demos.demo_file import MOST_STEPS, DemoRecords
 from algorithm.demos.episode import (
     Behaviours,
     FaultyRecordingError,
@@ -31,10 +29,15 @@ from algorithm.demos.episode import (
     check_behaviours,
 )
 from algorithm.env.config import without_team
-from algorithm.env.unity.package import DemoMessages, demo_messages
+from algorithm.env.unity.package import DemoMessages, demo_messages, recorded_behaviour
+from algorithm.env.unity.spaces import rewards_of
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
 _MOST_OPEN = 10_000  # episodes at a time
+_STEP = 64 * 2**20  # bytes of a step in memory
+_SENSORS = 2**10
+_AXES = 8
+_ACTIONS = 2**16
 
 
 def read_demo(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
@@ -43,7 +46,7 @@ def read_demo(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator
     Observations are those that a Unity environment gives of the same sensors. Raises UsageError without the
     package ``mlagents-envs``.
     """
-    messages = _messages()
+    messages = messages_of_demos()
     try:
         stream = open_plain(path, _LARGEST, follow=True)
     except ValueError as error:
@@ -59,7 +62,8 @@ def read_demo(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator
         yield from _Episodes(brain, free_memory() // 2).of(pairs, notify)
 
 
-def _messages() -> DemoMessages:
+def messages_of_demos() -> DemoMessages:
+    """Return the classes of a file's messages. Raises UsageError without the package ``mlagents-envs``."""
     try:
         return demo_messages()
     except EnvError as error:
@@ -86,15 +90,6 @@ def _counted(records: DemoRecords, messages: DemoMessages, number: int, notify: 
         notify(f"its meta data say {number:,} records, and it has {count:,}")
 
 
-class _Open:
-    """Episode in the making. columns: bytes of its arrays so far, by name."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self.columns = {name: bytearray() for name in names}
-        self.pairs: list[Any] = []  # not decoded yet
-        self.length = 0
-
-
 class _Episodes:
     """Episodes of a behaviour out of the messages about its agents; episodes of several ids may alternate.
 
@@ -104,75 +99,63 @@ class _Episodes:
     def __init__(self, brain: Any, limit: int) -> None:  # noqa: ANN401 - a protobuf message
         self._brain = brain
         self._limit = limit
-        self._open: dict[int, _Open] = {}
-        self._last: int | None = None  # id of the last message
-        self._number = self._short = self._held = 0  # held: bytes of the open ones
+        self._open: dict[int, dict[str, bytearray]] = {}  # id → bytes of each array so far
+        self._number = 0
+        self._short = 0
+        self._held = 0  # bytes of the open ones
 
     def of(self, pairs: Iterator[Any], notify: Notify) -> Iterator[RecordedEpisode]:
         """Yield each episode when it ends, and behind them those that have no end."""
+        decoder = None
         for pair in pairs:
-            if self._last is None:
-                self._decoder = StepDecoder(self._brain, pair.agent_info)
-            agent = pair.agent_info.id
-            done = pair.agent_info.done
-            if agent != self._last and self._last in self._open:  # no more than a chunk of messages is held
-                self._decode(self._open[self._last], ended=False)
-            self._last = agent
-            if agent not in self._open:
-                self._begin(agent)
-            episode = self._open[agent]
-            episode.pairs.append(pair)
-            if done or len(episode.pairs) == self._decoder.chunk:
-                self._decode(episode, ended=done)
-            if done:
-                del self._open[agent]
-                yield from self._finished(episode, agent, terminated=not pair.agent_info.max_step_reached)
-        if self._last is None:
+            decoder = decoder or StepDecoder(self._brain, pair.agent_info)
+            self._append(pair, decoder)
+            if pair.agent_info.done:
+                terminated = not pair.agent_info.max_step_reached
+                yield from self._finished(pair.agent_info.id, decoder, terminated=terminated)
+        if decoder is None:
             raise FaultyRecordingError("it holds no step")
-        yield from self._unfinished(notify)
-
-    def _unfinished(self, notify: Notify) -> Iterator[RecordedEpisode]:
         before = self._number
-        for agent, episode in self._open.items():
-            self._decode(episode, ended=False)
-            yield from self._finished(episode, agent, terminated=False)
+        for agent in [*self._open]:
+            yield from self._finished(agent, decoder, terminated=False)
         if self._number > before:
             notify(f"episodes without an end, taken as cut off there: {self._number - before}")
         if self._short:
             notify(f"episodes without a step, left out: {self._short}")
 
-    def _begin(self, agent: int) -> None:
-        if len(self._open) == _MOST_OPEN:
-            raise FaultyRecordingError(f"more than {_MOST_OPEN:,} of its episodes have no end")
-        self._open[agent] = _Open(self._decoder.layout)
-
-    def _decode(self, episode: _Open, *, ended: bool) -> None:
-        """Append what has come to an episode's columns."""
-        pairs, episode.pairs = episode.pairs, []
-        try:
-            found = self._decoder.decode(pairs, acting=len(pairs) - ended)
-        except FaultyStepError as error:
-            where = f"episode {self._number}, step {episode.length + error.number}, {error.field}"
-            raise FaultyRecordingError(error.why, where) from error
-        for name, values in found.items():
-            episode.columns[name].extend(values.tobytes())
-            self._held += values.nbytes
-        episode.length += len(pairs)
+    def _append(self, pair: Any, decoder: StepDecoder) -> None:  # noqa: ANN401 - a protobuf message
+        agent = pair.agent_info.id
+        if agent not in self._open:
+            if len(self._open) == _MOST_OPEN:
+                raise FaultyRecordingError(f"more than {_MOST_OPEN:,} of its episodes have no end")
+            self._open[agent] = {name: bytearray() for name in decoder.layout}
+        columns = self._open[agent]
+        step = _length(columns)
+        for name, read in decoder.fields.items():
+            try:
+                data = read(pair).tobytes()
+            except ValueError as error:
+                where = f"episode {self._number}, step {step}, {name}"
+                raise FaultyRecordingError(str(error), where) from error
+            columns[name].extend(data)
+            self._held += len(data)
         if self._held > self._limit:
             raise FaultyRecordingError(
                 f"it needs {self._held:,} bytes, more than half of the free memory", f"episode {self._number}"
             )
 
-    def _finished(self, episode: _Open, agent: int, *, terminated: bool) -> Iterator[RecordedEpisode]:
-        self._held -= sum(map(len, episode.columns.values()))
-        if episode.length < 2:
+    def _finished(self, agent: int, decoder: StepDecoder, *, terminated: bool) -> Iterator[RecordedEpisode]:
+        columns = self._open.pop(agent)
+        length = _length(columns)
+        self._held -= sum(map(len, columns.values()))
+        if length < 2:
             self._short += 1
             return
         arrays: dict[str, Array] = {
-            name: np.ndarray((episode.length, *shape), dtype, buffer=episode.columns[name])
-            for name, (dtype, shape) in self._decoder.layout.items()
+            name: np.ndarray((length, *shape), dtype, buffer=columns[name])
+            for name, (dtype, shape) in decoder.layout.items()
         }
-        last = np.arange(1, episode.length) == episode.length - 1
+        last = np.arange(1, length) == length - 1
         yield Float32Episode(
             number=self._number,
             behaviour=self._brain.brain_name,
@@ -187,67 +170,109 @@ class _Episodes:
         self._number += 1
 
 
-class DemoWriter:
-    """Writer of such a file, of one behaviour's episodes; an :class:`~algorithm.demos.episode.EpisodeWriter`.
+def _length(columns: dict[str, bytearray]) -> int:
+    return len(columns["reward"]) // 4
 
-    It replaces a file of that name, and appears at the end, complete. What is known of whoever acted (carry,
-    z, log-probabilities) has no place in it. Raises UsageError without the package ``mlagents-envs``.
+
+class StepDecoder:
+    """Decoder of the messages of one behaviour, to what a Unity environment gives of the same.
+
+    layout: name of a field → dtype and shape; fields: → its array of a pair, or ValueError
+    brain:  its parameters; first: the first message about an agent
+    Raises FaultyRecordingError if there is nothing to observe or to do, or if it is too large.
     """
 
-    def __init__(self, path: Path, spec: AgentSpec, behaviour: str) -> None:
-        self.target = str(path)
-        self._draft = Draft(path)
-        self._messages = _messages()
-        self._spec = spec
-        self._behaviour = behaviour
-        self._file: BinaryIO | None = None
-
-    def begin(self) -> None:
-        """Open the file, with meta data that a reader takes for those of a recorder that was killed."""
-        self._encoder = StepEncoder(self._messages.pair, self._spec)
-        self._steps = self._episodes = 0
-        self._total = 0.0
-        self._file = self._draft.open()
-        write_record(self._file, meta_of(self._messages.meta, self._draft.path.stem))
-        self._file.seek(META_BYTES + 1)
-        write_record(self._file, brain_of(self._messages.brain, self._spec.action, self._behaviour))
-
-    def write(self, episode: RecordedEpisode) -> None:
-        """Append an episode. Raises UsageError for numbers that float32 does not hold to the last bit."""
-        assert self._file is not None, "begin comes first"
+    def __init__(self, brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages
+        _check_sizes(brain, first)
         try:
-            for pair in self._encoder.pairs(episode):
-                write_record(self._file, pair)
-        except FaultyRecordingError as error:
-            self.discard()
-            raise UsageError(
-                "a .demo file cannot hold this episode",
-                where=f"episode {episode.number}, {error.where}",
-                why=error.why,
-                fix="record to a .npz file",
-            ) from error
-        self._file.flush()
-        self._steps += len(episode.reward) + 1
-        self._episodes += 1
-        self._total += float(np.sum(episode.reward, dtype=np.float64))
-
-    def finish(self) -> None:
-        """Write the meta data again, now with their numbers, and give the file its name.
-
-        Nothing happens after an episode that was refused: there is no file any more.
-        """
-        if self._file is None:
-            return
-        self._file.seek(0)
-        numbers = {
-            "number_steps": self._steps,
-            "number_episodes": self._episodes,
-            "mean_reward": self._total / self._episodes,
+            behaviour = recorded_behaviour(brain, first)
+        except EnvError as error:
+            raise FaultyRecordingError(f"{error.what}: {error.why}") from error
+        except (ValueError, IndexError) as error:
+            raise FaultyRecordingError(f"its behaviour makes no sense: {error}") from error
+        self._sensors = behaviour.sensors
+        self._action = behaviour.spec.action
+        self.layout: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+            **{f"obs/{one.name}": (np.dtype(one.dtype), one.kept_shape) for one in self._sensors},
+            "action_mask": (np.dtype(np.bool_), (self._action.discrete,)),
+            "reward": (np.dtype(np.float32), ()),
+            "action": (np.dtype(np.float32), (self._action.size,)),
         }
-        write_record(self._file, meta_of(self._messages.meta, self._draft.path.stem, **numbers))
-        self._draft.finish()
+        self.fields: dict[str, Callable[[Any], Array]] = {
+            **{f"obs/{one.name}": partial(self._seen, k) for k, one in enumerate(self._sensors)},
+            "action_mask": self._allowed,
+            "reward": lambda pair: _finite(rewards_of([pair.agent_info])),
+            "action": self._acted,
+        }
+        size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout.values())
+        if size > _STEP:
+            raise FaultyRecordingError(f"a step has {size:,} bytes; at most {_STEP:,} are read")
 
-    def discard(self) -> None:
-        """Remove what was written."""
-        self._file = None
-        self._draft.discard()
+    def _seen(self, k: int, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
+        """Return the k-th observation [1, ...]."""
+        seen, sensor = pair.agent_info.observations, self._sensors[k]
+        if len(seen) != len(self._sensors):
+            raise ValueError(f"observations: expected {len(self._sensors)}, got {len(seen)}")
+        shape, numbers = list(sensor.shape), len(seen[k].float_data.data)
+        if seen[k].shape != shape:
+            raise ValueError(f"expected the shape {shape}, got {seen[k].shape[:_AXES]}")
+        if not sensor.png and numbers != math.prod(shape):
+            raise ValueError(f"expected {math.prod(shape):,} numbers, got {numbers:,}")
+        return _finite(sensor.read([seen[k]]))
+
+    def _allowed(self, pair: Any) -> Bool:  # noqa: ANN401 - a protobuf message
+        """Return the mask [1, ΣN]: that of the file says what is forbidden."""
+        given = pair.agent_info.action_mask
+        if len(given) not in (0, self._action.discrete):
+            raise ValueError(f"expected a mask of {self._action.discrete} choices, got {len(given):,}")
+        return ~np.array([given[:]], np.bool_) if given else self._action.all_allowed(1)
+
+    def _acted(self, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
+        """Return the flat action [A]. Older recorders have one list of numbers for either kind."""
+        spec, flat = self._action, np.zeros(self._action.size, np.float32)
+        if pair.agent_info.done:
+            return flat
+        own = [pair.action_info.continuous_actions, pair.action_info.discrete_actions]
+        if not own[0] and not own[1] and not (spec.continuous and spec.branches):
+            own[0 if spec.continuous else 1] = pair.action_info.vector_actions_deprecated
+        numbers, chosen = own
+        if (len(numbers), len(chosen)) != (spec.continuous, len(spec.branches)):
+            raise ValueError(
+                f"expected {spec.continuous} continuous and {len(spec.branches)} discrete actions, "
+                f"got {len(numbers):,} and {len(chosen):,}"
+            )
+        flat[spec.discrete :] = numbers
+        for branch, (where, choices) in enumerate(zip(spec.branch_slices, spec.branches, strict=True)):
+            picked = float(chosen[branch])
+            if not (0 <= picked < choices and picked.is_integer()):
+                raise ValueError(f"expected a choice below {choices} in branch {branch}, got {picked:g}")
+            flat[where.start + int(picked)] = 1.0
+        return _finite(flat)
+
+
+def _finite(values: Array) -> Array:
+    """Return the values. Raises ValueError unless all are finite."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError("it holds numbers that are not finite")
+    return values
+
+
+def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages
+    """Raise FaultyRecordingError for a behaviour that is too large to allocate anything for."""
+    own = brain.action_spec
+    old = brain.vector_action_size_deprecated
+    sizes = [own.num_continuous_actions, *own.discrete_branch_sizes, *old]
+    branches = own.discrete_branch_sizes if own.num_continuous_actions or own.num_discrete_actions else old
+    if 0 in branches:
+        raise FaultyRecordingError("its behaviour has 0 actions in a branch")
+    if min(sizes) < 0 or sum(sizes) > _ACTIONS:
+        raise FaultyRecordingError(f"its behaviour has {sum(sizes):,} actions; at most {_ACTIONS:,} are read")
+    if len(first.observations) > _SENSORS:
+        raise FaultyRecordingError(
+            f"it has {len(first.observations):,} observations; at most {_SENSORS:,} are read"
+        )
+    for number, one in enumerate(first.observations):
+        right = len(one.shape) == 3 if one.compression_type else len(one.shape) <= _AXES
+        if not right or not all(0 < size <= _STEP for size in one.shape):
+            kind = "a PNG" if one.compression_type else "numbers"
+            raise FaultyRecordingError(f"observation {number} is {kind} of the shape {one.shape[:_AXES]}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import zipfile
 import zlib
 from collections import defaultdict
@@ -18,9 +17,9 @@ from algorithm.core.data import Array
 from algorithm.core.errors import described
 from algorithm.core.reading import open_plain
 from algorithm.core.system.memory import free_memory
-from algorithm.demos.draft import Draft
 from algorithm.demos.episode import (
     Behaviours,
+    Draft,
     FaultyRecordingError,
     Notify,
     RecordedEpisode,
@@ -67,7 +66,7 @@ def _arrays_of(archive: zipfile.ZipFile) -> Mapping[str, set[str]]:
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> Array:
-    """Return an array by name. Nothing is allocated for a size that only its header claims."""
+    """Return an array by name. What only a header claims is never filled."""
     try:
         info = archive.getinfo(f"{name}.npy")
     except KeyError:
@@ -77,24 +76,10 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
             f"it has {info.file_size:,} bytes, more than half of the free memory", name
         )
     with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"{name} is of the version {version} of numpy's format")
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
         try:
-            shape, column_major, dtype = read(member)
+            value: Array = np.lib.format.read_array(member, allow_pickle=False)
         except Exception as error:  # numpy evaluates the header as Python, and lets pass what that raises
-            raise ValueError(f"the header of {name} cannot be read: {described(error)}") from error
-        if not all(type(size) is int and size >= 0 for size in shape):  # numpy takes True for a size
-            raise ValueError(f"{name} has the shape {shape}")
-        if dtype.hasobject:
-            raise FaultyRecordingError("it holds Python objects, which are not read", name)
-        data = member.read(info.file_size)
-    if len(data) != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{name} has {len(data):,} bytes, and its header says {dtype} {list(shape)}")
-    value: Array = np.frombuffer(data, dtype).reshape(shape, order="F" if column_major else "C")
+            raise FaultyRecordingError(f"it cannot be read: {described(error)}", name) from error
     return value
 
 

@@ -20,10 +20,10 @@ from algorithm.core.data import Segment, StepBatch
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.config import MINARI
+from algorithm.demos.demo_writing import DemoWriter
 from algorithm.demos.episode import Behaviours, EpisodeWriter, RecordedEpisode
 from algorithm.demos.minari import dataset_id
 from algorithm.demos.minari_writer import MinariWriter, refuse_taken
-from algorithm.demos.mlagents import DemoWriter
 from algorithm.demos.npz import NpzWriter
 from algorithm.evaluation.callbacks import EvalCallback
 from algorithm.runs.names import behaviour_level

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class Checker:
         self._check_ports()
         self._check_constants(rng)
         for n in BATCHES:
-            self._check_steps(n, STEPS, rng)
+            self._check_steps(n, rng)
         one_draw = self._ports.memory and not self._sampled
         if not one_draw:
             self._check_draws(rng)
@@ -105,11 +105,11 @@ class Checker:
                 if not np.array_equal(found[port.name], wanted):
                     raise _wrong(port.name, "on zeros and random numbers", found[port.name], wanted)
 
-    def _check_steps(self, n: int, steps: int, rng: np.random.Generator) -> None:
+    def _check_steps(self, n: int, rng: np.random.Generator) -> None:
         """Act for some steps, graph and policy each with a memory of its own."""
         memory = self._no_memory(n)
         carry, before = self._reference.initial_carry(n), self._spec.action.padding(n)
-        for step in range(steps):
+        for step in range(STEPS):
             situation = self._reference.situation(n, rng)
             found = self._run(self._reference.feeds(situation, self._ports, memory))
             answer = self._reference.answer(situation, before, carry)
@@ -120,12 +120,6 @@ class Checker:
                 memory = found[MEMORY_OUT]
                 moved = (carry - self._reference.initial_carry(n)).reshape(n, -1)
                 self._close(MEMORY_OUT, where, memory[:, 0], np.concatenate([moved, before], 1))
-
-    def rollout(self, n: int, steps: int, seed: int) -> float:
-        """Return the largest difference over a longer episode of n agents."""
-        self._difference = 0.0
-        self._check_steps(n, steps, np.random.default_rng(seed))
-        return self._difference
 
     def _compare(self, found: Mapping[str, Any], answer: Answer, situation: Situation, where: str) -> None:
         for port in self._ports.outputs:
@@ -216,18 +210,18 @@ class Checker:
                 scores = self._reference.scores_at(repeated, u)
                 self._check_largest("discrete_actions", indices, scores, repeated, "of draws")
             else:
-                wrong += self._frequencies(indices.reshape(_ROWS, times, -1), probs)
+                wrong += self._frequencies(indices.reshape(times, _ROWS, -1), probs)
         if self._spec.action.continuous:
-            u = found["continuous_actions"].reshape(_ROWS, times, -1).astype(np.float64)
+            u = found["continuous_actions"].reshape(times, _ROWS, -1).astype(np.float64)
             wrong += _moments(u, grid.astype(np.float64))
         return wrong
 
     def _frequencies(self, indices: Array, probs: Float) -> list[str]:
-        """Return the choices whose counts are unlikely, of indices [R, T, branches]."""
-        wrong, times = [], indices.shape[1]
+        """Return the choices whose counts are unlikely, of indices [T, R, branches]."""
+        wrong, times = [], len(indices)
         for branch, part in enumerate(self._spec.action.branch_slices):
             for choice, p in enumerate(probs[:, part].T.astype(np.float64)):
-                count = (indices[:, :, branch] == choice).sum(1)
+                count = (indices[:, :, branch] == choice).sum(0)
                 # Of a rare choice the counts are those of Poisson, which are wider than the normal ones.
                 limit = _SIGMAS * np.sqrt(times * p * (1.0 - p)) + _SIGMAS
                 if (np.abs(count - times * p) > limit).any():
@@ -235,30 +229,24 @@ class Checker:
         return wrong
 
     def _drawn(self, situation: Situation, times: int) -> dict[str, Any]:
+        """Return what the graph draws in each row of a situation, so many times one after the other."""
         numbers = sum(int(np.prod(port.shape)) for port in self._ports.inputs)
         step = max(1, min(times, _NUMBERS // (numbers * situation.size)))
-        parts: list[dict[str, Array]] = []
+        parts = []
         for start in range(0, times, step):
             many = situation.repeated(min(step, times - start))
             feeds = self._reference.feeds(many, self._ports, self._no_memory(many.size))
             parts.append(self._run(feeds))
         wanted = [port.name for port in self._ports.outputs if port.batched]
-        return {name: _joined([part[name] for part in parts], situation.size) for name in wanted}
-
-
-def _joined(parts: Sequence[Array], rows: int) -> Array:
-    """Join draws [rows · t, …] of each part to [rows · Σt, …], all of a row one after the other."""
-    split = [part.reshape(rows, -1, *part.shape[1:]) for part in parts]
-    whole: Array = np.concatenate(split, 1)
-    return whole.reshape(-1, *whole.shape[2:])
+        return {name: np.concatenate([part[name] for part in parts]) for name in wanted}
 
 
 def _moments(u: Array, grid: Array) -> list[str]:
-    """Return what is unlikely of samples u [R, T, A_c], π's being grid [R, G, A_c]."""
+    """Return what is unlikely of samples u [T, R, A_c], π's being grid [R, G, A_c]."""
     wrong = []
     for name, power in (("mean", 1), ("square", 2)):
-        found, wanted = (u**power).mean(1), (grid**power).mean(1)
-        limit = _SIGMAS * (grid**power).std(1) / np.sqrt(u.shape[1]) + 10 * TOLERANCE
+        found, wanted = (u**power).mean(0), (grid**power).mean(1)
+        limit = _SIGMAS * (grid**power).std(1) / np.sqrt(len(u)) + 10 * TOLERANCE
         inside = (np.abs(found - wanted) <= limit).all(0)
         wrong += [f"continuous_actions {index}, the {name}" for index in np.flatnonzero(~inside)]
     return wrong

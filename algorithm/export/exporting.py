@@ -1,25 +1,57 @@
-"""Export of one policy: drawn as a graph, looked at, compared, described. Nothing is written here."""
+"""Export of one policy: drawn as a graph, looked at, compared, described by its card. Nothing is written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent
 from algorithm.core.errors import UsageError
-from algorithm.export.card import PolicySource, card
-from algorithm.export.check import Checker
+from algorithm.core.program import VERSION
+from algorithm.core.spec import AgentSpec
+from algorithm.export.check import Checked, Checker
 from algorithm.export.config import ExportConfig
 from algorithm.export.errors import required
 from algorithm.export.graph import PolicyGraph, draw_graph
-from algorithm.export.lint import lint
+from algorithm.export.lint import lint, operators, target_of
+from algorithm.export.names import Port, Ports, cleaned
 from algorithm.export.reference import Reference
+from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.normalise import Normaliser
 
 
 @dataclass(frozen=True)
+class PolicySource:
+    """Where a policy comes from.
+
+    env, run, behaviour: names · step: of the checkpoint
+    config: SHA-256 of the run's configuration · commit: of the program that trained it; empty if unknown
+    """
+
+    env: str
+    run: str
+    behaviour: str
+    step: int
+    config: str
+    commit: str = ""
+
+    @property
+    def content(self) -> dict[str, object]:
+        """Its part of the card."""
+        return {
+            "environment": self.env,
+            "run": self.run,
+            "behaviour": self.behaviour,
+            "step": self.step,
+            "config_sha256": self.config,
+            "trained_by_commit": self.commit,
+        }
+
+
+@dataclass(frozen=True)
 class Exported:
-    """A policy as a file: its bytes, and the content of its card."""
+    """A policy as a file, and the content of its card, ``NAME.json`` beside ``NAME.onnx``."""
 
     data: bytes
     card: dict[str, object]
@@ -33,7 +65,7 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
     required("onnx")
     if keys.check:
         required("onnxruntime")
-    policy = agent.new_policy("playing")
+    policy, spec = agent.new_policy("playing"), agent.spec
     if not isinstance(policy, Actor):
         raise UsageError(
             "this policy cannot be exported",
@@ -41,22 +73,81 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
             why="its family acts in a way of its own",
             fix="train with one of the families that the program brings",
         )
-    graph = PolicyGraph(policy.choice, agent.spec, sampled=keys.sampled)
+    graph = PolicyGraph(policy.choice, spec, sampled=keys.sampled)
     model = draw_graph(graph, keys.opset)
     lint(model, keys.opset)
     data, checked = model.SerializeToString(), None
     if keys.check:
-        reference = Reference(policy.choice, agent.spec)
-        checked = Checker(data, graph.ports, reference, sampled=keys.sampled)()
+        checked = Checker(data, graph.ports, Reference(policy.choice, spec), sampled=keys.sampled)()
     normaliser = policy.choice.model.normaliser
-    content = card(
-        model,
-        graph.ports,
-        agent.spec,
-        origin,
-        opset=keys.opset,
-        sampled=keys.sampled,
-        normalised=int(normaliser.count) if isinstance(normaliser, Normaliser) else None,
-        checked=checked,
-    )
-    return Exported(data, content)
+    card = {
+        **origin.content,
+        "version": VERSION,
+        "exporter": f"{model.producer_name} {model.producer_version}",
+        "opset": keys.opset,
+        "operators": dict(operators(model)),
+        **_interface(graph.ports, spec, keys),
+        "normalised_observations": int(normaliser.count) if isinstance(normaliser, Normaliser) else None,
+        **_outcome(checked),
+    }
+    return Exported(data, card)
+
+
+def _interface(ports: Ports, spec: AgentSpec, keys: ExportConfig) -> dict[str, object]:
+    """Return what the card says of inputs, outputs, and who reads them."""
+    target, action = target_of(keys.opset), spec.action
+    kinds = ["discrete"] * bool(action.branches) + ["continuous"] * bool(action.continuous)
+    return {
+        "target": {"name": target["name"], "operators": target["source"], "read": target["date"]},
+        "inputs": [_port(port) for port in ports.inputs],
+        "outputs": [_port(port) for port in ports.outputs],
+        "observations": observations(spec, ports),
+        "actions": kinds,
+        "branches": list(action.branches),
+        "continuous": action.continuous,
+        "environment_action": action.description,
+        "memory": ports.memory,
+        "one_action": ("sampled" if keys.sampled else "deterministic") if ports.memory else "",
+    }
+
+
+def _outcome(checked: Checked | None) -> dict[str, object]:
+    return {
+        "largest_difference": None if checked is None else checked.difference,
+        "compared_draws": None if checked is None else checked.draws,
+    }
+
+
+def _port(port: Port) -> Mapping[str, object]:
+    shape: list[object] = ["batch"] if port.batched else []
+    return {
+        "name": port.name,
+        "type": port.dtype,
+        "shape": [*shape, *port.shape],
+        "meaning": port.meaning,
+    }
+
+
+def observations(spec: AgentSpec, ports: Ports) -> list[dict[str, object]]:
+    """Return how each observation becomes an input: transposed by ``axes``, divided, in a shape.
+
+    ``axes`` count from 1, behind the batch.
+    """
+    layouts, found = image_layouts(spec.obs), []
+    for port, (name, shape, dtype) in zip(ports.inputs, spec.obs.items(), strict=False):
+        layout = layouts.get(name)
+        axes, divisor = tuple(range(len(shape))), 1
+        if layout is not None:  # frames and channels, height, width
+            axes, divisor = (*layout.order[2:], *layout.order[:2]), 255 if dtype == "uint8" else 1
+        found.append(
+            {
+                "name": port.name,
+                "observation": name,
+                "field": cleaned(name),
+                "stored": [dtype, *shape],
+                "axes": [axis + 1 for axis in axes],
+                "divisor": divisor,
+                "shape": list(port.shape),
+            }
+        )
+    return found

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -20,8 +17,9 @@ from typing_extensions import override
 from algorithm.actions.actor import ActionChoice
 from algorithm.core.errors import UsageError, described
 from algorithm.core.spec import AgentSpec
+from algorithm.env.redirect_output import silence
 from algorithm.export.errors import ExportError, required
-from algorithm.export.mending import plain
+from algorithm.export.lint import plain
 from algorithm.export.names import ports_of
 from algorithm.export.rewrites import AttentionSteps, rewritten, rewritten_parts
 from algorithm.nn.acting.model import ActingModel
@@ -179,11 +177,10 @@ def _uses_action(choice: ActionChoice, spec: AgentSpec) -> bool:
 
 
 def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
-    """Return the graph as torch's TorchScript exporter writes it.
+    """Return the graph as torch's TorchScript exporter writes it, without what it prints meanwhile.
 
     The newer exporter is not used: it writes operators that Unity does not have and renames inputs.
-    Raises UsageError without the library ``onnx``, and for attention at opset 9; ExportError for what cannot
-    be traced or written.
+    Raises UsageError without ``onnx`` and for attention at opset 9, ExportError for what cannot be written.
     """
     onnx = required("onnx")
     if opset <= 9 and any(isinstance(one, AttentionSteps) for one in graph.modules()):
@@ -197,7 +194,8 @@ def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
     inputs = tuple(torch.zeros(_EXAMPLES, *port.shape) for port in ports.inputs)
     names = [port.name for port in (*ports.inputs, *ports.outputs) if port.batched]
     try:
-        with _quiet(), TemporaryDirectory() as folder:
+        with silence(), warnings.catch_warnings(), TemporaryDirectory() as folder:
+            warnings.simplefilter("ignore")
             file = Path(folder) / "policy.onnx"
             torch.onnx.export(
                 graph.eval(),
@@ -225,24 +223,3 @@ def _behind(error: str) -> str:
     found = re.search(r"scope: (\S+)", error)
     names = [part.rpartition("::")[2] for part in found[1].split("/")] if found else []
     return f", behind module {'/'.join(filter(None, names))}" if any(names) else ""
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep remarks on tracing and the exporter's age from the terminal: the graph is checked later.
-
-    With an error torch prints the whole graph, past Python, so the file behind the output is another one
-    meanwhile.
-    """
-    print(end="", flush=True)  # there may be no sys.stdout
-    kept = os.dup(1)
-    try:
-        with TemporaryFile() as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            os.dup2(file.fileno(), 1)
-            try:
-                yield
-            finally:
-                os.dup2(kept, 1)
-    finally:
-        os.close(kept)

@@ -1,19 +1,17 @@
-"""Operators and element types of a graph against what a runtime has."""
+"""Operators and element types of a graph: brought to those that a runtime has, and compared with them."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from algorithm.export.errors import ExportError, required
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto, TensorProto
 
 TARGETS = Path(__file__).parent / "targets"
 """Lists of operators, one a runtime, each with its source and the date at which it was read."""
@@ -40,22 +38,11 @@ _KINDS = {1: "float", 6: "int32", 7: "int64", 9: "bool"}
 """Element types, by ONNX's numbers."""
 
 
-@dataclass(frozen=True)
-class OperatorList:
-    """A runtime: name, source of the list, date, and the operators that it has."""
-
-    name: str
-    source: str
-    date: str
-    operators: frozenset[str]
-
-
-@cache
-def target_of(opset: int) -> OperatorList:
-    """Return the runtime that an operator set is for: Barracuda up to 9, else Sentis."""
+def target_of(opset: int) -> dict[str, Any]:
+    """Return the runtime that an operator set is for, Barracuda up to 9, else Sentis: what its file says."""
     file = TARGETS / f"{'barracuda' if opset <= _BARRACUDA_UNTIL else 'sentis'}.json"
-    content = json.loads(file.read_text("utf-8"))
-    return OperatorList(content["name"], content["source"], content["date"], frozenset(content["operators"]))
+    content: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return content
 
 
 def operators(model: ModelProto) -> Mapping[str, int]:
@@ -66,33 +53,34 @@ def operators(model: ModelProto) -> Mapping[str, int]:
 def lint(model: ModelProto, opset: int) -> None:
     """Raise ExportError for an operator or element type that the target lacks, and for another opset."""
     target, found = target_of(opset), {one.domain: one.version for one in model.opset_import}
+    name = target["name"]
     if found != {"": opset}:
         raise ExportError("the graph has another operator set", where=f"{found}", why=f"{opset} was wanted")
     for node in model.graph.node:
-        if node.domain or node.op_type not in target.operators:
+        if node.domain or node.op_type not in target["operators"]:
             raise ExportError(
-                f"{target.name} does not have the operator {node.op_type} on every backend",
+                f"{name} does not have the operator {node.op_type} on every backend",
                 where=place(node),
-                why=f"opset {opset} is for {target.name}; its operators are those of {target.source}",
+                why=f"opset {opset} is for {name}; its operators are those of {target['source']}",
                 fix=_INSTEAD.get(node.op_type, "write that part of nn.py with plain operations"),
             )
-        _check_kinds(node, target)
+        _check_kinds(node, name)
     for tensor in model.graph.initializer:
         if tensor.data_type not in _KINDS:
-            raise _other_kind(tensor.data_type, f"the constant {tensor.name}", target)
+            raise _other_kind(tensor.data_type, f"the constant {tensor.name}", name)
 
 
-def _check_kinds(node: NodeProto, target: OperatorList) -> None:
+def _check_kinds(node: NodeProto, target: str) -> None:
     for one in node.attribute:
         number = one.t.data_type if one.HasField("t") else one.i if one.name in ("to", "dtype") else 1
         if number not in _KINDS:
             raise _other_kind(number, place(node), target)
 
 
-def _other_kind(number: int, where: str, target: OperatorList) -> ExportError:
+def _other_kind(number: int, where: str, target: str) -> ExportError:
     kind = required("onnx").TensorProto.DataType.Name(number).lower()
     return ExportError(
-        f"{target.name} has no numbers of the type {kind}",
+        f"{target} has no numbers of the type {kind}",
         where=where,
         why=f"it has {', '.join(_KINDS.values())}",
         fix="compute in float32: leave .double(), .half() and the like out of nn.py",
@@ -104,3 +92,60 @@ def place(node: NodeProto) -> str:
     path = [part for part in node.name.split("/")[1:-1] if part]
     module = f"module {'/'.join(path)}" if path else "the policy's actions"
     return f"node {node.name or node.op_type}, {module}"
+
+
+_WIDER = {2: 6, 3: 6, 4: 6, 5: 6, 12: 7, 13: 7}
+"""uint8, int8, uint16, int16 -> int32; uint32, uint64 -> int64, as the numbers of ONNX's element types."""
+
+
+def plain(model: ModelProto) -> ModelProto:
+    """Return the graph with short whole numbers as int32, without empty parts of a Concat, and smaller.
+
+    Torch writes such numbers and parts, and Unity's runtimes do not read them.
+    """
+    onnx = required("onnx")
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype") and attribute.i in _WIDER:
+                attribute.i = _WIDER[attribute.i]
+            if attribute.HasField("t") and attribute.t.data_type in _WIDER:
+                attribute.t.CopyFrom(_widened(attribute.t))
+    for tensor in model.graph.initializer:
+        if tensor.data_type in _WIDER:
+            tensor.CopyFrom(_widened(tensor))
+    del model.graph.value_info[:]
+    known = onnx.shape_inference.infer_shapes(model).graph.value_info
+    empty = {
+        one.name
+        for one in known
+        if any(axis.HasField("dim_value") and not axis.dim_value for axis in one.type.tensor_type.shape.dim)
+    }
+    for node in model.graph.node:
+        if node.op_type == "Concat":
+            _leave_out(node, empty)
+    _number_values(model)
+    return model
+
+
+def _number_values(model: ModelProto) -> None:
+    """Give values numbers for names. Nodes keep theirs, which say where they come from."""
+    graph = model.graph
+    fixed = {one.name for one in (*graph.input, *graph.output, *graph.initializer)}
+    made = [name for node in graph.node for name in node.output if name and name not in fixed]
+    short = {name: f"v{number}" for number, name in enumerate(made)}
+    for node in graph.node:
+        node.input[:] = [short.get(name, name) for name in node.input]
+        node.output[:] = [short.get(name, name) for name in node.output]
+
+
+def _widened(tensor: TensorProto) -> TensorProto:
+    helper = required("onnx").numpy_helper
+    wider = {6: "int32", 7: "int64"}[_WIDER[tensor.data_type]]
+    widened: TensorProto = helper.from_array(helper.to_array(tensor).astype(wider), tensor.name)
+    return widened
+
+
+def _leave_out(node: NodeProto, empty: set[str]) -> None:
+    kept = [name for name in node.input if name not in empty]
+    if kept and len(kept) < len(node.input):
+        node.input[:] = kept

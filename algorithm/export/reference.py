@@ -39,9 +39,9 @@ class Situation:
         return len(self.mask)
 
     def repeated(self, times: int) -> Situation:
-        """Return each agent's several times, one after the other."""
-        obs = {name: np.repeat(value, times, 0) for name, value in self.obs.items()}
-        return Situation(obs, np.repeat(self.mask, times, 0))
+        """Return all agents several times, one after the other."""
+        rows = np.tile(np.arange(self.size), times)
+        return Situation({name: value[rows] for name, value in self.obs.items()}, self.mask[rows])
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,9 @@ class Reference:
         shape, dtype = (n, *self.spec.obs.shapes[place]), self.spec.obs.dtypes[place]
         if categories := self.spec.obs.categories[place]:
             return rng.integers(np.reshape(categories, shape[1:]), size=shape).astype(dtype)
-        if dtype == "bool":
-            return rng.random(shape) < 0.5
-        if dtype == "uint8":
-            return rng.integers(256, size=shape).astype(dtype)
         if not dtype.startswith("float"):
-            return rng.integers(-1 if dtype.startswith("int") else 0, 2, size=shape).astype(dtype)
+            low, high = -1 if dtype.startswith("int") else 0, 256 if dtype == "uint8" else 2
+            return rng.integers(low, high, size=shape).astype(dtype)
         if name in self._layouts:
             return rng.random(shape).astype(dtype)
         values: NDArray[np.float64] = rng.normal(size=shape)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -42,14 +43,6 @@ A runtime may draw 0, and by rounding 1. A NaN among the scores would choose wha
 """
 
 
-class _Steps(nn.Module):
-    """Recurrent layers for one token: [B, 1, I] and carry [B, *C] -> [B, 1, H] and [B, 1, *C]."""
-
-    def __init__(self, recurrent: Recurrent, cell: Callable[[nn.Module], nn.Module]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(map(cell, recurrent.layers))
-
-
 class _Gates(nn.Module):
     """Weights of a layer, and its gates before they are squashed."""
 
@@ -67,11 +60,11 @@ class _Gates(nn.Module):
 
 class _GruCell(_Gates):
     @override
-    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+    def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor]:
         (r_x, z_x, n_x), (r_h, z_h, n_h) = self.of(x, "ih"), self.of(h, "hh")
         z = torch.sigmoid(z_x + z_h)
         new = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
-        return (1.0 - z) * new + z * h
+        return ((1.0 - z) * new + z * h,)
 
 
 class _LstmCell(_Gates):
@@ -82,38 +75,25 @@ class _LstmCell(_Gates):
         return torch.sigmoid(o) * torch.tanh(c), c
 
 
-class GruSteps(_Steps):
-    """A GRU for one token, in elementary operators: Barracuda and Sentis have no GRU."""
+class RecurrentSteps(nn.Module):
+    """A GRU or LSTM for one token, in elementary operators: Barracuda and Sentis have neither.
 
-    def __init__(self, gru: GRU) -> None:
-        super().__init__(gru, _GruCell)
+    cell: of a layer; returns its new states, of which the first is its output
+    """
 
-    @override
-    def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Return output and carry."""
-        x, after = x[:, 0], []
-        for depth, cell in enumerate(self.layers):
-            x = cell(x, carry[:, depth])
-            after.append(x)
-        return x.unsqueeze(1), torch.stack(after, 1).unsqueeze(1)
-
-
-class LstmSteps(_Steps):
-    """An LSTM for one token, in elementary operators."""
-
-    def __init__(self, lstm: LSTM) -> None:
-        super().__init__(lstm, _LstmCell)
+    def __init__(self, recurrent: Recurrent, cell: Callable[[nn.Module], nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(map(cell, recurrent.layers))
 
     @override
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Return output and carry."""
-        x, hidden, cells = x[:, 0], [], []
-        for depth, cell in enumerate(self.layers):
-            x, c = cell(x, carry[:, 0, depth], carry[:, 1, depth])
-            hidden.append(x)
-            cells.append(c)
-        after = torch.stack([torch.stack(hidden, 1), torch.stack(cells, 1)], 1)
-        return x.unsqueeze(1), after.unsqueeze(1)
+        """Return [B, 1, H] and [B, 1, *C] of [B, 1, I] and the carry [B, *C]: depth, or states and depth."""
+        x, after, depths = x[:, 0], [], carry.dim() - 2
+        for layer, states in zip(self.layers, carry.unbind(depths), strict=True):
+            new = layer(x, *(states.unbind(1) if depths == 2 else (states,)))
+            x = new[0]
+            after.append(torch.stack(new, 1) if depths == 2 else x)
+        return x.unsqueeze(1), torch.stack(after, depths).unsqueeze(1)
 
 
 class AttentionSteps(nn.Module):
@@ -213,8 +193,8 @@ def _without_noise(noisy: NoisyLinear) -> nn.Linear:
 
 
 MODULES: Mapping[type[nn.Module], Callable[[Any], nn.Module]] = {
-    GRU: GruSteps,
-    LSTM: LstmSteps,
+    GRU: partial(RecurrentSteps, cell=_GruCell),
+    LSTM: partial(RecurrentSteps, cell=_LstmCell),
     Attention: AttentionSteps,
     Ensemble: Critics,
     NoisyLinear: _without_noise,

@@ -39,9 +39,13 @@ class Cluster:
         say: Callable[[str], None],
         rule: RestartRule,
     ) -> None:
+        self._ray = ray
         self._plan = plan
         self._say = say
-        self._target = TargetSizeWatcher(ray, plan.label, plan.name, plan.actors, say)
+        self._target = _hold_target_size(ray, plan)
+        self._number = plan.actors
+        self._asked: Any = None  # a reference of Ray
+        self._ask_at = 0.0
         self._group = LearnerGroup(ray, plan, say=say, rule=rule)
         self._show_at = 0.0
         self._shown: list[str] = []
@@ -59,17 +63,19 @@ class Cluster:
             code = stop.exit_code
         else:
             end([self._group], by_themselves=code == 0)
-        self._target.close()
+        self._ray.kill(self._target)
         return code
 
     def _tick(self) -> int | None:
         now = time.monotonic()
         group = self._group
-        self._target.step(now)
-        group.step(self._target.number)
+        if now >= self._ask_at:
+            self._ask_at = now + _ASKED_EVERY_S
+            self._ask()
+        group.step(self._number)
         if now >= self._show_at:
             self._show_at = now + _SHOWN_EVERY_S
-            self._show(rows(group.learner, group.actors, group.endpoint, self._target.number))
+            self._show(rows(group.learner, group.actors, group.endpoint, self._number))
         if group.error is not None:
             self._say(f"error: {group.error}")
             return group.error.exit_code
@@ -82,6 +88,20 @@ class Cluster:
         else:
             self._say(f"error: {group.explain_end(ended)}")
         return ended.code
+
+    def _ask(self) -> None:
+        """Ask for the number of actors that there shall be, or read the answer, without waiting."""
+        if self._asked is None:
+            self._asked = self._target.get.remote()
+        if not self._ray.wait([self._asked], timeout=0)[0]:
+            return
+        target = self._number
+        with contextlib.suppress(self._ray.exceptions.RayActorError):  # the number is known here
+            target = self._ray.get(self._asked)
+        self._asked = None
+        if target != self._number:
+            self._say(f"{target} actors from now on, {self._number} before")
+            self._number = target
 
     def _show(self, lines: list[str]) -> None:
         if lines != self._shown:
@@ -133,65 +153,23 @@ class TargetSize:
         return before
 
 
-class TargetSizeWatcher:
-    """Target size of the training command.
-
-    number: of actors, asked for every second.
-    Raises UsageError if there is a target size for that run already.
-    """
-
-    def __init__(
-        self, ray: ModuleType, label: str, name: str, number: int, say: Callable[[str], None]
-    ) -> None:
-        self._ray = ray
-        self._label = label
-        self._name = name
-        self._say = say
-        self.number = number
-        self._ref: Any = None
-        self._next = 0.0
-        self._make()
-
-    def step(self, now: float) -> None:
-        """Ask for the number, or read the answer, without waiting. now: seconds."""
-        if self._ref is None:
-            if now >= self._next:
-                self._ref, self._next = self._actor.get.remote(), now + _ASKED_EVERY_S
-        elif self._ray.wait([self._ref], timeout=0)[0]:
-            ref, self._ref = self._ref, None
-            self._hear(ref)
-
-    def close(self) -> None:
-        """Remove the target size from Ray."""
-        self._ray.kill(self._actor)
-
-    def _hear(self, ref: Any) -> None:  # noqa: ANN401
-        errors = self._ray.exceptions
-        try:
-            target = self._ray.get(ref)
-        except errors.ActorUnavailableError:
-            return
-        except errors.RayActorError:  # its node died; the number is known here
-            with contextlib.suppress(UsageError):  # Ray keeps its name for a moment; the next answer is alike
-                self._make()
-            return
-        if target != self.number:
-            self._say(f"{target} actors from now on, {self.number} before")
-            self.number = target
-
-    def _make(self) -> None:
-        options = self._ray.remote(TargetSize).options(
-            name=target_size_name(self._label, self._name), num_cpus=0
-        )
-        try:
-            self._actor = options.remote(self.number)
-        except ValueError as error:
-            raise UsageError(
-                f"{self._label} is being trained under the name {self._name!r} on this cluster already",
-                where="-n",
-                why=str(error),
-                fix="choose another name, or change that one's number of actors with --scale",
-            ) from error
+def _hold_target_size(ray: ModuleType, plan: ClusterPlan) -> Any:  # noqa: ANN401 - a handle of Ray
+    """Return the Ray actor with a run's target size, on this node. Raises UsageError if there is one."""
+    affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    options = ray.remote(TargetSize).options(
+        name=target_size_name(plan.label, plan.name),
+        num_cpus=0,
+        scheduling_strategy=affinity(ray.get_runtime_context().get_node_id(), soft=False),
+    )
+    try:
+        return options.remote(plan.actors)
+    except ValueError as error:
+        raise UsageError(
+            f"{plan.label} is being trained under the name {plan.name!r} on this cluster already",
+            where="-n",
+            why=str(error),
+            fix="choose another name, or change that one's number of actors with --scale",
+        ) from error
 
 
 def target_size_name(label: str, name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,8 +58,10 @@ def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRul
         # On one machine there is nothing to place, and any number of actors may share it.
         plan = replace(plan, learner_cpus=0.0, actor_cpus=0.0)
     with connected(address) as (ray, stop):
-        at = gcs_address(ray)
-        say(f"Ray is at {at}; to have M actors:\n{_scale_command(plan, at)}")
+        at = str(ray.get_runtime_context().gcs_address)
+        words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
+        words += ["--scale", "M", "--ray", at]
+        say(f"Ray is at {at}; to have M actors:\n{shlex.join(words)}")
         return Cluster(ray, plan, say=say, rule=rule or RestartRule()).run(stop)
 
 
@@ -109,19 +110,11 @@ def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageEr
     )
 
 
-def _scale_command(plan: ClusterPlan, address: str) -> str:
-    words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
-    return shlex.join([*words, "--scale", "M", "--ray", address])
-
-
 def say(text: str) -> None:
     """Print lines with the time of day."""
     stamp = datetime.now().strftime("%H:%M:%S")
-    try:
-        for line in text.splitlines():
-            print(f"{stamp}  {line}", flush=True)
-    except BrokenPipeError:  # no reader any more; the training goes on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for line in text.splitlines():
+        print(f"{stamp}  {line}", flush=True)
 
 
 class ClusterAway(UserError):  # noqa: N818 - what happened
@@ -165,11 +158,6 @@ def join_ray(address: str) -> ModuleType:
             "~/.ray/auth_token or the variable RAY_AUTH_TOKEN",
         ) from error
     return ray
-
-
-def gcs_address(ray: ModuleType) -> str:
-    """Return the address for another command's ``--ray``."""
-    return str(ray.get_runtime_context().gcs_address)
 
 
 def _import_ray() -> ModuleType:

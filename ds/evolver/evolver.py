@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from algorithm.app.report.lineage import gene_text
 from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
-from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
-from algorithm.runs.checkpoints.manifest import DamagedError, check_listed, read_manifest
+from algorithm.runs.checkpoints.manager import intact_checkpoints
 from algorithm.train.signals import StopRequest
 from ds.cluster.group import TICK_S, end, save_and_end
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
@@ -171,23 +170,11 @@ class Evolver:
             )
 
     def _checkpoint(self, member: MemberRun) -> Path:
-        """Return a member's newest checkpoint whose networks are intact. Raises StorageError without one."""
-        root = member.run / "checkpoints"
-        for step in reversed(checkpoint_steps(root)):
-            path = checkpoint_of(root, step)
-            try:
-                for name, entry in read_manifest(path).files.items():
-                    check_listed(path, name, entry)
-            except DamagedError as error:
-                self._say(f"warning: {error.line} · the checkpoint before it is taken")
-                continue
-            return path
-        raise StorageError(
-            "an elite has no checkpoint that is intact",
-            where=root,
-            why="the next generation begins with its networks",
-            fix="bring the files back and add --resume",
+        """Return a member's newest checkpoint that is intact. Raises StorageError without one."""
+        found = intact_checkpoints(
+            member.run / "checkpoints", warn=lambda text: self._say(f"warning: {text}")
         )
+        return next(found).path
 
     def _has_ended(self, member: MemberRun) -> bool:
         """Return whether the member's run has come to its limit."""
@@ -200,7 +187,7 @@ class Evolver:
         """Name the best member of the last generation, with the commands for its run."""
         best = min(self._generation.lineage, key=lambda record: int(record["rank"]))
         winner = self._members[int(best["member"]) - 1]
-        self._say(f"the training is over; the best is {winner.name}, score {_text(best['score'])}")
+        self._say(f"the training is over; the best is {winner.name}, score {gene_text(best['score'])}")
         for what, words in self._plan.commands(winner.name).items():
             self._say(f"  {what:9} {words}")
 
@@ -208,7 +195,7 @@ class Evolver:
         number, base = self._generation.number, self._base
         self._say(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
         for member in self._generation.population.members:
-            genes = ", ".join(f"{path.rpartition('.')[2]} {_text(v)}" for path, v in member.genes.items())
+            genes = ", ".join(f"{path.rpartition('.')[2]} {gene_text(v)}" for path, v in member.genes.items())
             of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
             self._say(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
 
@@ -231,7 +218,3 @@ class Evolver:
 
 def _shown(value: float) -> str:
     return f"{value:,.1f}" if math.isfinite(value) else "no score"
-
-
-def _text(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else json.dumps(value)

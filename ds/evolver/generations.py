@@ -71,10 +71,20 @@ _JSON = TypeAdapter(Generation)
 
 
 class PopulationDir:
-    """Folder of a population. Build it with ``create`` or ``open``; ``path`` is absolute."""
+    """Folder of a population. Build it with ``create`` or ``open``.
+
+    path:    absolute
+    config:  the configuration as it was merged, before any draw
+    lock:    JSON that names the command that drives the population now
+    lineage: one JSON object a line: a member in a generation that has ended
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.config = path / POPULATION
+        self.lock = path / "run.lock"
+        self.lineage = path / "lineage.jsonl"
+        self._generations = path / "generations"
 
     @classmethod
     def create(cls, path: Path, config: str, facts: Mapping[str, object]) -> PopulationDir:
@@ -88,7 +98,7 @@ class PopulationDir:
         except OSError as error:
             raise StorageError.of(error, what="the population's folder cannot be made", where=path) from error
         write_text(path / _FACTS, json_text(facts))
-        write_text(path / POPULATION, config)
+        write_text(folder.config, config)
         return folder
 
     @classmethod
@@ -108,23 +118,8 @@ class PopulationDir:
 
         config: as for ``create``; generation: that goes on
         """
-        write_text(self.path / POPULATION, config)
+        write_text(self.config, config)
         self.write_lineage(generation)
-
-    @property
-    def config(self) -> Path:
-        """The configuration as it was merged, before any draw."""
-        return self.path / POPULATION
-
-    @property
-    def lock(self) -> Path:
-        """JSON that names the command that drives the population now."""
-        return self.path / "run.lock"
-
-    @property
-    def lineage(self) -> Path:
-        """One JSON object a line: a member in a generation that has ended."""
-        return self.path / "lineage.jsonl"
 
     def facts(self) -> dict[str, Any]:
         """Return what the command line said at the start. Raises StorageError."""
@@ -183,10 +178,6 @@ class PopulationDir:
                 records += read_json(self._generations / _name(one) / _GENERATION)["lineage"]
         lines = (json.dumps(record, allow_nan=False, ensure_ascii=False) for record in records)
         write_text(self.lineage, "".join(f"{line}\n" for line in lines))
-
-    @property
-    def _generations(self) -> Path:
-        return self.path / "generations"
 
     def _numbers(self) -> Iterator[int]:
         for folder in self._generations.iterdir() if self._generations.is_dir() else ():

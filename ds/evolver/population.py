@@ -79,11 +79,6 @@ class Population:
     generation: StrictInt
     members: tuple[Member, ...]
 
-    def __post_init__(self) -> None:
-        """Raise ValueError unless members are numbered from 1 on."""
-        if [member.number for member in self.members] != list(range(1, len(self.members) + 1)):
-            raise ValueError("members are not numbered from 1 on")
-
 
 def first_generation(seed: int, size: int, genes: Genes) -> Population:
     """Return generation 0: ``size`` members with genes of a first draw each."""

@@ -18,7 +18,6 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
-    Joined,
     LearnerRefused,
     Message,
     Receipt,
@@ -93,9 +92,9 @@ class Client:
         """Request a slot."""
         return self._request("Hello", hello, Welcome)
 
-    def join(self, join: Join) -> Joined:
+    def join(self, join: Join) -> Receipt:
         """Have compared what must be the same on both sides."""
-        return self._request("Join", join, Joined)
+        return self._request("Join", join, Receipt)
 
     def deliver(self, message: TrajectoryMessage) -> Receipt:
         """Send a trajectory message."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -162,56 +163,45 @@ class ConnectionMonitor:
 
 
 class WeightFetcher:
-    """Fetcher of the newest weights that receipts have announced; one thread fetches.
+    """Fetcher of the newest weights that receipts have announced; one thread fetches, one takes.
 
-    fetch: the chunks of weights newer than a version; none if there are no newer ones
+    fetch:   the chunks of weights newer than a version; none if there are no newer ones
+    version: of the newest weights that this actor has seen, 0 for none
     """
 
     def __init__(self, fetch: Callable[[int], list[bytes]]) -> None:
-        self._fetch = fetch
-        self._changed = threading.Condition()
-        self._announced = 0  # version in the last receipt
-        self._unread: list[bytes] | None = None
         self.version = 0
-        """Version of the newest weights that this actor has seen, 0 for none."""
+        self._fetch = fetch
+        self._announced = 0  # version in the last receipt
+        self._news = threading.Event()  # there was a receipt
+        self._unread: deque[list[bytes]] = deque(maxlen=1)
 
     def announce(self, version: int) -> None:
         """Note the version that a receipt announces."""
-        with self._changed:
-            self._announced = version
-            self._changed.notify_all()
+        self._announced = version
+        self._news.set()
 
     def mark_loaded(self, version: int) -> None:
         """Note the version of loaded weights."""
-        with self._changed:
-            self.version = max(self.version, version)
+        self.version = max(self.version, version)
 
     def wait_until_behind(self, seconds: float) -> bool:
-        """Wait, at most so long, until newer weights can be fetched. Return whether they can."""
-        with self._changed:
-            return self._changed.wait_for(self._is_behind, seconds)
+        """Wait, at most so long, for a receipt. Return whether newer weights can be fetched."""
+        self._news.wait(seconds)
+        self._news.clear()
+        return self._announced > self.version
 
     def fetch(self) -> None:
-        """Fetch newer weights if there are any. Only one thread may do so.
-
-        Raises what ``fetch`` does, and Unreachable if nothing comes.
-        """
-        with self._changed:
-            if not self._is_behind():
-                return
-            version, have = self._announced, self.version
+        """Fetch newer weights if there are any. Raises what ``fetch`` does, Unreachable if nothing comes."""
+        version, have = self._announced, self.version
+        if version <= have:
+            return
         chunks = self._fetch(have)
-        with self._changed:
-            if not chunks:
-                raise Unreachable("the weights that it announced are not there")
-            self.version = max(self.version, version)
-            self._unread = chunks
+        if not chunks:
+            raise Unreachable("the weights that it announced are not there")
+        self._unread.append(chunks)
+        self.mark_loaded(version)
 
     def take(self) -> list[bytes] | None:
         """Return the newest weights that have not been taken yet."""
-        with self._changed:
-            unread, self._unread = self._unread, None
-            return unread
-
-    def _is_behind(self) -> bool:
-        return self._announced > self.version
+        return self._unread.pop() if self._unread else None

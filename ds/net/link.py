@@ -16,7 +16,6 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
-    Joined,
     LearnerRefused,
     Receipt,
     TrajectoryMessage,
@@ -75,10 +74,12 @@ class Link:
         self._monitor = ConnectionMonitor(
             where, patience, show=self.show, now=self.clock.now, dropped=lambda: self.sent.dropped
         )
-        self._fetcher = WeightFetcher(self._weights_newer)
+        self._fetcher = WeightFetcher(
+            lambda than: self._call(self._caller.weights, WeightRequest(actor=self.actor, newer_than=than))
+        )
         self._failure: BaseException | None = None
         self._welcome: Welcome | None = None
-        self._agreed = ("", "")  # JSON and its digest; empty until the first join
+        self._agreed = ""  # JSON; empty until the first join
         self._epoch = 0  # registrations so far
         self._acted = (0, 0, (0, 0))  # steps, version and faults for the next beats
 
@@ -103,15 +104,15 @@ class Link:
             self.start_thread("beats", self._beats)
         return welcome
 
-    def join(self, agreed: Mapping[str, Any], digest: str, sent: Sent) -> None:
+    def join(self, agreed: Mapping[str, Any], sent: Sent) -> None:
         """Join: from here on messages may be delivered, and weights are fetched.
 
-        agreed, digest: see ``ds.compatibility``
+        agreed: see ``ds.compatibility``
         """
         self.sent, self._channels = sent, [self._connect() for _ in sent.taken]
-        self._agreed = json.dumps(agreed), digest
-        joined = self._persist(self._first_join)
-        if joined is not None and not self._synchronous:
+        self._agreed = json.dumps(agreed)
+        self._persist(lambda: self._register_again(self._epoch))  # environments were made meanwhile
+        if not self._synchronous:
             self.start_thread("weights", self._fetch_weights)
 
     def report(self, *, steps: int, version: int, faults: tuple[int, int] = (0, 0)) -> None:
@@ -206,35 +207,25 @@ class Link:
         self._epoch += 1
         return welcome
 
-    def _first_join(self) -> Joined:
-        with self._registering:
-            joined = self._join()
-            if joined.receipt.state == "unknown":  # another learner, started while environments were made
-                self._greet()
-                joined = self._join()
-            return joined
-
     def _register_again(self, epoch: int) -> None:
-        """Register and join again after an answer ``unknown``, unless that happened since ``epoch``."""
+        """Register once more and join, unless that happened since ``epoch``."""
         with self._registering:
             if epoch == self._epoch:
                 self._greet()
-                if self._agreed[1]:
+                if self._agreed:
                     self._join()
 
-    def _join(self) -> Joined:
+    def _join(self) -> None:
         join = Join(
             actor=self.actor,
-            agreed=self._agreed[0],
-            digest=self._agreed[1],
+            agreed=self._agreed,
             version=self._fetcher.version,
             channels=tuple(self.sent.taken),
             taken_steps=self.sent.taken_steps,
         )
-        joined = self._call(self._caller.join, join)
-        if joined.receipt.state != "unknown":
-            self._apply(joined.receipt, self._epoch)
-        return joined
+        receipt = self._call(self._caller.join, join)
+        if receipt.state != "unknown":
+            self._apply(receipt, self._epoch)
 
     def _apply(self, receipt: Receipt, epoch: int, *, news: bool = True) -> None:
         """Apply a receipt. epoch: of the registration when the request was sent."""
@@ -274,9 +265,6 @@ class Link:
                     break
         self.check()
         return None
-
-    def _weights_newer(self, than: int) -> list[bytes]:
-        return self._call(self._caller.weights, WeightRequest(actor=self.actor, newer_than=than))
 
     def _beats(self) -> None:
         assert self._welcome is not None

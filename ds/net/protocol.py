@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from algorithm.core.data import Array, Bool, Float, Segment
 from algorithm.core.errors import UserError
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Version of the protocol; both sides must have the same."""
 
 MAX_ITEMS = 4096
 """Maximum length of a list in a message: an item costs more than its bytes."""
 
 MAX_NAMES = 256
-"""Maximum length of a mapping with an entry for each observation, behaviour or package."""
+"""Maximum length of a mapping with an entry for each observation or behaviour."""
 
 SERVICE = "sac.Learner"
 
@@ -84,7 +84,7 @@ Items = Annotated[tuple[T, ...], Meta(max_length=MAX_ITEMS)]
 Names = Annotated[Mapping[str, T], Meta(max_length=MAX_NAMES)]
 
 RefusalKind = Literal["protocol", "full", "differs", "malformed", "oversize"]
-ReceiptState = Literal["taken", "again", "rejected", "stale", "unknown", "finished"]
+ReceiptState = Literal["taken", "again", "rejected", "unknown", "finished"]
 
 
 class Message(
@@ -100,7 +100,6 @@ class Hello(Message, frozen=True, kw_only=True):
     actor: str  # drawn by the actor's process; the same when it comes back
     host: str
     pid: int
-    versions: Names[str]  # of python, torch, numpy, gymnasium
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -116,21 +115,13 @@ class Welcome(Message, frozen=True, kw_only=True):
 
 
 class Join(Message, frozen=True, kw_only=True):
-    """Request of an actor that is ready to act, answered with :class:`Joined`."""
+    """Request of an actor that is ready to act; after a :class:`Receipt` ``taken`` messages are taken."""
 
     actor: str
     agreed: str  # JSON: dotted path -> value of all that must be the same on both sides
-    digest: str  # SHA-256 over ``agreed``, see ``ds.compatibility``
     version: int  # newest weights it has seen, 0 for none
     channels: Items[int]  # of each channel the number of the last message that a learner took
     taken_steps: int  # environment steps in those messages
-
-
-class Joined(Message, frozen=True, kw_only=True):
-    """Answer to Join; from here on messages are taken."""
-
-    channels: Items[int]  # of each channel the last message that has come here
-    receipt: Receipt
 
 
 class Refused(Message, frozen=True, kw_only=True):
@@ -155,7 +146,6 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True, array_like=True, fo
     reward: Float
     terminated: Bool
     truncated: Bool
-    priority: Float | None = None
 
     @property
     def length(self) -> int:
@@ -218,11 +208,11 @@ class Beat(Message, frozen=True, kw_only=True):
 
 
 class Receipt(Message, frozen=True, kw_only=True):
-    """Answer to a message and to a beat.
+    """Answer to a join, a message and a beat.
 
     taken: the learner has it now, or had it before · again: there is no room now, send it again ·
-    rejected: it cannot be used, for ``reason`` · stale: made with weights too old, and dropped ·
-    unknown: send Hello first · finished: the training has ended, and so shall the actor
+    rejected: it cannot be used, for ``reason`` · unknown: send Hello first · finished: the training has
+    ended, and so shall the actor
     """
 
     state: ReceiptState

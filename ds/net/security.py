@@ -66,8 +66,9 @@ def learner_security(net: NetConfig, host: str) -> LearnerSecurity:
         return LearnerSecurity()
     folder = Path(net.secrets)
     if net.insecure:
-        return LearnerSecurity(token=make_token(folder), banner=_banner(host))
-    advice = f"make them: python -m ds.certificates {_suggested(host)} --folder {folder}\n" + _PLAIN
+        return LearnerSecurity(token=make_token(folder), banner=_PLAIN_TEXT.format(host=host))
+    name = "HOST" if host in ("0.0.0.0", "::") else host  # an address that stands for all is none
+    advice = f"make them: python -m ds.certificates {name} --folder {folder}\n" + _PLAIN
     certificate = _read(folder / CERTIFICATE, advice)
     _refuse_if_open(folder / KEY)
     key = _read(folder / KEY, advice)
@@ -127,16 +128,10 @@ def write_new(path: Path, content: bytes, *, mode: int) -> None:
 _PLAIN = "or, if you trust everybody on that network: -o net_config.insecure=true on both sides"
 
 
-def _banner(host: str) -> str:
-    return (
-        f"PLAIN TEXT: the learner listens at {host} without TLS (net_config.insecure). Whoever can listen "
-        "on that network reads everything, the token too, and can then train in an actor's name."
-    )
-
-
-def _suggested(host: str) -> str:
-    """Return a host for a certificate; an address that stands for all is none."""
-    return "HOST" if host in ("0.0.0.0", "::") else host
+_PLAIN_TEXT = (
+    "PLAIN TEXT: the learner listens at {host} without TLS (net_config.insecure). Whoever can listen on that "
+    "network reads everything, the token too, and can then train in an actor's name."
+)
 
 
 def _read(path: Path, advice: str) -> bytes:

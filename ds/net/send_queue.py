@@ -160,7 +160,7 @@ class SendQueue:
                 with self._changed:  # who waits for room may give messages up now
                     self._changed.notify_all()
             else:
-                if receipt.state in ("taken", "rejected", "stale"):
+                if receipt.state in ("taken", "rejected"):
                     return receipt
                 if receipt.state == "again":  # it has waited for room as long as it could, if it could
                     backoff.reset()
@@ -180,5 +180,4 @@ class SendQueue:
                 self._interrupt(channel, message)
             self._changed.notify_all()
         if receipt.state != "taken":
-            what = "not used: made with weights too old" if receipt.state == "stale" else "rejected"
-            self._log.say(receipt.state, f"{message.steps:,} steps were {what} ({receipt.reason})")
+            self._log.say("rejected", f"{message.steps:,} steps were rejected ({receipt.reason})")

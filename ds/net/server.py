@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +35,7 @@ from ds.net.protocol import (
     keepalive,
 )
 from ds.net.security import LearnerSecurity
-from ds.net.wire import decode, encode, takes_long
+from ds.net.wire import decode, encode
 
 if TYPE_CHECKING:  # what receives needs no torch
     from ds.service import Service
@@ -48,10 +47,13 @@ BODY_S = 60.0
 """Seconds within which a message must arrive."""
 
 GRACE_S = 2.0
-"""Seconds to wait for a place, and after which a slow message may lose its own."""
+"""Seconds that a message waits for its turn to arrive; then its actor is asked to send it later."""
 
 MEMORY = 2**26
 """Bytes of all arriving messages."""
+
+LARGE = 2**18
+"""Bytes of a message that takes a while to decode; most have less."""
 
 LEAST = 16
 """Messages that may arrive at a time, however large."""
@@ -184,7 +186,12 @@ class Server:
         for chunk in self._service.weights(wanted):
             yield chunk
 
-    async def _message(self, kind: type[T], bodies: AsyncIterator[bytes], context: CallContext) -> T:
+    async def _message(
+        self,
+        kind: type[Any],
+        bodies: AsyncIterator[bytes],
+        context: CallContext,
+    ) -> Any:  # noqa: ANN401 - a message of that kind
         """Return the one message of a call; a call without one is counted and aborted."""
         peer = unquote(context.peer()).partition(":")[2]  # gRPC forgets it when the connection ends
         code, fault, reason = grpc.StatusCode.INVALID_ARGUMENT, "malformed", ""
@@ -199,12 +206,9 @@ class Server:
                 raise WireError(
                     f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
                 )
-            message: T
-            if takes_long(body):  # one at a time: they share an interpreter with the training
-                message = await asyncio.to_thread(decode, kind, body)
-            else:
-                message = decode(kind, body)
-            return message
+            if len(body) > LARGE:  # one at a time: they share an interpreter with the training
+                return await asyncio.to_thread(decode, kind, body)
+            return decode(kind, body)
         except NoRoom:
             code, fault = grpc.StatusCode.RESOURCE_EXHAUSTED, "crowded"
             reason = f"{BUSY}: {arriving.most} messages are arriving, as many as there may be"
@@ -219,10 +223,9 @@ class Server:
     def _has_token(self, context: CallContext) -> bool:
         if self._security.token is None:
             return True
-        given = [value for key, value in context.invocation_metadata() or () if key == TOKEN_HEADER]
-        value = given[0] if len(given) == 1 else ""
-        found = value.encode("utf-8", "replace") if isinstance(value, str) else value
-        return hmac.compare_digest(found, f"Bearer {self._security.token}".encode())
+        given = [str(value) for key, value in context.invocation_metadata() or () if key == TOKEN_HEADER]
+        expected = f"Bearer {self._security.token}".encode()
+        return len(given) == 1 and hmac.compare_digest(given[0].encode("utf-8", "replace"), expected)
 
 
 def most_at_a_time(largest: int) -> int:
@@ -237,15 +240,12 @@ class NoRoom(Exception):  # noqa: N818
 class ArrivalLimit:
     """Limit on messages of at most ``largest`` bytes that arrive in one event loop.
 
-    When as many are arriving as there may be, the next one waits in line. After :data:`GRACE_S` one of those
-    that have had their places for as long gives way to it. So slow senders block no others. The
-    choice is random: with the oldest, no honest message on a slow line would arrive while others wait.
+    When as many are arriving as there may be, the next one waits in line for :data:`GRACE_S`.
     """
 
     def __init__(self, largest: int) -> None:
         self.most = most_at_a_time(largest)
         self._free = asyncio.Semaphore(self.most)
-        self._arriving: dict[asyncio.Task[bytes | None], float] = {}  # since when
 
     async def read(self, bodies: AsyncIterator[bytes]) -> bytes | None:
         """Return the first of ``bodies``; None if there is none.
@@ -255,32 +255,13 @@ class ArrivalLimit:
         try:
             await asyncio.wait_for(self._free.acquire(), GRACE_S)
         except asyncio.TimeoutError:
-            await self._take_place()
-        body = asyncio.ensure_future(_first(bodies))
-        self._arriving[body] = asyncio.get_running_loop().time()
+            raise NoRoom from None
         try:
-            await asyncio.wait((body,), timeout=BODY_S)
-        except asyncio.CancelledError:  # gRPC does so where a message is too large, and there is none
-            if not body.done():
-                raise
+            return await asyncio.wait_for(_first(bodies), BODY_S)
+        except asyncio.CancelledError:  # gRPC does so where a message is too large
+            return None
         finally:
-            del self._arriving[body]
             self._free.release()
-            body.cancel()
-        if body.cancelled():
-            raise NoRoom
-        if not body.done():
-            raise asyncio.TimeoutError
-        return body.result()
-
-    async def _take_place(self) -> None:
-        """Take the place of a message that has been arriving for long. Raises NoRoom if there is none."""
-        before = asyncio.get_running_loop().time() - GRACE_S
-        slow = [body for body, since in self._arriving.items() if since <= before and not body.done()]
-        if not slow:
-            raise NoRoom
-        random.choice(slow).cancel()
-        await self._free.acquire()
 
 
 async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:

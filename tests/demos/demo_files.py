@@ -10,8 +10,9 @@ import numpy as np
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.demo_file import write_record
+from algorithm.demos.demo_writing import DemoWriter
 from algorithm.demos.episode import RecordedEpisode
-from algorithm.demos.mlagents import DemoWriter, read_demo
+from algorithm.demos.mlagents import read_demo
 from algorithm.env.unity.package import demo_messages
 
 Meta, Brain, Pair = demo_messages()

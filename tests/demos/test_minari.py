@@ -246,16 +246,6 @@ def test_a_data_set_that_is_not_here_or_none_or_damaged_is_told(minari, tmp_path
     assert "[offline]" in refusal(tmp_path, spec)
 
 
-def test_a_size_that_only_the_file_claims_costs_no_memory(minari, tmp_path, spec):
-    built(minari)
-    h5py = pytest.importorskip("h5py")
-    for shape, chunks in (((2**40,), (2**10,)), ((10**6,), (5,))):
-        with h5py.File(tmp_path / "sets" / ID / "data" / "main_data.hdf5", "a") as file:
-            del file["episode_0/rewards"]
-            file.create_dataset("episode_0/rewards", shape, np.float64, chunks=chunks)
-        assert "episode_0/rewards" in refusal(tmp_path, spec)
-
-
 def test_damage_at_random_is_told(minari, tmp_path, spec, rng):
     built(minari)
     file = tmp_path / "sets" / ID / "data" / "main_data.hdf5"

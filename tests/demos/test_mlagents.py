@@ -10,9 +10,8 @@ from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.config import DemoConfig
-from algorithm.demos.demo_writing import meta_of
+from algorithm.demos.demo_writing import DemoWriter, meta_of
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode
-from algorithm.demos.mlagents import DemoWriter
 from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.unity.package import recorded_behaviour

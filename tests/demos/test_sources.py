@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - a table of faults is read across, one fault a line
 from __future__ import annotations
 
+import io
 import zipfile
 from pathlib import Path
 
@@ -221,7 +222,7 @@ FAULTS = {
     "no list of names": ({"behaviour": np.array("default")}, "behaviour", "expected one name for each episode"),
     "no names": ({"behaviour": np.zeros(2, [("a", "f4", 2)])}, "behaviour", "expected one name for each episode"),
     "no truth": ({"1__terminated": np.zeros(2, "f4,i4")}, "episode 1, terminated", "expected bool [2], got"),
-    "objects": ({"0__reward": np.array([None, 1], object)}, "0/reward", "Python objects"),
+    "objects": ({"0__reward": np.array([None, 1], object)}, "0/reward", "Object arrays cannot be loaded"),
 }  # fmt: skip
 
 
@@ -256,24 +257,25 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path, spec, content):
     assert "it is no recording" in refusal(tmp_path, spec, "b.npz")
 
 
-@pytest.mark.parametrize("shape", [(2**50,), (True, 2), (-1, -2)])
-def test_a_size_that_only_a_header_claims_costs_no_memory(tmp_path, spec, shape):
-    rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **{"0__reward": None})
-    with zipfile.ZipFile(tmp_path / "b.npz", "a") as archive, archive.open("0/reward.npy", "w") as member:
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(member, header)
-        member.write(b"\0" * 8)
-    assert "0/reward has" in refusal(tmp_path, spec, "b.npz")
+def npy(shape: tuple[int, ...]) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return stream.getvalue() + bytes(8)
 
 
-@pytest.mark.parametrize("header", [b"{", b"{[]: 1}", b"-" * 9000])
-def test_a_header_that_cannot_be_read_is_refused(tmp_path, spec, header):
+def bad_header(text: bytes) -> bytes:
+    return b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text + bytes(5000)
+
+
+@pytest.mark.parametrize(
+    "content", [npy((2**50,)), npy((-1, -2)), *map(bad_header, (b"{", b"{[]: 1}", b"-" * 9000))]
+)
+def test_a_header_that_cannot_be_read_or_claims_too_much_is_refused(tmp_path, spec, content):
     """numpy evaluates it as Python, where anything may be raised."""
     rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **{"0__reward": None})
     with zipfile.ZipFile(tmp_path / "b.npz", "a") as archive:
-        size = len(header).to_bytes(2, "little")
-        archive.writestr("0/reward.npy", b"\x93NUMPY\x01\0" + size + header + bytes(5000))
-    assert "the header of 0/reward cannot be read" in refusal(tmp_path, spec, "b.npz")
+        archive.writestr("0/reward.npy", content)
+    assert "b.npz, 0/reward\n  why    it cannot be read" in refusal(tmp_path, spec, "b.npz")
 
 
 def test_a_link_to_itself_is_refused(tmp_path, spec):

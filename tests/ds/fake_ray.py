@@ -65,7 +65,9 @@ class FakeRay:
         self.placed: list[tuple[Handle, dict[str, Any]]] = []
         self._gpus = gpus
         self.dies = False
-        self._named: dict[str, Handle] = {}
+
+    def get_runtime_context(self) -> SimpleNamespace:
+        return SimpleNamespace(get_node_id=lambda: "this node")
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 4.0, "GPU": float(self._gpus)}
@@ -73,14 +75,8 @@ class FakeRay:
     def remote(self, kind: type) -> SimpleNamespace:
         def options(**chosen: Any) -> SimpleNamespace:
             def place(*arguments: Any) -> Handle:
-                name = chosen.get("name", "")
-                if name in self._named:  # that of a dead actor is free the next time
-                    del self._named[name]
-                    raise ValueError(f"{name} is taken")
                 handle = Handle(self, kind(*arguments))
                 self.placed.append((handle, chosen))
-                if name:
-                    self._named[name] = handle
                 if self.dies and "name" not in chosen:
                     handle.kill()
                 return handle

@@ -9,9 +9,8 @@ from algorithm.core.data import State
 from algorithm.core.timing import Stopwatch
 from ds.checking import Terms
 from ds.collector import RemoteCollector
-from ds.compatibility import digest
 from ds.net.ingest import ActorLeft, IngestQueue
-from ds.net.protocol import PROTOCOL, Beat, Bye, Hello, Join, Joined, Welcome
+from ds.net.protocol import PROTOCOL, Beat, Bye, Hello, Join, Receipt, Welcome
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore, Service
 from tests.ds.trajectories import CARRIES, SPECS, Clock, trajectory
@@ -25,7 +24,7 @@ OF_ONE = 2**32
 def terms(**changes) -> Terms:
     plain = {
         "agreed": AGREED, "specs": SPECS, "carry_shapes": CARRIES, "max_length": 10, "max_message": 999,
-        "max_lag": -1, "synchronous": False, "room_timeout": 0.0,
+        "synchronous": False, "room_timeout": 0.0,
     }  # fmt: skip
     return Terms(**plain | changes)
 
@@ -62,18 +61,18 @@ class LearnerSide:
     ):
         self.loop, self.clock = asyncio.new_event_loop(), Clock()
         self.terms = terms(**changes)
+        self.queue = IngestQueue(size, line=2)
         self.actors = ActorRegistry(
             run="gym/x/1", seed=7, limit=limit, synchronous=self.terms.synchronous, heartbeat=BEAT,
-            clock=self.clock,
+            left=self.queue.left, clock=self.clock,
         )  # fmt: skip
-        self.queue = IngestQueue(size, line=2)
         self.parameters = ParameterStore({"vector": True}, {"d": "near"})
         self.service = Service(self.actors, self.queue, self.parameters, self.terms)
         self.logs = recorders or {name: Log() for name in SPECS}
         self.watch, self.published = Stopwatch(Clock()), 0
         self.collector = RemoteCollector(
             self.queue, self.actors, self.parameters, self.logs, before_step=self._publish, watch=self.watch,
-            wait=0.0, whole=whole, max_lag=lags, silence=silence,
+            wait=0.0, whole=whole, max_lag=lags or {}, silence=silence,
         )  # fmt: skip
         if state is not None:
             self.notices = self.collector.load_state(State(meta=json.loads(json.dumps(state.meta))))
@@ -99,12 +98,12 @@ class LearnerSide:
         self.run(asyncio.sleep(0.005))
 
     def hello(self, actor="a", **changes):
-        hello = {"protocol": PROTOCOL, "actor": actor, "host": "here", "pid": 3, "versions": {}}
+        hello = {"protocol": PROTOCOL, "actor": actor, "host": "here", "pid": 3}
         return self.run(self.service.hello(Hello(**hello | changes)))
 
     def join(self, actor="a", agreed=AGREED, **changes):
         join = {
-            "actor": actor, "agreed": json.dumps(agreed), "digest": digest(agreed), "version": 0,
+            "actor": actor, "agreed": json.dumps(agreed), "version": 0,
             "channels": (0, 0), "taken_steps": 0,
         }  # fmt: skip
         return self.run(self.service.join(Join(**join | changes)))
@@ -112,8 +111,8 @@ class LearnerSide:
     def come(self, *actors, **changes) -> LearnerSide:
         for actor in actors or ("a",):
             assert isinstance(self.hello(actor), Welcome)
-            joined = self.join(actor, **changes)
-            assert isinstance(joined, Joined) and joined.receipt.state == "taken"
+            receipt = self.join(actor, **changes)
+            assert isinstance(receipt, Receipt) and receipt.state == "taken"
         return self
 
     def deliver(self, number=1, *chunks, actor="a", **changes):

@@ -14,7 +14,6 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
-    Joined,
     LearnerRefused,
     Receipt,
     TrajectoryMessage,
@@ -25,7 +24,7 @@ from ds.net.protocol import (
 from tests.ds.trajectories import chunks_of
 
 NEVER = 1e6  # heartbeat of an actor whose beats the test makes itself
-HELLO = Hello(protocol=1, actor="a1", host="here", pid=1, versions={})
+HELLO = Hello(protocol=1, actor="a1", host="here", pid=1)
 
 
 def until(true: Callable[[], object]) -> None:
@@ -135,7 +134,7 @@ class FakeLearner:
                 if answer:
                     raise Unreachable("deadline exceeded")
                 return self.receipt("taken")
-            if answer in ("stale", "rejected"):
+            if answer == "rejected":
                 self.last[trajectory.channel] = trajectory.number
             return self.receipt(answer, f"because it is {answer}")
 
@@ -153,14 +152,13 @@ class FakeCaller:
             synchronous=me.synchronous, heartbeat=me.heartbeat,
         )  # fmt: skip
 
-    def join(self, join: Join) -> Joined:
+    def join(self, join: Join) -> Receipt:
         me = self._learner
         me.hear(join)
-        channels = tuple(me.last.get(channel, 0) for channel in range(len(join.channels)))
         if join.actor not in me.known:
-            return Joined(channels=channels, receipt=me.receipt("unknown"))
+            return me.receipt("unknown")
         me.joined.add(join.actor)
-        return Joined(channels=channels, receipt=me.receipt("taken"))
+        return me.receipt("taken")
 
     def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         return self._learner.deliver(trajectory)
@@ -194,7 +192,7 @@ class Actor:
     def join(self, channels: int = 1, **sent) -> Link:
         """Find the learner and join."""
         self.link.start()
-        self.link.join({"a.b": 1}, "digest", Sent(taken=[0] * channels, **sent))
+        self.link.join({"a.b": 1}, Sent(taken=[0] * channels, **sent))
         return self.link
 
 

@@ -15,7 +15,6 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
-    Joined,
     Receipt,
     Refused,
     TrajectoryChunk,
@@ -26,7 +25,7 @@ from ds.net.protocol import (
 )
 from ds.net.wire import DTYPES
 
-MESSAGES = (Hello, Welcome, Join, Joined, Refused, TrajectoryMessage, Beat, Receipt, WeightRequest, Bye)
+MESSAGES = (Hello, Welcome, Join, Refused, TrajectoryMessage, Beat, Receipt, WeightRequest, Bye)
 
 words = st.text(max_size=20)
 counts = st.integers(-(2**63), 2**64 - 1)
@@ -42,8 +41,6 @@ def columns(draw: st.DrawFn) -> Transitions:
     shape = {"action_mask": (length + 1, draw(width)), "carry": (length + 1, draw(width), 2)}
     shape |= {"action": (length, draw(width)), "z": (length, draw(width)), "behaviour_logp": (length, 1)}
     shape |= {"reward": (length,), "terminated": (length,), "truncated": (length,)}
-    if draw(st.booleans()):
-        shape["priority"] = (length,)
     bools = ("action_mask", "terminated", "truncated")
     values = {
         name: draw(hnp.arrays(np.bool_ if name in bools else np.float32, one)) for name, one in shape.items()
@@ -55,7 +52,7 @@ def columns(draw: st.DrawFn) -> Transitions:
 chunks = st.builds(TrajectoryChunk, words, counts, st.none() | columns())
 receipts = st.builds(
     Receipt,
-    state=st.sampled_from(("taken", "again", "rejected", "stale", "unknown", "finished")),
+    state=st.sampled_from(("taken", "again", "rejected", "unknown", "finished")),
     version=counts,
     warming_up=st.dictionaries(words, st.booleans(), max_size=3),
     lessons=st.dictionaries(words, words, max_size=3),
@@ -64,14 +61,7 @@ receipts = st.builds(
 rows = st.lists(counts, max_size=4).map(tuple)
 lines = st.lists(words, max_size=4).map(tuple)
 messages = st.one_of(
-    st.builds(
-        Hello,
-        protocol=counts,
-        actor=words,
-        host=words,
-        pid=counts,
-        versions=st.dictionaries(words, words, max_size=3),
-    ),
+    st.builds(Hello, protocol=counts, actor=words, host=words, pid=counts),
     st.builds(
         Welcome,
         run=words,
@@ -86,12 +76,10 @@ messages = st.one_of(
         Join,
         actor=words,
         agreed=words,
-        digest=words,
         version=counts,
         channels=rows,
         taken_steps=counts,
     ),
-    st.builds(Joined, channels=rows, receipt=receipts),
     st.builds(
         Refused,
         why=st.sampled_from(("protocol", "full", "differs", "malformed", "oversize")),
@@ -131,9 +119,7 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-def transitions(
-    spec: AgentSpec, length: int, carry: tuple[int, ...] = (0,), *, priority: bool = False
-) -> Transitions:
+def transitions(spec: AgentSpec, length: int, carry: tuple[int, ...] = (0,)) -> Transitions:
     """``length`` transitions of ``spec`` without meaning."""
     rng = np.random.default_rng(length)
     obs = {
@@ -152,7 +138,6 @@ def transitions(
         reward=np.ones(length, np.float32),
         terminated=np.zeros(length, np.bool_),
         truncated=np.zeros(length, np.bool_),
-        priority=np.ones(length, np.float32) if priority else None,
     )
 
 
@@ -171,9 +156,7 @@ def trajectory(
     )
 
 
-HELLO = Hello(protocol=1, actor="a", host="h", pid=1, versions={"numpy": np.__version__})
+HELLO = Hello(protocol=1, actor="a", host="h", pid=1)
 WELCOME = Welcome(run="r", learner="l", seed=1, slot=0, number=0, synchronous=False, heartbeat=2.0)
 TAKEN = Receipt(state="taken", version=7, warming_up={"default": False})
-JOIN = Join(
-    actor="a", agreed='{"x": [1, {"y": null}]}', digest="d", version=0, channels=(0, 3), taken_steps=5
-)
+JOIN = Join(actor="a", agreed='{"x": [1, {"y": null}]}', version=0, channels=(0, 3), taken_steps=5)

@@ -17,7 +17,6 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
-    Joined,
     Receipt,
     Refused,
     TrajectoryMessage,
@@ -51,9 +50,9 @@ class Notes:
         self.seen.append(hello)
         return self.refusal or WELCOME
 
-    async def join(self, join: Join) -> Joined | Refused:
+    async def join(self, join: Join) -> Receipt | Refused:
         self.seen.append(join)
-        return self.refusal or Joined(channels=(0,), receipt=TAKEN)
+        return self.refusal or TAKEN
 
     async def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
         if self.error is not None:

@@ -144,7 +144,7 @@ def test_beats_begin_before_the_actor_has_joined_and_say_how_it_is():
     beat = Beat(actor="a1", version=7, steps=120, waiting=3, dropped=40, faults=(1, 2))
     assert learner.of(Beat) == [beat]
     (join,) = learner.of(Join)
-    assert (join.channels, join.taken_steps, join.version, join.digest) == ((0, 0), 60, 0, "digest")
+    assert (join.channels, join.taken_steps, join.version, join.agreed) == ((0, 0), 60, 0, '{"a.b": 1}')
     link.close("done")
     assert learner.of(Bye) == [Bye(actor="a1", reason="done")]
     assert learner.open == learner.closed == 3, "a connection for each channel, and one"
@@ -156,7 +156,7 @@ def test_a_learner_started_anew_is_greeted_and_joined_again():
     actor = Actor(learner)
     actor.link.start()
     learner.restart()  # while environments are built
-    actor.link.join({}, "digest", Sent(taken=[0]))
+    actor.link.join({}, Sent(taken=[0]))
     assert actor.link.deliver(MESSAGE).state == "taken"
     learner.restart()
     learner.said.clear()
@@ -254,7 +254,7 @@ def sending(
     actor = Actor(learner, stopped=stopped)
     send_queue = SendQueue(actor.link, channels=channels, size=size)
     actor.link.start()
-    actor.link.join({}, "digest", send_queue.sent)
+    actor.link.join({}, send_queue.sent)
     send_queue.start()
     try:
         yield send_queue, actor
@@ -297,10 +297,9 @@ def test_what_is_not_taken_is_sent_again_and_takes_turns_with_pauses(answers, sl
     assert numbers(learner.came) == [1] * (len(answers) + 1) + [2] and numbers(learner.stored) == [1, 2]
 
 
-@pytest.mark.parametrize("state", ["stale", "rejected"])
-def test_what_the_learner_does_not_want_is_counted_and_told_once_a_minute(state):
+def test_what_the_learner_does_not_want_is_counted_and_told_once_a_minute():
     learner = FakeLearner()
-    learner.answers += [state] * 5 + [""]
+    learner.answers += ["rejected"] * 5 + [""]
     with sending(learner) as (send_queue, actor):
         for minute in (0, 0, 0, 0, 1):
             actor.clock.time += 60 * minute
@@ -356,7 +355,7 @@ def test_while_the_learner_is_away_the_oldest_unsent_trajectories_are_given_up()
 
 def test_what_follows_lost_transitions_begins_with_the_end_of_their_episodes():
     learner = FakeLearner()
-    learner.answers += ["rejected", "", "stale", "", ""]
+    learner.answers += ["rejected", "", "rejected", "", ""]
     with sending(learner, channels=2) as (send_queue, _):
         for agents in ((1, 3), (1,), (3, 5), (5,), (7,)):
             send_queue.hand_over(packed(1, chunks=tuple(chunk(agent=agent) for agent in agents)))

@@ -10,7 +10,7 @@ import pytest
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from ds.compatibility import agreed, differences, digest, settings
+from ds.compatibility import agreed, differences, settings
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2,), 1, "push or pull"))
 
@@ -54,12 +54,11 @@ def test_exactly_the_shared_keys_must_be_the_same():
     assert settings(Config()).keys() == set(SHARED.split())
 
 
-def test_it_is_json_and_has_a_digest_that_order_does_not_change():
+def test_it_is_json_whose_order_means_nothing():
     first = said(loaded(base_config={"wrappers": [{"A": None}], "env_args": {"b": 1, "a": (1, 2)}}))
     again = json.loads(json.dumps(first, allow_nan=False))
     assert again == first and first["base_config.env_args"] == {"b": 1, "a": [1, 2]}
     backwards = dict(reversed(first.items())) | {"base_config.env_args": {"a": [1, 2], "b": 1}}
-    assert digest(backwards) == digest(first) and len(digest(first)) == 64
     assert differences(backwards, first) == ()
 
 
@@ -77,14 +76,13 @@ def test_it_is_json_and_has_a_digest_that_order_does_not_change():
 def test_a_difference_is_told_with_both_values(changes, line):
     theirs, ours = said(loaded(**changes)), said()
     assert differences(theirs, ours) == (line,)
-    assert digest(theirs) != digest(ours)
 
 
 def test_a_whole_number_may_be_written_as_any_number():
     """What a task's file has as 0, the file of a run that is resumed has as 0.0."""
     as_it_was = said(loaded(base_config={"noise_max": 1, "env_args": {"a": 2, "b": [3.0, 0.5]}}))
     as_it_is = said(loaded(base_config={"noise_max": 1.0, "env_args": {"a": 2.0, "b": [3, 0.5]}}))
-    assert digest(as_it_was) == digest(as_it_is) and differences(as_it_was, as_it_is) == ()
+    assert differences(as_it_was, as_it_is) == ()
     yes = said(loaded(base_config={"noise_max": 1, "env_args": {"a": True, "b": [3.0, 0.5]}}))
     assert len(differences(yes, as_it_is)) == 1, "true is no number"
 

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from ds.checking import AHEAD
-from ds.compatibility import digest
 from ds.net.protocol import (
     PROTOCOL,
     Beat,
@@ -29,7 +28,7 @@ from ds.net.protocol import (
     WeightRequest,
     WireError,
 )
-from ds.net.wire import SCHEMA, aligned, decode, encode
+from ds.net.wire import decode, encode
 from tests.ds.inside import AGREED, LearnerSide
 from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory
 
@@ -37,11 +36,10 @@ FORGER, HONEST = "forger", "honest"
 """Names of two actors. One is drawn by chance: who knew that of the honest one could speak for it."""
 
 OTHERS = [
-    Hello(protocol=PROTOCOL, actor=FORGER, host="h", pid=1, versions={"torch": "2"}),
+    Hello(protocol=PROTOCOL, actor=FORGER, host="h", pid=1),
     Join(
         actor=FORGER,
         agreed=json.dumps(AGREED),
-        digest=digest(AGREED),
         version=1,
         channels=(0, 0),
         taken_steps=0,
@@ -78,25 +76,21 @@ def pieces_of(value: Any, put: Callable[[Any], None]) -> Iterator[tuple[Any, Cal
 
 
 def forged(message: object, place: int, which: int, how: int) -> bytes:
-    """The bytes of ``message`` after a change in its structure, or in the numbers of its arrays."""
-    body = encode(message)
-    (length,) = struct.unpack_from("<I", body, 4)
-    tail = bytearray(body[aligned(8 + length) :])
-    structure = msgspec.msgpack.decode(body[8 : 8 + length])
-    if how == 0 and tail:  # NaN, infinity, choices that are not there
-        at = place % len(tail) & ~3
-        tail[at : at + 4] = struct.pack("<f", REALS[which % 3 + 5])[: len(tail) - at]
+    """The bytes of ``message`` after a change in its structure, or in the numbers of an array."""
+    structure = msgspec.msgpack.decode(encode(message))
+    pieces = list(pieces_of(structure, lambda new: None))[2:]  # not the list itself, nor its type
+    value, put = pieces[place % len(pieces)]
+    if isinstance(value, msgspec.msgpack.Ext) and how != 1:  # NaN, infinity, choices that are not there
+        data = bytearray(value.data)
+        at = (2 + place % len(data)) & ~1
+        data[at : at + 4] = struct.pack("<f", REALS[which % 3 + 5])[: len(data) - at]
+        put(msgspec.msgpack.Ext(1, bytes(data)))
+    elif isinstance(value, list) and how > 1:
+        put([value[: which % 3], value * (which % 600)][how % 2])
     else:
-        pieces = list(pieces_of(structure, lambda new: None))[2:]  # not the list itself, nor its type
-        value, put = pieces[place % len(pieces)]
-        if isinstance(value, list) and how > 1:
-            put([value[: which % 3], value * (which % 600)][how % 2])
-        else:
-            pool = ANYTHING if how == 1 else POOLS.get(type(value), ANYTHING)
-            put(pool[which % len(pool)])
-    packed = msgspec.msgpack.encode(structure)
-    head = struct.pack("<B3xI", SCHEMA, len(packed)) + packed
-    return head + bytes(-len(head) % 8 if tail else 0) + bytes(tail)
+        pool = ANYTHING if how == 1 else POOLS.get(type(value), ANYTHING)
+        put(pool[which % len(pool)])
+    return msgspec.msgpack.encode(structure)
 
 
 async def meets(side: LearnerSide, kind: type, body: bytes) -> object:
@@ -144,7 +138,7 @@ def test_whatever_almost_right_messages_say_the_learner_goes_on(plan) -> None:
         )
         for name, spec in SPECS.items()
     }
-    side = LearnerSide(size=4, limit=8, max_lag=50, silence=24, recorders=replays)
+    side = LearnerSide(size=4, limit=8, silence=24, recorders=replays)
     side.parameters.publish(1, [b"w"])
     side.come(HONEST)
     number = 0

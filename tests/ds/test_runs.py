@@ -25,7 +25,7 @@ from algorithm.config.schema import NetConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
 from ds import certificates
-from ds.compatibility import agreed, digest
+from ds.compatibility import agreed
 from ds.net.client import Client
 from ds.net.protocol import PROTOCOL, Hello, Join, LearnerRefused, TrajectoryChunk, TrajectoryMessage
 from ds.net.security import actor_security, is_loopback
@@ -256,7 +256,7 @@ SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous
 
 REFUSED = [
     # what begins, with which flags, its exit code, and what it says
-    ("second", "learner", ("-n", "b", "--learner_port={port}"), 2, "process {pid} listens there"),
+    ("second", "learner", ("-n", "b", "--learner_port={port}"), 2, "(process {pid}: "),
     ("nobody", "actor", ("--learner_port=1", "-o", "net_config.patience=1"), 3, "nobody listens"),
     ("plain", "actor", ("--insecure", "--learner_port={port}"), 3, "speaks TLS, this actor plain text"),
     (
@@ -324,8 +324,8 @@ def by_hand(folder: Path, host: str, port: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(folder)
     terms = agreed(load_config("./task"), {"default": SPEC}, {"default": None})
     client = Client(host, port, security=actor_security(NetConfig(), host), timeout=20)
-    client.hello(Hello(protocol=PROTOCOL, actor="by hand", host="here", pid=1, versions={}))
-    join = {"actor": "by hand", "agreed": json.dumps(terms), "digest": digest(terms), "version": 0}
+    client.hello(Hello(protocol=PROTOCOL, actor="by hand", host="here", pid=1))
+    join = {"actor": "by hand", "agreed": json.dumps(terms), "version": 0}
     client.join(Join(**join, channels=(0,), taken_steps=0))
     return client
 

@@ -25,23 +25,14 @@ from ds.net.protocol import (
     WeightRequest,
     WireError,
 )
-from ds.net.wire import (
-    DTYPES,
-    EXTENSION,
-    MAX_DIMENSIONS,
-    MAX_STRUCTURE,
-    SCHEMA,
-    decode,
-    encode,
-    takes_long,
-)
+from ds.net.wire import DTYPES, EXTENSION, decode, encode
 from tests.ds.samples import HELLO, JOIN, MESSAGES, WELCOME, arrays, messages, same, trajectory, transitions
 
 SPEC = AgentSpec(
     ObsSpec(("image", "speed"), ((2, 3, 3), (3,)), ("uint8", "float32")), ActionSpec((3, 2), continuous=2)
 )
 TRAJECTORY = trajectory(
-    TrajectoryChunk("walker", 1, transitions(SPEC, 4, (2, 3), priority=True)),
+    TrajectoryChunk("walker", 1, transitions(SPEC, 4, (2, 3))),
     TrajectoryChunk("walker", 2, None),
 )
 
@@ -52,14 +43,11 @@ class OneArray(Message, frozen=True):
     array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
-def message(structure: object, tail: bytes = b"", *, schema: int = SCHEMA) -> bytes:
-    """A message with a structure of one's own choice; bytes are taken as they are."""
-    packed = structure if isinstance(structure, bytes) else msgspec.msgpack.encode(structure)
-    return struct.pack("<B3xI", schema, len(packed)) + packed + tail
+pack = msgspec.msgpack.encode
 
 
-def described(code: int, *shape: int) -> Ext:
-    return Ext(EXTENSION, struct.pack(f"<BB{len(shape)}I", code, len(shape), *shape))
+def described(code: int, *shape: int, numbers: bytes = b"") -> Ext:
+    return Ext(EXTENSION, struct.pack(f"<BB{len(shape)}I", code, len(shape), *shape) + numbers)
 
 
 @given(messages)
@@ -71,11 +59,9 @@ def test_what_is_written_is_read(sent: object) -> None:
 def test_every_array_is_read_as_it_was(array: np.ndarray, order: str) -> None:
     if order != "as it is" and array.ndim:
         array = array.T if order == "transposed" else array[::-1]
-    data = encode(OneArray(array))
-    received = decode(OneArray, data).array
+    received = decode(OneArray, encode(OneArray(array))).array
     assert same(received, np.ascontiguousarray(array).reshape(array.shape))
-    assert not received.flags.writeable and received.flags.aligned
-    assert not array.size or np.shares_memory(received, np.frombuffer(data, np.uint8)), "a view"
+    assert received.flags.aligned
 
 
 @pytest.mark.fault("F16")
@@ -95,9 +81,9 @@ def test_cut_off_anywhere_or_with_flipped_bits_it_is_read_as_one_kind_at_most() 
 @pytest.mark.fault("F16")
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data: bytes) -> None:
-    assert kinds_of(data) == kinds_of(message(data)) == []
+    assert kinds_of(data) == []
     for kind in MESSAGES:
-        assert kinds_of(message(b"\x92" + msgspec.msgpack.encode(kind.__name__) + data)) == []
+        assert kinds_of(b"\x92" + pack(kind.__name__) + data) == []
 
 
 def kinds_of(data: bytes) -> list[type]:
@@ -112,50 +98,43 @@ def kinds_of(data: bytes) -> list[type]:
     return found
 
 
-HUGE = 2**32 - 1
-BYE = ["Bye", "a", "b"]
-JOIN_ = ["Join", "a", "{}", "d", 0, [1], 0]
-
-
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize(
     ("kind", "data", "reason"),
     [
-        (Hello, message(b"rubbish", schema=3), "schema 3 and not 2"),
-        (Bye, struct.pack("<B3xI", SCHEMA, HUGE) + b"x", "a structure of 4294967295 bytes"),
-        (Bye, message(b"\xdd\xff\xff\xff\xff"), "truncated"),
-        (Bye, message(b"\x93\xa3Bye" + b"\xdd\xff\xff\xff\xff" * 999), "Expected `str`, got `array`"),
-        (Bye, message(b"\x93\xa3Bye\xdb\xff\xff\xff\xff"), "truncated"),
-        (Bye, message(b"\x93\xa3Bye\xc9\xff\xff\xff\xff\x01"), "truncated"),
-        (Join, message(b"\x97\xa4Join\xa1a\xdf\xff\xff\xff\xff"), "Expected `str`, got `object` - at `$[2]`"),
-        (Bye, message(["Bye", "a"]), "Expected `array` of at least length 3, got 2"),
-        (Bye, message(["Bye", "a", "b", "c"]), "Expected `array` of at most length 2, got 3"),
-        (Bye, message({"actor": "a", "reason": "b"}), "Expected `array`, got `object`"),
-        (Bye, message(["Bye", "a", 1]), "Expected `str`, got `int` - at `$[2]`"),
-        (Bye, message(["Bye", "a", Ext(7, b"b")]), "Expected `str`, got `ext` - at `$[2]`"),
-        (Bye, message(["Bye", "a", described(0)], b"\0" * 5), "Expected `str`, got `ext` - at `$[2]`"),
-        (OneArray, message(["OneArray", Ext(7, b"b")]), "extension 7 is not known"),
-        (OneArray, message(["OneArray", "b"]), "str where an array is meant - at `$[1]`"),
-        (OneArray, message(["OneArray", [1, 2]]), "list where an array is meant - at `$[1]`"),
-        (Bye, message(b"\x93\xa3Bye\xa1a\xa1\xff"), "'utf-8' codec can't decode"),
-        (Bye, message(b"\x93\xa3Bye\xa1a\xc1"), "invalid opcode"),
-        (Bye, message([["Bye"], "a", "b"]), "Expected `str`, got `array` - at `$[0]`"),
-        (Bye, message(["Join", "a", "b"]), "Invalid value 'Join' - at `$[0]`"),
-        (Bye, message(BYE, b"\0\0"), "2 bytes too many"),
-        (Bye, message(msgspec.msgpack.encode(BYE) + b"\0"), "trailing characters"),
-        (WeightRequest, message(["WeightRequest", "a", True]), "Expected `int`, got `bool` - at `$[2]`"),
-        (Receipt, message(["Receipt", "gone", 1, {}, ""]), "Invalid enum value 'gone' - at `$[1]`"),
+        (Hello, b"rubbish", "Expected `array`, got `int`"),
+        (Bye, b"\xdd\xff\xff\xff\xff", "truncated"),
+        (Bye, b"\x93\xa3Bye" + b"\xdd\xff\xff\xff\xff" * 999, "Expected `str`, got `array`"),
+        (Bye, b"\x93\xa3Bye\xdb\xff\xff\xff\xff", "truncated"),
+        (Bye, b"\x93\xa3Bye\xc9\xff\xff\xff\xff\x01", "truncated"),
+        (Join, b"\x97\xa4Join\xa1a\xdf\xff\xff\xff\xff", "Expected `str`, got `object` - at `$[2]`"),
+        (Bye, pack(["Bye", "a"]), "Expected `array` of at least length 3, got 2"),
+        (Bye, pack(["Bye", "a", "b", "c"]), "Expected `array` of at most length 2, got 3"),
+        (Bye, pack({"actor": "a", "reason": "b"}), "Expected `array`, got `object`"),
+        (Bye, pack(["Bye", "a", 1]), "Expected `str`, got `int` - at `$[2]`"),
+        (Bye, pack(["Bye", "a", Ext(7, b"b")]), "Expected `str`, got `ext` - at `$[2]`"),
+        (Bye, pack(["Bye", "a", described(0)]), "Expected `str`, got `ext` - at `$[2]`"),
+        (OneArray, pack(["OneArray", Ext(7, b"b")]), "extension 7 is not known"),
+        (OneArray, pack(["OneArray", "b"]), "str where an array is meant - at `$[1]`"),
+        (OneArray, pack(["OneArray", [1, 2]]), "list where an array is meant - at `$[1]`"),
+        (Bye, b"\x93\xa3Bye\xa1a\xa1\xff", "'utf-8' codec can't decode"),
+        (Bye, b"\x93\xa3Bye\xa1a\xc1", "invalid opcode"),
+        (Bye, pack([["Bye"], "a", "b"]), "Expected `str`, got `array` - at `$[0]`"),
+        (Bye, pack(["Join", "a", "b"]), "Invalid value 'Join' - at `$[0]`"),
+        (Bye, pack(["Bye", "a", "b"]) + b"\0", "trailing characters"),
+        (WeightRequest, pack(["WeightRequest", "a", True]), "Expected `int`, got `bool` - at `$[2]`"),
+        (Receipt, pack(["Receipt", "gone", 1, {}, ""]), "Invalid enum value 'gone' - at `$[1]`"),
         (
             Receipt,
-            message(["Receipt", "taken", 1, {"a": 1}, ""]),
+            pack(["Receipt", "taken", 1, {"a": 1}, ""]),
             "Expected `bool`, got `int` - at `$[3][...]`",
         ),
         (
             Receipt,
-            message(["Receipt", "taken", 1, {str(i): True for i in range(257)}, ""]),
+            pack(["Receipt", "taken", 1, {str(i): True for i in range(257)}, ""]),
             "Expected `object` of length <= 256 - at `$[3]`",
         ),
-        (Join, message([*JOIN_[:5], [1] * 4097, 0]), "Expected `array` of length <= 4096 - at `$[5]`"),
+        (Join, pack(["Join", "a", "{}", 0, [1] * 4097, 0]), "Expected `array` of length <= 4096 - at `$[4]`"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -167,30 +146,27 @@ def test_a_wrong_message_names_the_place(kind: type, data: bytes, reason: str) -
 
 
 FLOAT32 = DTYPES.index(np.dtype(np.float32))
+HUGE = 2**32 - 1
 
 
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize(
-    ("description", "tail", "reason"),
+    ("description", "reason"),
     [
-        (described(FLOAT32, 2**30), b"\0" * 8, "needs 4294967296 bytes, "),
-        (described(FLOAT32, 65536, 65536, 65536, 65536), b"", "larger than is sent"),
-        (described(FLOAT32, *[HUGE] * 8), b"", "larger than is sent"),
-        (described(FLOAT32, HUGE, HUGE, 0), b"", "larger than is sent"),
-        (described(FLOAT32, *[1] * (MAX_DIMENSIONS + 1)), b"\0" * 4, "9 dimensions, at most 8"),
-        (described(len(DTYPES), 1), b"\0" * 8, "11 is no dtype"),
-        (described(255, 1), b"\0" * 8, "255 is no dtype"),
-        (Ext(EXTENSION, b""), b"", "the description of an array has 0 bytes"),
-        (Ext(EXTENSION, b"\x09"), b"", "the description of an array has 1 bytes"),
-        (Ext(EXTENSION, b"\x09\x02\0\0\0\0"), b"", "the description of an array has 6 bytes"),
-        (described(0, 3), b"\0\1\2", "a bool is neither 0 nor 1"),
+        (described(FLOAT32, 2**30, numbers=b"\0" * 8), "cannot reshape"),
+        (described(FLOAT32, *[HUGE] * 8), "an array cannot be read"),
+        (described(FLOAT32, *[1] * 200, numbers=b"\0" * 4), "an array cannot be read"),
+        (described(FLOAT32, 1, numbers=b"\0" * 5), "an array cannot be read"),
+        (described(len(DTYPES), 1, numbers=b"\0" * 8), "an array cannot be read"),
+        (Ext(EXTENSION, b""), "an array cannot be read"),
+        (Ext(EXTENSION, b"\x09\x02\0\0\0\0"), "an array cannot be read"),
+        (described(0, 3, numbers=b"\0\1\2"), "a bool is neither 0 nor 1"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_forged_array_is_refused(description: Ext, tail: bytes, reason: str) -> None:
-    head = message(["OneArray", description])
+def test_a_forged_array_is_refused(description: Ext, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
-        decode(OneArray, head + b"\0" * (-len(head) % 8) + tail)
+        decode(OneArray, pack(["OneArray", description]))
 
 
 def test_an_int_is_welcome_as_a_float_and_numpys_float_too() -> None:
@@ -204,9 +180,8 @@ def test_an_int_is_welcome_as_a_float_and_numpys_float_too() -> None:
 @pytest.mark.parametrize("number", [4097, 250_000])
 def test_ever_so_many_small_chunks_are_refused_at_once(number: int) -> None:
     """A megabyte of them, 250,000: the event loop decodes nothing else meanwhile."""
-    body = message(["TrajectoryMessage", "a", 0, 1, 0, [["", 0, None]] * number, [], [], 0])
+    body = pack(["TrajectoryMessage", "a", 0, 1, 0, [["", 0, None]] * number, [], [], 0])
     begun = time.process_time()
-    assert takes_long(body) and not takes_long(encode(TRAJECTORY))
     with pytest.raises(WireError, match="Expected `array` of length <= 4096"):
         decode(TrajectoryMessage, body)
     assert time.process_time() - begun < 0.1
@@ -217,13 +192,11 @@ def test_ever_so_many_small_chunks_are_refused_at_once(number: int) -> None:
     [
         replace(HELLO, pid=2**64),
         replace(HELLO, host=object()),
-        replace(JOIN, agreed="y" * MAX_STRUCTURE),
         OneArray(np.array([object()])),
         OneArray(np.array(["text"])),
         OneArray(np.zeros(2, ">f4")),
         OneArray(np.zeros(2, np.float16)),
         OneArray(np.zeros(2, [("a", "<f4")])),
-        OneArray(np.zeros((1,) * 9)),
     ],
     ids=lambda sent: type(sent).__name__,
 )
@@ -234,14 +207,13 @@ def test_what_cannot_be_sent_is_refused_by_its_sender(sent: Message) -> None:
 
 @pytest.mark.fault("F16")
 def test_no_message_takes_more_memory_than_its_bytes_justify() -> None:
-    many = MAX_STRUCTURE // 2
+    many = 2**19
     bombs: list[tuple[type, bytes]] = [
-        (OneArray, message(b"\x92\xa8OneArray" + b"\xdd\x00\x0f\x00\x00" * 900)),
-        (OneArray, message(b"\x92\xa8OneArray\xdd" + struct.pack(">I", many) + b"\x80" * many)),
-        (OneArray, message(b"\x92\xa8OneArray" + b"\x91" * 100_000 + b"\xc0")),
-        (Join, message(b"\x97\xa4Join\xa1a" + b"\x81\xa1a" * 100_000 + b"\xc0")),
-        (OneArray, message(["OneArray", described(FLOAT32, 2**31)], b"\0" * 100)),
-        (OneArray, message(["OneArray", described(FLOAT32, HUGE, 0)])),
+        (OneArray, b"\x92\xa8OneArray" + b"\xdd\x00\x0f\x00\x00" * 900),
+        (OneArray, b"\x92\xa8OneArray\xdd" + struct.pack(">I", many) + b"\x80" * many),
+        (OneArray, b"\x92\xa8OneArray" + b"\x91" * 100_000 + b"\xc0"),
+        (Join, b"\x97\xa4Join\xa1a" + b"\x81\xa1a" * 100_000 + b"\xc0"),
+        (OneArray, pack(["OneArray", described(FLOAT32, 2**31, numbers=bytes(100))])),
     ]
     for kind, data in bombs:
         tracemalloc.start()

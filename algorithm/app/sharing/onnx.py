@@ -22,8 +22,7 @@ from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import format_bytes
 from algorithm.experience.faults import Faults
-from algorithm.export.card import PolicySource
-from algorithm.export.exporting import Exported, export_policy
+from algorithm.export.exporting import Exported, PolicySource, export_policy
 from algorithm.export.names import cleaned, refuse_collisions
 from algorithm.runs.files import json_text, make_folder, put, replacing
 from algorithm.runs.names import Ckpt

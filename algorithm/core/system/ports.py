@@ -38,12 +38,12 @@ def port_error(hosts: Iterable[str], port: int) -> UsageError:
     return UsageError(
         f"port {port} is taken",
         where=f"port {port}",
-        why=f"{_user_of(port)} listens there",
+        why=f"{user_of(port)} listens there",
         fix="end that process, choose another port, or leave the flag out: then the next free port is taken",
     )
 
 
-def _user_of(port: int) -> str:
+def user_of(port: int) -> str:
     """Return the name, id and command line of the process that listens on a port, if they can be seen."""
     with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections(kind="tcp"):

@@ -105,7 +105,6 @@ def test_a_damaged_generation_is_passed_over_and_written_again(
         {"generation": True},
         {"members": None},
         {"members": [{}]},
-        {"members": [{"number": 2, "genes": {}}]},
         {"members": [{"number": 1, "genes": {}, "origin": "mars"}]},
         {"members": [{"number": 1, "genes": 3}]},
         {"members": [{"number": 1, "genes": {}, "elite_in": ["0"]}]},
