@@ -20,9 +20,9 @@ from typing_extensions import override
 
 from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
+from algorithm.core.system.streams import silence
 from algorithm.env.env_id import suggest_name
 from algorithm.env.gym import GymRecipe
-from algorithm.env.registered import silence
 
 _PREFIX = "dm."
 _GL = "MUJOCO_GL"  # read by mujoco and dm_control when they are imported

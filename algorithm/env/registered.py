@@ -1,19 +1,16 @@
-"""Facts of Gymnasium's registry about an environment, and silence around packages that print."""
+"""Facts of Gymnasium's registry about an environment."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import gymnasium as gym
 import gymnasium.vector
 from gymnasium.envs.registration import EnvSpec
 
-from algorithm.core.system.processes import flush_c_streams
+from algorithm.core.system.streams import silence
 from algorithm.env.env_id import register_env
 from algorithm.env.wrappers import Wrapper, load_wrapper
 
@@ -70,36 +67,3 @@ def is_pybullet(env_id: str) -> bool:
 def quietly(env_id: str) -> AbstractContextManager[None]:
     """Return a context without output, for packages that print when they are imported or built."""
     return silence() if _is_from(_PRINTING, env_id) else nullcontext()
-
-
-_STREAMS = (1, 2)  # file descriptors of output and error: C code bypasses sys.stdout
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """Discard standard output and error inside the block, also those of C and C++ code."""
-    with Path(os.devnull).open("wb") as nowhere, redirected(nowhere):
-        yield
-
-
-@contextmanager
-def redirected(target: IO[bytes]) -> Iterator[None]:
-    """Send standard output and error to ``target`` inside the block."""
-    _flush()
-    saved = [os.dup(stream) for stream in _STREAMS]
-    try:
-        for stream in _STREAMS:
-            os.dup2(target.fileno(), stream)
-        yield
-    finally:
-        _flush()  # before it is restored: C buffers lines itself
-        for stream, original in zip(_STREAMS, saved, strict=True):
-            os.dup2(original, stream)
-            os.close(original)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    flush_c_streams()

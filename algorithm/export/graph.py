@@ -17,7 +17,7 @@ from typing_extensions import override
 from algorithm.actions.actor import ActionChoice
 from algorithm.core.errors import UsageError, described
 from algorithm.core.spec import AgentSpec
-from algorithm.env.redirect_output import silence
+from algorithm.core.system.streams import silence
 from algorithm.export.errors import ExportError, required
 from algorithm.export.lint import plain
 from algorithm.export.names import ports_of

@@ -16,10 +16,10 @@ import pytest
 
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.system.streams import silence
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.env_id import _EXTRAS, advice
 from algorithm.env.gym import GymRecipe
-from algorithm.env.registered import silence
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.env.wrappers import KeepElements, PressFire

@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from algorithm.core.system.processes import ending
+from algorithm.core.system.streams import redirected
 from algorithm.env import checks
 from algorithm.env.checks.checker import CHECKS, Check, run_checks
 from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
@@ -20,7 +21,7 @@ from algorithm.env.checks.finding import CheckResult, Finding, error, warning
 from algorithm.env.gym import GymRecipe
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
-from algorithm.env.registered import has_vector_class, redirected
+from algorithm.env.registered import has_vector_class
 
 _HANGING = "Timeout ("  # first words of faulthandler
 _OUTPUT_LINES = 25  # last lines of its output that the finding of its death holds

@@ -177,10 +177,3 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_TRIM, _KEPT)
         mallopt(_MMAP, _SEPARATE)
-
-
-def flush_c_streams() -> None:
-    """Write out what the C library has buffered of standard output and error."""
-    library = "ucrtbase" if sys.platform == "win32" else None
-    with contextlib.suppress(OSError, AttributeError):  # none to flush
-        ctypes.CDLL(library).fflush(None)

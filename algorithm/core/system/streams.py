@@ -1,12 +1,15 @@
-"""Standard output and error that end no run: closed, full, without a reader, or of a poor encoding."""
+"""Standard output and error: safe where they are closed, full or without a reader; redirected, discarded."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO, cast
+from typing import IO, TextIO, cast
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,3 +74,38 @@ def _lasting(stream: TextIO | None, descriptor: int) -> TextIO:
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
     return cast(TextIO, Lasting(stream))
+
+
+_STREAMS = (1, 2)  # file descriptors of output and error: C code bypasses sys.stdout
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Discard standard output and error inside the block, also those of C and C++ code."""
+    with Path(os.devnull).open("wb") as nowhere, redirected(nowhere):
+        yield
+
+
+@contextmanager
+def redirected(target: IO[bytes]) -> Iterator[None]:
+    """Send standard output and error to ``target`` inside the block."""
+    _flush()
+    saved = [os.dup(stream) for stream in _STREAMS]
+    try:
+        for stream in _STREAMS:
+            os.dup2(target.fileno(), stream)
+        yield
+    finally:
+        _flush()  # before it is restored: C buffers lines itself
+        for stream, original in zip(_STREAMS, saved, strict=True):
+            os.dup2(original, stream)
+            os.close(original)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    library = "ucrtbase" if sys.platform == "win32" else None
+    with suppress(OSError, AttributeError):  # no C library to flush
+        ctypes.CDLL(library).fflush(None)
