@@ -30,7 +30,6 @@ LEARNERS = {
     "quantiles": "sac_config.value_head=quantile",
     "histograms": "sac_config.value_head=categorical",
     "flash64": FLASH,
-    "flash64, projected": f"{FLASH} sac_config.categorical_target=projected",
 }
 SIGNALS = {
     "plain": "",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal
 from torch.nn import functional as F
 
 from algorithm.core.data import SequenceBatch
@@ -257,20 +258,8 @@ def plain_layer(layer: nn.Module) -> nn.Module:
     return norm
 
 
-def projected_plainly(atoms, mass, *, num, limit):
-    """The histogram [K, P] of atoms [J, P] with masses, one at a time (arXiv 1707.06887, algorithm 1)."""
-    bins = torch.zeros(num, atoms.shape[1], dtype=mass.dtype)
-    for p in range(atoms.shape[1]):
-        for z, m in zip(atoms[:, p].tolist(), mass[:, p].tolist(), strict=True):
-            b = (min(max(z, -limit), limit) + limit) / (2 * limit / (num - 1))
-            low = min(int(b), num - 2)
-            bins[low, p] += m * (low + 1 - b)
-            bins[low + 1, p] += m * (b - low)
-    return bins
-
-
 class PlainFlash(PlainSac):
-    """One-step FlashSAC (arXiv 2604.04539): histograms, batch norms of both halves, one mode for each pass.
+    """One-step FlashSAC (arXiv 2604.04539) with HL-Gauss: batch norms of both halves, one mode for each pass.
 
     critics, targets: networks of torch's layers; num, limit: of the bins
     """
@@ -280,7 +269,10 @@ class PlainFlash(PlainSac):
     ) -> None:
         super().__init__(critics, policy, tau=0.0, **of_sac)
         self.targets = [copy.deepcopy(one).requires_grad_(False) for one in targets]
-        self.num, self.limit, self.centres = num, limit, torch.linspace(-limit, limit, num)
+        self.limit, self.centres = limit, torch.linspace(-limit, limit, num)
+        width = 2 * limit / (num - 1)
+        self.edges = torch.linspace(-limit - width / 2, limit + width / 2, num + 1)
+        self.sigma = 0.75 * width
 
     def means(self, critics: list[nn.Module], state: Tensor, action: Tensor) -> Tensor:
         """The means of the histograms [E, B]."""
@@ -297,12 +289,10 @@ class PlainFlash(PlainSac):
             masses = torch.stack([c.train()(both)[size:].softmax(-1) for c in self.targets])  # [M, B, K]
             mean, bins = masses @ self.centres, []
             for row in range(size):
-                lowest = min(range(len(masses)), key=lambda e: float(mean[e, row]))
-                atoms = reward[row] + self.gamma * (~ended[row]) * (self.centres - alpha * logp[row])
-                mass = masses[lowest, row]
-                bins.append(
-                    projected_plainly(atoms[:, None], mass[:, None], num=self.num, limit=self.limit)[:, 0]
-                )
+                value = min(mean[:, row]) - alpha * logp[row]
+                y = (reward[row] + self.gamma * (~ended[row]) * value).clamp(-self.limit, self.limit)
+                below = Normal(y, self.sigma).cdf(self.edges)
+                bins.append(below.diff() / (below[-1] - below[0]))
             aim = torch.stack(bins)
         outs = [c.train()(both)[:size].log_softmax(-1) for c in self.critics]
         loss = sum((batch.weight * -(aim * out).sum(-1)).mean() for out in outs)

@@ -100,37 +100,6 @@ def histogram(y: Tensor, edges: Tensor, *, sigma: float) -> Tensor:
     return mass / (below[-1] - below[0])
 
 
-def of_smallest_mean(mass: Tensor, mean: Tensor) -> Tensor:
-    """Return the histogram of the critic whose mean is the smallest (FlashSAC, arXiv 2604.04539).
-
-    mass: [M, K, P] of each critic; mean: [M, P]. Returns [K, P].
-    """
-    return mass.gather(0, mean.argmin(0).expand(1, *mass.shape[1:]))[0]
-
-
-def mixture(mass: Tensor, mean: Tensor) -> Tensor:
-    """Return the mean [K, P] of the histograms (arXiv 2209.10081); as :func:`of_smallest_mean`."""
-    return mass.mean(0)
-
-
-def projected(atoms: Tensor, mass: Tensor, *, num: int, limit: float) -> Tensor:
-    """Return a distribution in bins: each atom's mass is split between the two centres beside it.
-
-    The nearer one gets the more, so that the mean stays (C51, arXiv 1707.06887, eq. 7).
-
-    atoms: [J, P] places; one beyond ±limit counts as there
-    mass:  [J, P] of each of them
-    num:   K > 1, bins, whose centres reach from −limit to limit
-    Returns [K, P].
-    """
-    check_shapes("projected", atoms.shape, {"mass": mass})
-    place = (atoms.clamp(-limit, limit) + limit) * ((num - 1) / (2.0 * limit))
-    below = place.long().clamp(0, num - 2)  # a NaN is anywhere as an integer
-    above = mass * (place - below)
-    bins = mass.new_zeros(num, mass.shape[1])
-    return bins.scatter_add(0, below, mass - above).scatter_add(0, below + 1, above)
-
-
 def cross_entropy(log_probs: Tensor, mass: Tensor) -> Tensor:
     """Return ``−Σ_i p_i log q_i`` of predictions log q [E, K, P] and a target p [K, P]: [E, P]."""
     check_shapes("cross_entropy", log_probs.shape[1:], {"mass": mass})

@@ -66,7 +66,6 @@ HEADS = {
     "scalar": {},
     "quantile": {"value_head": "quantile", "quantile_num": 5},
     "categorical": {"value_head": "categorical", "categorical_num": 7},
-    "projected": {"value_head": "categorical", "categorical_num": 7, "categorical_target": "projected"},
 }
 NORMS = {
     "none": ({}, {}),

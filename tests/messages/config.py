@@ -126,8 +126,6 @@ SECTIONS = (
     "  sac_config: {quantile_num: 5}",
     "  sac_config: {categorical_range: 9}",
     "  sac_config: {value_head: categorical, reward_scaling: false}",
-    "  sac_config: {categorical_target: projected}",
-    "  sac_config: {value_head: categorical, categorical_target: projected, categorical_sigma: 1}",
     "  sac_config: {v_rho: 0.5}",
     "  sac_config: {action_noise: [0.5, 0.1]}",
     "  sac_config: {action_noise: [0, 1.5]}",

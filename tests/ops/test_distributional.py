@@ -12,14 +12,10 @@ from algorithm.ops.distributional import (
     cross_entropy,
     histogram,
     midpoints,
-    mixture,
-    of_smallest_mean,
-    projected,
     quantile_huber,
     truncated,
 )
 from algorithm.ops.returns import last_of_n, n_step_discount, soft_n_step
-from tests.oracles import projected_plainly
 
 
 def test_a_truncated_target_by_hand():
@@ -73,31 +69,6 @@ def test_a_histogram_is_the_mass_of_a_normal_within_the_edges(y, bins, sigma):
     edges, y = torch.linspace(-2.5, 2.5, bins + 1, dtype=torch.float64), torch.tensor([y]).double()
     mass = Normal(y, sigma).cdf(edges).diff()
     torch.testing.assert_close(histogram(y, edges, sigma=sigma).flatten(), mass / mass.sum())
-
-
-def test_a_projected_histogram_by_hand():
-    """r 0.3, γ ½: half of the mass at −½ goes to 0.05, half at ½ to 0.55; the smaller mean is taken."""
-    centres = torch.linspace(-1, 1, 5)
-    mass = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, 0.0]])
-    mass = torch.stack([mass[:2], mass[1:]], -1)  # of two critics in two states: means 0, 0 and 0, ½
-    mean = torch.tensor([[0.0, 0.0], [0.1, -0.1]])
-    chosen = of_smallest_mean(mass, mean)
-    assert chosen.t().tolist() == [mass[0, :, 0].tolist(), mass[1, :, 1].tolist()]
-    torch.testing.assert_close(mixture(mass, mean)[:, 0], torch.tensor([0.0, 0.25, 0.5, 0.25, 0.0]))
-    atoms = (0.3 + 0.5 * centres)[:, None]
-    p = projected(atoms, chosen[:, :1], num=5, limit=1.0).flatten()
-    torch.testing.assert_close(p, torch.tensor([0.0, 0.0, 0.45, 0.5, 0.05]))
-    beyond = projected(torch.tensor([[7.0], [-9.0]]), torch.tensor([[0.25], [0.75]]), num=5, limit=1.0)
-    assert beyond.flatten().tolist() == [0.75, 0.0, 0.0, 0.0, 0.25]
-
-
-@given(atoms=st.integers(1, 7), bins=st.integers(2, 9), limit=st.sampled_from([0.5, 3.0]))
-def test_a_projection_is_that_of_one_atom_after_the_other(atoms, bins, limit):
-    z, mass = torch.randn(atoms, 3, dtype=torch.float64), torch.rand(atoms, 3, dtype=torch.float64)
-    found = projected(z, mass, num=bins, limit=limit)
-    torch.testing.assert_close(found, projected_plainly(z, mass, num=bins, limit=limit))
-    mean = (torch.linspace(-limit, limit, bins, dtype=torch.float64)[:, None] * found).sum(0)
-    torch.testing.assert_close(mean, (z.clamp(-limit, limit) * mass).sum(0))
 
 
 @given(steps=st.integers(1, 6), n=st.integers(1, 4), ends=st.tuples(st.integers(0, 9), st.integers(0, 9)))

@@ -72,7 +72,7 @@ def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
 @pytest.mark.parametrize("critics", [1, 2, 5])
 def test_an_update_of_flash_is_that_of_plain_modules(critics):
     """Gradients of critics and policy, parameters and running statistics behind it."""
-    bins = {"categorical_num": 11, "categorical_range": 2.0, "categorical_target": "projected"}
+    bins = {"categorical_num": 11, "categorical_range": 2.0}
     several = {"ensemble_q_num": critics, "ensemble_q_sample": critics}
     sac = small_sac(
         q=INVERTED,
@@ -144,7 +144,6 @@ FLASH = {
     "q": INVERTED,
     "policy": INVERTED,
     "value_head": "categorical",
-    "categorical_target": "projected",
     "reward_scaling": True,
     "unit_weights": True,
 }

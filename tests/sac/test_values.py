@@ -28,7 +28,6 @@ HEADS = {
     "scalar": {},
     "quantile": {"value_head": "quantile", "quantile_num": 5, "quantile_drop": 1},
     "categorical": {"value_head": "categorical", "categorical_num": 21},
-    "projected": {"value_head": "categorical", "categorical_num": 21, "categorical_target": "projected"},
 }
 ACTIONS = {
     "continuous": ActionSpec(continuous=2),
@@ -206,7 +205,7 @@ def learned(n: int, *, own_target: bool, updates: int = 500, **head: object) -> 
         return sac._values.point(sac.model.q(states, torch.zeros(2, 0))).mean(0)
 
 
-QUICK = [("quantile", 2, True), ("projected", 1, True)]
+QUICK = [("quantile", 2, True), ("categorical", 1, True)]
 GRID = [(head, n, target) for head in HEADS for n in (1, 2, 5) for target in (True, False)]
 
 
@@ -217,6 +216,6 @@ GRID = [(head, n, target) for head in HEADS for n in (1, 2, 5) for target in (Tr
 def test_the_soft_values_of_two_states_are_found(head, n, own_target):
     options = HEADS[head] | ({"quantile_drop": 0} if head == "quantile" else {})
     if "categorical_num" in options:
-        options |= {"categorical_num": 101}
+        options |= {"categorical_num": 101, "updates": 1000}  # histograms begin wide
     found = learned(n, own_target=own_target, **options)
     torch.testing.assert_close(found, soft_q(), atol=0.02 * float(soft_q().abs().max()), rtol=0)

@@ -161,11 +161,6 @@ class OffPolicyConfig(RunConfig):
     categorical_sigma: Finite = option(
         0.75, "HL-Gauss: standard deviation of the target's normal, in bins.", gt=0
     )
-    categorical_target: Literal["gauss", "projected"] = option(
-        "gauss",
-        "gauss: a number spread by a normal. projected: the histogram of the smallest target critic, "
-        "shifted (FlashSAC).",
-    )
 
     use_n_step_is: bool = option(
         True, "Correct n-step targets with V-trace. false: plain n-step sums. No effect if n_step is 1."

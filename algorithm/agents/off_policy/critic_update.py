@@ -255,7 +255,6 @@ class CriticUpdate:
         target = LearningTarget(
             y=y,
             spread=spread,
-            mass=found.mass,
             q_target=lambda: self.target_q(batch, ctx.target_learned, critics.target_q),
             weight=batch.weight,
             valid=batch.valid[:, ctx.learned],

@@ -102,13 +102,6 @@ def _of_heads(sac: AnyConfig) -> Iterator[Contradiction]:
             )
     yield from contradicting(
         (
-            sac.categorical_target == "projected"
-            and sac.categorical_sigma != fields["categorical_sigma"].default,
-            ("categorical_sigma", "categorical_target"),
-            "a histogram that is projected is not spread",
-            "set categorical_target: gauss, or leave categorical_sigma out",
-        ),
-        (
             sac.value_head == "quantile" and sac.quantile_drop >= sac.quantile_num,
             ("quantile_drop", "quantile_num"),
             f"of {sac.quantile_num} quantiles {sac.quantile_drop} are dropped: none is left",

@@ -42,7 +42,6 @@ class LearningTarget:
     weight: Tensor  # [B]
     valid: Tensor  # [B, T]
     unit: Tensor | float
-    mass: Tensor | None = None  # [J, B·L] of the deviations; of each window the first T are meant
 
 
 class ReturnTarget(Protocol):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.targets import LearningTarget
@@ -17,9 +15,6 @@ from algorithm.ops.distributional import (
     cross_entropy,
     histogram,
     midpoints,
-    mixture,
-    of_smallest_mean,
-    projected,
     quantile_huber,
     truncated,
 )
@@ -31,9 +26,6 @@ ReduceChoices = Callable[[Tensor], Tensor]
 
 Reduce = Callable[[Tensor], Tensor]
 """Values of several critics [M, ...] -> one value [...]."""
-
-ReduceHistograms = Callable[[Tensor, Tensor], Tensor]
-"""Histograms of several critics [M, K, P] and their means [M, P] -> one histogram [K, P]."""
 
 
 def choose_reduce(config: OffPolicyConfig) -> tuple[Reduce, Reduce]:
@@ -53,12 +45,10 @@ class Bootstrap:
     """Value of the states behind, by the target critics.
 
     spread: [J, P] deviations of the atoms of the return's distribution, with the mean 0; None: of a number
-    mass:   [J, P] of the atoms; None: all alike
     """
 
     value: Tensor  # [P]
     spread: Tensor | None = None
-    mass: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -144,21 +134,26 @@ class QuantileValues:
         return _weighted(each, target), {"value/spread": spread}
 
 
-class Histograms(ABC):
-    """Histograms of the return, learned by cross-entropy.
+class CategoricalValues:
+    """Histograms that learn towards a number, spread by a normal (HL-Gauss, arXiv 2403.03950).
 
-    num:   bins
-    limit: their centres reach from −limit to limit
-    mixes: an action has several branches, whose histograms are averaged
+    They learn by cross-entropy.
+
+    num:    bins
+    limit:  their centres reach from −limit to limit
+    mixes:  an action has several branches, whose histograms are averaged
+    sigma:  of the normal, in widths of a bin
+    reduce: of several target critics
     """
 
-    def __init__(self, num: int, limit: float, device: torch.device, *, mixes: bool) -> None:
-        self.per_value, self._limit, self._mixes = num, limit, mixes
+    def __init__(
+        self, num: int, limit: float, device: torch.device, *, mixes: bool, sigma: float, reduce: Reduce
+    ) -> None:
+        self.per_value, self._limit, self._mixes, self._reduce = num, limit, mixes, reduce
         self._centres = torch.linspace(-limit, limit, num, device=device)
-
-    @abstractmethod
-    def _aim(self, target: LearningTarget) -> tuple[Tensor, Tensor]:
-        """Return the histogram [K, B·T] that a target asks for, and its share beyond the range, [B·T]."""
+        width = 2.0 * limit / (num - 1)
+        self._edges = torch.linspace(-limit - width / 2, limit + width / 2, num + 1, device=device)
+        self._sigma = sigma * width
 
     def point(self, out: Tensor) -> Tensor:
         """Return the means of the histograms."""
@@ -175,69 +170,20 @@ class Histograms(ABC):
         """Return the mean of the histogram."""
         return (taken.exp() * self._centres.view(-1, 1, 1)).sum(-3)
 
-    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the cross-entropy; a target beyond the range counts as its end, and is logged."""
-        mass, beyond = self._aim(target)
-        each = cross_entropy(taken.flatten(2), mass)
-        return _weighted(each, target), {"value/clamped": masked_mean(beyond, target.valid.flatten())}
-
-
-class CategoricalValues(Histograms):
-    """Histograms that learn towards a number, spread by a normal (HL-Gauss, arXiv 2403.03950).
-
-    sigma:  of the normal, in widths of a bin
-    reduce: of several target critics
-    """
-
-    def __init__(
-        self, num: int, limit: float, device: torch.device, *, mixes: bool, sigma: float, reduce: Reduce
-    ) -> None:
-        super().__init__(num, limit, device, mixes=mixes)
-        width = 2.0 * limit / (num - 1)
-        self._edges = torch.linspace(-limit - width / 2, limit + width / 2, num + 1, device=device)
-        self._sigma, self._reduce = sigma * width, reduce
-
     def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
         """Return the value of the means that the critics agree on."""
         return Bootstrap(choose(self._reduce(self.point(out))))
 
-    @override
-    def _aim(self, target: LearningTarget) -> tuple[Tensor, Tensor]:
+    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the cross-entropy; a target beyond the range counts as its end, and is logged."""
         y = target.y.flatten()
         beyond = (y.abs() > self._limit).to(y.dtype)
-        return histogram(y.clamp(-self._limit, self._limit), self._edges, sigma=self._sigma), beyond
+        mass = histogram(y.clamp(-self._limit, self._limit), self._edges, sigma=self._sigma)
+        each = cross_entropy(taken.flatten(2), mass)
+        return _weighted(each, target), {"value/clamped": masked_mean(beyond, target.valid.flatten())}
 
 
-class ProjectedValues(Histograms):
-    """Histograms that learn towards one of a target critic, moved and projected (FlashSAC, arXiv 2604.04539).
-
-    reduce: of several target critics
-    """
-
-    def __init__(
-        self, num: int, limit: float, device: torch.device, *, mixes: bool, reduce: ReduceHistograms
-    ) -> None:
-        super().__init__(num, limit, device, mixes=mixes)
-        self._reduce = reduce
-
-    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
-        """Return the mean of the histogram that is taken, the deviations of its bins from it, and masses."""
-        each = _by_value(out, self.per_value).softmax(-1)
-        mass = self._reduce(choose(each.movedim(-1, -3)), choose(each @ self._centres))
-        value = self._centres @ mass
-        return Bootstrap(value, self._centres.unsqueeze(-1) - value, mass)
-
-    @override
-    def _aim(self, target: LearningTarget) -> tuple[Tensor, Tensor]:
-        assert target.spread is not None and target.mass is not None
-        atoms = (target.y + target.spread).flatten(1)
-        size, steps = target.y.shape
-        mass = target.mass.unflatten(-1, (size, -1))[..., :steps].flatten(1)
-        beyond = (mass * (atoms.abs() > self._limit)).sum(0)
-        return projected(atoms, mass, num=self.per_value, limit=self._limit), beyond
-
-
-Values = ScalarValues | QuantileValues | CategoricalValues | ProjectedValues
+Values = ScalarValues | QuantileValues | CategoricalValues
 """Meanings of a critic's outputs; shapes stand at the first."""
 
 
@@ -264,9 +210,6 @@ def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.devic
         return QuantileValues(config.quantile_num, config.quantile_drop, device)
     if config.value_head == "categorical":
         size, mixes = (config.categorical_num, config.categorical_range), len(action.branches) > 1
-        if config.categorical_target == "projected":
-            of_all = mixture if config.ensemble_q_reduce == "mean" else of_smallest_mean
-            return ProjectedValues(*size, device, mixes=mixes, reduce=of_all)
         return CategoricalValues(*size, device, mixes=mixes, sigma=config.categorical_sigma, reduce=reduce)
     return ScalarValues(reduce, config.clip_epsilon)
 
