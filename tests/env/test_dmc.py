@@ -98,7 +98,7 @@ def test_a_discount_of_zero_terminates(monkeypatch, discount, terminated):
 @pytest.mark.parametrize(("name", "said"), [
     ("dm.cartpole.swngup", "did you mean swingup?"),
     ("cartpol/swingup", "did you mean cartpole?"),
-    ("cartpole", "cartpole has no task ''"),
+    ("cartpole", "there is no task ''"),
     ("", "no domain ''"),
     ("lqr/lqr_2_1", "no finite bounds"),
 ])  # fmt: skip

@@ -60,7 +60,7 @@ class UpdateRecord:
     def made(self, own: PpoConfig | A2cConfig, factor: float = 1.0) -> Weights:
         """Return the weights after our update with these keys; ``factor``: of the learning rate."""
         learner = self.agent.learner
-        learner._own = own
+        learner._own, learner._limit = own, own.max_grad_norm or math.inf
         learner._optimiser = learner._make_optimiser([learner.model.policy, *learner._v])
         learner.load_model(self.before["model"])
         learner._generator.set_state(self.before["optim"]["random.update"])

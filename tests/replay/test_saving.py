@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.replay import records
+from algorithm.replay import layout
 from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.layout import SegmentFile
 from tests.oracles_replay import DISCRETE, MIXED, VECTOR, digest, make_segment, stored, taken, whole
@@ -39,11 +39,11 @@ def refresh(replay: ReplayBuffer, *ids: int) -> None:
     replay.refresh_carry(result(torch.tensor([ids]), [0.0], carry=carry))
 
 
-@pytest.mark.parametrize("chunk", [1, 500, records.CHUNK_BYTES], ids=["rows", "few rows", "all rows"])
+@pytest.mark.parametrize("chunk", [1, 500, layout.CHUNK_BYTES], ids=["rows", "few rows", "all rows"])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("used_before", [False, True])
 def test_saved_state_goes_on_with_the_same_batches(sampler, used_before, chunk, monkeypatch):
-    monkeypatch.setattr(records, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(layout, "CHUNK_BYTES", chunk)
     sizes = {"spec": MIXED, "capacity": 100, "carry_shape": (2,), "burn_in": 1, "learn": 3, "n_step": 2}
     original = filled(sampler(), lengths=(30, 40, 20, 25), **sizes, seed=5)
     script = Script(MIXED, (2,))

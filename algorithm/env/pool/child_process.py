@@ -11,7 +11,7 @@ from typing import Any
 from algorithm.core.errors import EnvError
 from algorithm.core.system.processes import ending, request_stacks
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
-from algorithm.env.pool.process_exit import ActiveTime
+from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.pool.worker import WorkerRefusal, truncate_log
 
 _STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks

@@ -19,8 +19,8 @@ from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
 from algorithm.env.pool.child_process import POLL_S, ChildProcess, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo, MakeEnv
-from algorithm.env.pool.process_exit import CLOSE_TIMEOUT, ActiveTime, Watchdog
 from algorithm.env.pool.step_buffers import SharedStepBuffers, StepBuffers
+from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog
 from algorithm.env.pool.worker import run_worker
 
 

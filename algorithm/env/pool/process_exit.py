@@ -1,24 +1,17 @@
-"""Ends of this process: by the program and never by an environment, unless one hangs."""
+"""Ends of this process: by the program and never by an environment. Imports no numpy."""
 
 from __future__ import annotations
 
 import atexit
-import faulthandler
-import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import NoReturn
 
-import numpy as np
-
-from algorithm.core.errors import EnvError
-from algorithm.env.pool.monitor_process import exit_now, monitor_process
-from algorithm.env.pool.step_buffers import StepBuffers
+from algorithm.env.pool.monitor_process import exit_now
 
 _GRACE_S = 2.0  # for threads to end by themselves
 
@@ -74,129 +67,3 @@ def _abandon_threads(code: int) -> None:
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
     exit_now(code)
-
-
-CLOSE_TIMEOUT = 10.0
-"""Seconds within which simulators are released."""
-
-_MARGIN = 0.5  # seconds before that limit, for this thread to report the hang
-_SLACK = 5.0  # seconds between this thread's limit and that of the monitor process
-_SAVING = 60.0  # seconds at most for `on_hang`
-
-
-class ActiveTime:
-    """Seconds in which this process ran, if it is updated at least every ``interval`` seconds.
-
-    A process that is stopped (Ctrl-Z, SIGSTOP, a suspended laptop) updates late once. At most twice the
-    interval of that gap counts; the clock alone would count all of it.
-    """
-
-    def __init__(self, interval: float) -> None:
-        self.seconds = 0.0
-        self.began = self._last = time.monotonic()
-        self._longest = 2 * interval
-
-    def since(self, moment: float) -> float:
-        """Return how many of the seconds since ``moment`` (time.monotonic) were active, at least."""
-        now = time.monotonic()
-        stopped = now - self.began - self.seconds
-        return max(0.0, min(self.seconds, now - moment - stopped))
-
-    def update(self) -> float:
-        """Update and return the seconds until now."""
-        now = time.monotonic()
-        self.seconds += min(now - self._last, self._longest)
-        self._last = now
-        return self.seconds
-
-
-class Watchdog:
-    """A thread that watches ``buffers.call_started``; a context manager around calls into sub-environments.
-
-    timeout: seconds; -1 disables it
-    on_hang: called before the process ends, in another thread than the one that hangs; it gets a minute
-
-    A call that never returns cannot be stopped from within its process, so the process prints its stacks and
-    exits with code 4. A call that holds the GIL stops this thread as well; then the monitor process
-    (:mod:`algorithm.env.pool.monitor_process`) ends it. Time in which the process was stopped does not count.
-    """
-
-    def __init__(
-        self, buffers: StepBuffers, name: str, timeout: float, on_hang: Callable[[EnvError], None]
-    ) -> None:
-        self._buffers, self._name, self._timeout, self._on_hang = buffers, name, timeout, on_hang
-        self._stop = threading.Event()
-        self._ending = threading.Lock()  # held while the process ends
-        self._closing = 0.0  # time.monotonic() at the start of closing
-        if timeout > 0:
-            monitor_process()
-            threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
-
-    def __enter__(self) -> None:
-        if self._timeout > 0:
-            monitor_process().watch_call(self._timeout + _SLACK)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._timeout > 0:
-            monitor_process().watch_call(0.0)
-            with self._ending:  # a call that returns too late waits here for the end
-                pass
-
-    @contextmanager
-    def closing(self) -> Iterator[None]:
-        """Watch the closing of the simulators, which gets ten seconds, and stop watching."""
-        if self._timeout <= 0:
-            threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
-        self._closing = time.monotonic()
-        monitor_process().watch_call(CLOSE_TIMEOUT + _SLACK)
-        try:
-            yield
-        finally:
-            monitor_process().watch_call(0.0)
-            self._stop.set()
-            with self._ending:
-                pass
-
-    def _call(self) -> tuple[float, float]:
-        """Return the start of the current call, 0 without one, and its time limit."""
-        if self._closing:
-            return self._closing, CLOSE_TIMEOUT - _MARGIN
-        return float(self._buffers.call_started.max()), self._timeout
-
-    def _watch(self) -> None:
-        interval = min(1.0, (self._timeout if self._timeout > 0 else CLOSE_TIMEOUT) / 4)
-        active = ActiveTime(interval)
-        call, before = 0.0, 0.0
-        while not self._stop.wait(interval):
-            monitor_process().beat()
-            now, (began, limit) = active.update(), self._call()
-            if began != call:
-                call, before = began, now
-            elif call and now - before > limit:
-                with self._ending:
-                    if self._call()[0] == call and not self._stop.is_set():
-                        self._end_process(limit)
-
-    def _end_process(self, limit: float) -> None:
-        place, call = "", "close"
-        if not self._closing:
-            place, call = f"environment {int(np.argmax(self._buffers.call_started))}, ", "step or reset"
-        error = EnvError(
-            f"{self._name} hangs in {call}",
-            where=f"{place}in this process; the stacks are above",
-            why=f"no answer for {limit:g} s",
-            fix="set base_config.workers: a worker that hangs is replaced; or raise env_timeout",
-        )
-        faulthandler.dump_traceback(file=2, all_threads=True)
-        last = threading.Thread(target=self._on_hang, args=(error,), name="before the end", daemon=True)
-        last.start()
-        active = ActiveTime(0.5)
-        while last.is_alive() and active.update() < _SAVING:
-            monitor_process().beat()
-            last.join(0.5)
-        show_cursor = "\x1b[?25h" if sys.__stderr__ and sys.__stderr__.isatty() else ""
-        with suppress(OSError):  # standard error is full or closed
-            os.write(2, f"{show_cursor}error: {error}\n".encode())
-        exit_now(EnvError.exit_code)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from algorithm.core.errors import UsageError
 from algorithm.core.system.ports import port_error, refusal
-from algorithm.env.pool.process_exit import ActiveTime
+from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.unity.package import load
 
 Listen = Literal["loopback", "all"]

@@ -25,7 +25,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.parameters.curricula import refuse_resets
 from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
-from algorithm.env.pool.process_exit import CLOSE_TIMEOUT, ActiveTime
+from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
 from algorithm.experience.faults import Faults
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.rundir import RunDir

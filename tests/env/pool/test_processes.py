@@ -22,7 +22,8 @@ from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.pool import watchdog, worker
-from algorithm.env.pool.process_exit import ActiveTime, as_exception
+from algorithm.env.pool.process_exit import as_exception
+from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults

@@ -116,7 +116,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any) -> None:
         (["-o", "base_config.wrappers=[ClipReward]"], "no Gymnasium environment"),
         (["-o", "eval_config.wrappers=[ClipReward]"], "eval_config.wrappers"),
         (["-o", "eval_config.video=true"], "hands out no pictures"),
-        (["-o", "reset_config={gravity: {uniform: [1, 2]}}"], "sampler_type: uniform"),
+        (["-o", "reset_config={gravity: {uniform: [1, 2]}}"], "reset_config.gravity"),
         (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=2"], "'Absent'"),
     ):
         try:
