@@ -195,7 +195,7 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path, monkeypatch):
 SCRIPT = """
 import sys, time
 import numpy as np
-import algorithm.env.pool.process_exit as w
+import algorithm.env.pool.watchdog as w
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 if __name__ == "__main__":
