@@ -190,10 +190,8 @@ def begin_with_networks(
         except (KeyError, ValueError) as error:
             raise _misfit(foreign, str(error)) from error
         if own is None:  # critics and values are in units of the scaled reward
-            scale, theirs = (
-                agent.learner.return_scale,
-                below("returns.", found.tensors.get(level("optim"), {})),
-            )
+            scale = agent.learner.return_scale
+            theirs = below("returns.", found.tensors.get(level("optim"), {}))
             if "normaliser" in parts and "statistics" in theirs:
                 scale.roll_back(theirs)
             if parts.keys() & {"q", "v"} and not _alike(scale.tensors(), theirs):
