@@ -23,7 +23,7 @@ from algorithm.nn.normalise import Normaliser
 
 @dataclass(frozen=True)
 class PolicySource:
-    """Where a policy comes from.
+    """Origin of an exported policy.
 
     env, run, behaviour: names · step: of the checkpoint
     config: SHA-256 of the run's configuration · commit: of the program that trained it; empty if unknown

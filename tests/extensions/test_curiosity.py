@@ -1,4 +1,4 @@
-"""What is new: curiosity's bonus by hand, on its own scale; novelty of actions, and who chooses by it."""
+"""Bonus of curiosity by hand, on its own scale; novelty of actions, and policies that choose by it."""
 
 from __future__ import annotations
 
