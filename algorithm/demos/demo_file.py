@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import FaultyRecordingError
 
 META_BYTES = 32
@@ -20,6 +21,7 @@ VERSIONS = (0, 1)
 
 _PARAMETERS = 2**20  # bytes
 _RECORD = 64 * 2**20  # bytes
+_GROWTH = 64  # bytes of memory that a byte of a message may take
 _DIGITS = 5  # bytes of a length: seven bits each
 
 
@@ -90,6 +92,10 @@ class DemoRecords:
         if length > limit:
             raise FaultyRecordingError(
                 f"{what} of {length:,} bytes; at most {limit:,} are read", self._where()
+            )
+        if length > _PARAMETERS and length * _GROWTH > free_memory():
+            raise FaultyRecordingError(
+                f"{what} of {length:,} bytes, too many for the free memory", self._where()
             )
         if length > self._left:
             self.cut = True

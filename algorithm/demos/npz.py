@@ -78,8 +78,11 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
     with archive.open(info) as member:
         try:
             value: Array = np.lib.format.read_array(member, allow_pickle=False)
+            rest = member.read(1)  # at the end of the member its checksum is compared
         except Exception as error:  # numpy evaluates the header as Python, and lets pass what that raises
             raise FaultyRecordingError(f"it cannot be read: {described(error)}", name) from error
+        if rest:
+            raise FaultyRecordingError("it has more bytes than its header says", name)
     return value
 
 

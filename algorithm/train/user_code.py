@@ -15,6 +15,7 @@ from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find,
 from algorithm.env.env_id import resolve_env_id, source_file, use_folder
 from algorithm.env.kinds import ENVS
 from algorithm.nn.loader import NnFile
+from algorithm.train.signals import StoppedError
 
 
 def env_file(loaded: LoadedConfig) -> Path | None:
@@ -116,7 +117,7 @@ def refuse_plugins(loaded: LoadedConfig, kind: object, error: BaseException | No
 
     That is what has a line of it in its traceback.
     """
-    if not isinstance(error, Exception | SystemExit) or isinstance(error, UserError):
+    if not isinstance(error, Exception | SystemExit) or isinstance(error, UserError | StoppedError):
         return
     for config in (loaded.config, *loaded.behaviours.values()):
         for plugin in _parts_of(config):

@@ -52,7 +52,7 @@ GRACE_S = 2.0
 MEMORY = 2**26
 """Bytes of all arriving messages."""
 
-LARGE = 2**18
+LARGE = 2**15
 """Bytes of a message that takes a while to decode; most have less."""
 
 LEAST = 16

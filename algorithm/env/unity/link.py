@@ -11,8 +11,10 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from concurrent.futures import Executor, Future
+from typing import Any, Literal, TypeVar
+
+from typing_extensions import override
 
 from algorithm.core.errors import UsageError
 from algorithm.core.system.ports import port_error, refusal
@@ -30,6 +32,8 @@ _OK, _GOODBYE = 200, 400  # status of a message
 
 _own: set[int] = set()
 _own_lock = threading.Lock()
+
+_R = TypeVar("_R")
 
 
 class LinkError(Exception):
@@ -80,7 +84,7 @@ class PlayerLink:
         self._closing = threading.Event()
         self._closed = False
         self.remark = ""  # on the version of the player's protocol
-        self._pool = ThreadPoolExecutor(4)  # a waiting call, a goodbye, and strangers to turn away
+        self._pool = _DaemonThreads(4)  # a waiting call, a goodbye, and strangers to turn away
         self._server, self.port = self._bind(port, fixed, listen)
         self._server.start()
 
@@ -125,7 +129,7 @@ class PlayerLink:
         self._closed = True
         self.say_goodbye()
         self._server.stop(0.5).wait()
-        self._pool.shutdown(wait=False)
+        self._pool.shutdown()
         with _own_lock:
             _own.discard(self.port)
 
@@ -135,15 +139,17 @@ class PlayerLink:
 
     def _receive(self) -> Any:  # noqa: ANN401 - a protobuf message
         active = ActiveTime(_POLL_S)
-        received: Any = None
-        while received is None:
+        while True:
             try:
                 received = self._received.get(timeout=_POLL_S)
+                break
             except queue.Empty:
-                if loss := self._loss():
-                    received = self._last_received(loss)
-                elif 0 < self._timeout < active.update():
-                    raise LinkError("hangs", f"no message for {self._timeout:g} s") from None
+                loss = self._loss()
+            if loss is not None:
+                received = self._last_received(loss)
+                break
+            if 0 < self._timeout < active.update():
+                raise LinkError("hangs", f"no message for {self._timeout:g} s")
         if isinstance(received, LinkError):
             raise received
         return received.unity_output
@@ -181,8 +187,7 @@ class PlayerLink:
         if not in_time:  # the call has ended already, and nobody will say so
             self._received.put(lost)
         reply = self._goodbye
-        wanted = threading.main_thread().is_alive  # the interpreter ends when its threads have
-        while context.is_active() and not self._closing.is_set() and wanted():
+        while context.is_active() and not self._closing.is_set():
             try:
                 reply = self._replies.get(timeout=_HANDLER_POLL_S)
                 answered.set()  # not below: a call that has ended may still be about to report it
@@ -237,6 +242,38 @@ class PlayerLink:
             server.stop(None)
             return None
         return server
+
+
+class _DaemonThreads(Executor):
+    """Threads that do not keep the interpreter from ending, as those of ThreadPoolExecutor do."""
+
+    def __init__(self, number: int) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._number = number
+        for _ in range(number):
+            threading.Thread(target=self._run, name="unity link", daemon=True).start()
+
+    @override
+    def submit(self, fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> Future[_R]:
+        future: Future[_R] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._work.put(call)
+        return future
+
+    @override
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for _ in range(self._number):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (call := self._work.get()) is not None:
+            call()
 
 
 def _hosts(listen: Listen) -> tuple[str, ...]:
