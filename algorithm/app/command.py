@@ -67,6 +67,8 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
 
 def _command(options: TrainOptions) -> int:
     check_directory(options.directory)
+    if options.tune is not None:
+        return _tune(options)
     if options.list or options.card or options.from_mlagents is not None:
         return _print(options)
     if options.report or options.failure:
@@ -155,6 +157,14 @@ def _train(options: TrainOptions) -> int:
         from algorithm.app.training import train_repeatedly
 
     return train_repeatedly(options, loaded, lambda seed: _load(options, seed))
+
+
+def _tune(options: TrainOptions) -> int:
+    show_notices(options)
+    with interruptible_imports():
+        from algorithm.app.tune import tune
+
+    return tune(options, lambda: _load(options, options.seed))
 
 
 def _found(options: TrainOptions) -> EnvFolder:

@@ -1,22 +1,30 @@
-"""Film and recording of the episodes that a trained agent plays."""
+"""What playing a trained agent leaves: films, recordings, and the returns of its episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from algorithm.agents.roles import Episode
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.policy import make_gym_env
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.program import VERSION
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows
 from algorithm.demos.config import MINARI
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback
+from algorithm.evaluation.evaluate import Performance, performance_of
 from algorithm.evaluation.recording import Recording, open_target
 from algorithm.evaluation.video import VideoRecorder, video_recorders
+from algorithm.runs.files import finite_or_null
+from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 
 
@@ -76,3 +84,95 @@ class Outputs:
             shown = target if target.startswith(MINARI) else self.run.shown(Path(target))
             rows.append(("recording", f"{shown}, {self.recording.episodes} episodes"))
         return rows
+
+
+Scores = dict[str, Performance]
+"""Performances by behaviour, in the order in which they first finished an episode."""
+
+
+def scores_of(episodes: Sequence[Episode]) -> Scores:
+    """Group episodes by behaviour; a behaviour without any is left out."""
+    scores = {}
+    for behaviour in dict.fromkeys(episode.behaviour for episode in episodes):
+        own = [episode for episode in episodes if episode.behaviour == behaviour]
+        scores[behaviour] = performance_of(own)
+    return scores
+
+
+def scores_json(scores: Scores) -> object:
+    """Return the content of ``evaluation.json``."""
+    return finite_or_null(
+        {
+            behaviour: {
+                "mean": performance.interval.mean,
+                "ci95": performance.interval.half_width,
+                "returns": performance.returns,
+                "lengths": performance.lengths,
+            }
+            for behaviour, performance in scores.items()
+        }
+    )
+
+
+def table(scores: Scores, logged: Logged | None) -> Rows:
+    """Format rows for the console, several per behaviour; compare with ``logged`` if given."""
+    rows = []
+    for behaviour, performance in scores.items():
+        own = [
+            ("episodes", f"{len(performance.returns)}"),
+            ("mean return", performance.interval.text),
+            ("min and max", f"{min(performance.returns):.1f} and {max(performance.returns):.1f}"),
+            ("length", f"{float(np.mean(performance.lengths)):.1f} steps"),
+        ]
+        if logged is not None and (verdict := logged.verdict(behaviour, performance)):
+            own.append(("logged", verdict))
+        who = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}: "
+        rows += [(f"{who}{name}", value) for name, value in own]
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """Evaluation that a run logged while training, at the step of a checkpoint.
+
+    episodes: of each evaluation while training
+    num_envs: environments of the evaluation to compare
+    repeats:  episodes follow from their seeds
+    alike:    the lessons are those of the evaluations while training
+    """
+
+    run: RunDir
+    step: int
+    episodes: int
+    num_envs: int
+    repeats: bool = True
+    alike: bool = True
+
+    def mean(self, behaviour: str) -> float | None:
+        """Return the logged ``eval/return_mean``, or None. Raises StorageError for a damaged file."""
+        if not self.run.metrics_jsonl.exists():
+            return None
+        metrics = read_metrics(self.run.metrics_jsonl)
+        level = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/"
+        found = dict(zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False))
+        mean = found.get(float(self.step), math.nan)
+        return None if math.isnan(mean) else mean
+
+    def verdict(self, behaviour: str, performance: Performance) -> str | None:
+        """Compare a performance with the logged one; None where there is none of as many episodes."""
+        logged = self.mean(behaviour)
+        if logged is None or len(performance.returns) != self.episodes:
+            return None
+        if not self.alike:
+            return f"{logged:.1f}, of other episodes: in another lesson"
+        if self.num_envs > 1:
+            return f"{logged:.1f}, of other episodes: each of {self.num_envs} environments has its own seeds"
+        if not self.repeats:
+            return f"{logged:.1f}, of other episodes: a Unity player never plays the same ones again"
+        mean = performance.interval.mean
+        if mean == logged:
+            return "the same, to the last bit"
+        return (
+            f"{logged:.6g}, which differs by {mean - logged:+.3g}: "
+            "another seed, configuration, device or version plays differently"
+        )

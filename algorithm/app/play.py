@@ -17,9 +17,8 @@ from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
-from algorithm.app.outputs import Outputs
+from algorithm.app.outputs import Logged, Outputs, Scores, scores_json, scores_of, table
 from algorithm.app.parameters import played_lessons
-from algorithm.app.scores import Logged, Scores, scores_json, scores_of, table
 from algorithm.app.sharing.opening import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder

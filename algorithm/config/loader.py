@@ -108,6 +108,7 @@ class LoadedConfig(Resolved):
     def differences(self) -> dict[str, object]:
         """Return dotted path → value of all that is not the default, less the seed and what was decided."""
         found = {k: v for k, v in _differences(self.config, Config()) if k not in self.decided}
+        found = {key: value for key, value in found.items() if not key.startswith("tune_config.")}
         for name, config in self.behaviours.items():
             found |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}
         return found
@@ -236,12 +237,12 @@ def _two_algorithms(config: str | None, choice: Choice, given: Node) -> Iterator
 
 
 def plain_config(loaded: LoadedConfig) -> dict[str, Any]:
-    """Return the configuration with every key, as text, numbers, lists and mappings."""
+    """Return the configuration with every key of a run, as text, numbers, lists and mappings."""
     own = {
         name: config.model_dump(mode="json", include=set(BEHAVIOUR_KEYS))
         for name, config in loaded.behaviours.items()
     }
-    return {**loaded.config.model_dump(mode="json"), "ma_config": own or None}
+    return {**loaded.config.model_dump(mode="json", exclude={"tune_config"}), "ma_config": own or None}
 
 
 def dump_config(loaded: LoadedConfig) -> str:

@@ -46,6 +46,7 @@ from algorithm.evaluation.config import EvalConfig
 from algorithm.export.config import ExportConfig
 from algorithm.replay.config import ReplayConfig
 from algorithm.runs.config import CheckpointConfig, WandbConfig
+from algorithm.tune.config import TuneConfig
 
 Algorithm = Annotated[str, installed_name(ALGORITHMS), name_schema(ALGORITHMS)]
 """Names of the algorithm families, and ``module:NAME``; ``algorithm`` chooses one."""
@@ -342,6 +343,7 @@ class Config(Block):
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", random=True)
     export_config: ExportConfig = block(ExportConfig, "ONNX export: `--export FILE.onnx`.")
     wandb_config: WandbConfig = block(WandbConfig, "Logging to Weights & Biases.")
+    tune_config: TuneConfig = block(TuneConfig, "Search of hyperparameters: `--tune` (docs/tuning.md).")
 
     @property
     def run(self) -> RunConfig:

@@ -13,7 +13,7 @@ _SCRIPTS = {"main.py": ("asac", "asac"), "main_ds.py": ("asac-ds", "ds")}
 
 _COMMANDS, _MODULES = map(set, zip(*_SCRIPTS.values(), strict=True))
 
-_CHECKOUT = Path(__file__).parents[2]
+_CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def program(script: str = "main.py") -> list[str]:
@@ -32,6 +32,12 @@ def program(script: str = "main.py") -> list[str]:
         return [command]
     folder = typed.parent if of_checkout else _CHECKOUT
     return ["python", script if folder.resolve() == Path.cwd() else str(folder / script)]
+
+
+def python_arguments(script: str = "main.py") -> tuple[str, ...]:
+    """Return what Python runs a program by: a checkout's script, or the module of an installed package."""
+    file = _CHECKOUT / script
+    return (str(file),) if file.is_file() else ("-m", _SCRIPTS[script][1])
 
 
 def _is_module(typed: Path) -> bool:

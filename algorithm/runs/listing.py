@@ -15,7 +15,7 @@ from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, listed
 from algorithm.core.reading import read_bytes
 from algorithm.core.wording import plus_minus
 from algorithm.env.kinds import ENVS
-from algorithm.runs.names import run_names
+from algorithm.runs.names import run_names, study_names
 from algorithm.runs.rundir import RunDir
 
 _SECTION = re.compile(r"^(?P<name>\w+):\s*(?:#\s*(?P<text>.*))?$", re.MULTILINE)
@@ -52,6 +52,9 @@ def _task(env: str, models: Path) -> str:
     names = run_names(folder.label, models=models)
     runs = [RunDir.open(folder.label, name, models=models) for name in names]
     pages.append(_page("runs", [(run.name, _result(run)) for run in runs] or [("none", "")]))
+    studies = study_names(folder.label, models=models)
+    if studies:
+        pages.append(_page("studies", [(name, "") for name in studies]))
     return "\n\n".join(pages)
 
 

@@ -33,6 +33,9 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 POPULATION = "population.yaml"
 """File that makes a folder that of a population."""
 
+STUDY = "study.json"
+"""File that makes a folder that of a study. The runs of its trials lie below it, named ``STUDY/TRIAL``."""
+
 
 def behaviour_level(behaviour: str) -> str:
     """Return the folder level of a behaviour under checkpoints and log; empty for the default behaviour.
@@ -96,6 +99,12 @@ def check_name(name: str) -> None:
         )
 
 
+def check_run_name(name: str) -> None:
+    """Raise UsageError unless it is a folder name, or two of them: those of a study and of a trial's run."""
+    for part in name.split("/", 1):
+        check_name(part)
+
+
 def env_folder(env: str, models: Path) -> Path:
     """Return the folder of the runs of ``env``. Raises UsageError for a label that cannot be one."""
     for part in env.split("/"):
@@ -112,8 +121,14 @@ def run_names(env: str, *, models: Path = MODELS) -> list[str]:
 
 
 def report_names(env: str, *, models: Path = MODELS) -> list[str]:
-    """Return the names of the runs of ``env`` and of its populations that have a generation behind them."""
-    return [*run_names(env, models=models), *_names_with("lineage.jsonl", env, models)]
+    """Return the names of the runs of ``env``, its studies, and populations with a generation behind them."""
+    others = [name for file in (STUDY, "lineage.jsonl") for name in _names_with(file, env, models)]
+    return [*run_names(env, models=models), *others]
+
+
+def study_names(env: str, *, models: Path = MODELS) -> list[str]:
+    """Return the names of the studies of ``env``, the one with the newest end or start first."""
+    return _names_with(STUDY, env, models)
 
 
 def _names_with(file: str, env: str, models: Path) -> list[str]:
@@ -184,5 +199,5 @@ def _fill(template: str, stamp: str) -> str:
             fix='for example: -n "test_{time}"',
         )
     name = _PLACEHOLDER.sub(lambda match: known[match[1]], template)
-    check_name(name)
+    check_run_name(name)
     return name

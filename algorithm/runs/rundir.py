@@ -22,9 +22,11 @@ from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_
 from algorithm.runs.names import (
     MODELS,
     POPULATION,
+    STUDY,
     candidates,
     check_directory,
     check_name,
+    check_run_name,
     directory_flags,
     env_folder,
     is_taken,
@@ -133,6 +135,8 @@ class RunDir:
         parent = env_folder(env, models)
         for name in candidates(template):
             run = cls(env, name, parent / name, argument or env)
+            if "/" in name and not (run.path.parent / STUDY).exists():
+                check_name(name)  # which refuses it
             try:
                 parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -165,13 +169,15 @@ class RunDir:
 
         Raises StorageError, with the runs there are, without one.
         """
-        check_name(name)
+        check_run_name(name)
         run = cls(env, name, env_folder(env, models) / name, argument or env)
-        if name in run_names(env, models=models):
+        study, slash, own = name.rpartition("/")
+        within = f"{env}{slash}{study}"
+        if own in run_names(within, models=models):
             return run
         if is_taken(run.path) and not run.config.exists():
             raise _taken(run)
-        raise _unknown(f"there is no run {name!r} of {env}", env, name, models, argument, flag)
+        raise _unknown(f"there is no run {own!r} of {within}", within, own, models, argument or env, flag)
 
     @classmethod
     def newest(cls, env: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
@@ -188,7 +194,7 @@ class RunDir:
     @property
     def models(self) -> Path:
         """Folder of all runs, absolute."""
-        return self.path.parents[self.env.count("/") + 1]
+        return self.path.parents[self.env.count("/") + self.name.count("/") + 1]
 
     def command(self, *flags: str, role: str = "") -> str:
         """Return a shell command for this environment, quoted: ``python main.py ENV flags…``.
@@ -392,6 +398,10 @@ def _taken(run: RunDir) -> UsageError:
         words = [f"--num_learners={members}", "-n"]
         fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (go on with it)\n"
         other = run.command(*words, free, role="evolver")
+    elif (run.path / STUDY).exists():
+        what, why = f"a study named {run.name!r} exists already", "a name stands for one of them"
+        fix = f"{run.command('--tune', run.name, '--resume')}    (go on with it)\n"
+        other = run.command("--tune", free)
     elif run.of_object:
         fix, other = f"{run.in_python}.resume()    (go on with it)\n", f"name={free!r}"
     elif not run.config.exists():

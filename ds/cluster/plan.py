@@ -13,6 +13,7 @@ from algorithm.app.cli.given import task_flags
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
+from algorithm.core.program import python_arguments
 from algorithm.runs.names import MODELS, directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
 from ds.net.security import is_loopback
@@ -204,7 +205,7 @@ def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
     where = tuple(directory_flags(train.directory))
     kept = (*where, *_words({"--device": train.device}), *_switches(options))
     return MainCommands(
-        script=python_arguments("main_ds.py", "ds"),
+        script=python_arguments("main_ds.py"),
         env=train.env,
         name=name,
         common=common,
@@ -230,9 +231,3 @@ def _switches(options: DistributedOptions) -> tuple[str, ...]:
 
 def _words(given: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(word for flag, value in given.items() if value is not None for word in (flag, str(value)))
-
-
-def python_arguments(script: str, module: str) -> tuple[str, ...]:
-    """Return what Python runs a program by: a checkout's script, or the module of an installed package."""
-    file = PROJECT / script
-    return (str(file),) if file.is_file() else ("-m", module)

@@ -13,10 +13,11 @@ from algorithm.config.locate import find_env
 from algorithm.config.schema import NetConfig
 from algorithm.config.yaml_io import write_yaml
 from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.program import python_arguments
 from algorithm.runs.lock import RunLock
 from algorithm.runs.offers import PAST_SUCCESS
 from ds.cluster.command import connected, say
-from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets, python_arguments
+from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
 from ds.cluster.restarts import RestartRule
 from ds.evolver.evolver import Evolver
 from ds.evolver.generations import PopulationDir
@@ -95,7 +96,7 @@ def _member(ray: ModuleType, plan: PopulationPlan, options: DistributedOptions, 
     main = replace(main, learner_flags=(*main.learner_flags, *flags))
     own_secrets = config.net_config.secrets != NetConfig().secrets
     local = cluster.ray is None
-    script = None if cluster.num_actors else python_arguments("main.py", "asac")
+    script = None if cluster.num_actors else python_arguments()
     commands = MemberCommands(main, script, plan.part(plan.generation, number))
     described = ClusterPlan(
         label=plan.run.env,

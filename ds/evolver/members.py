@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any, Literal
 
 from algorithm.core.errors import UsageError
-from algorithm.core.reading import parse_json, read_json, read_text
+from algorithm.core.reading import read_json, read_text
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
 from algorithm.runs.checkpoints.manifest import STATE
+from algorithm.runs.logs.rows import read_points
 from ds.cluster.group import LearnerGroup
 from ds.cluster.plan import ClusterPlan, MainCommands
 from ds.cluster.restarts import RestartRule
@@ -150,21 +151,7 @@ class MemberRun:
 
 def read_evaluations(run: Path) -> list[float]:
     """Return the mean return of each evaluation of a run, over its behaviours; NaN where it is none."""
-    try:
-        lines = read_text(run / "metrics.jsonl").splitlines()
-    except (OSError, ValueError):  # not begun, or being written
-        return []
-    found = []
-    for line in lines:
-        if '"eval/return_mean"' not in line and '/eval/return_mean"' not in line:
-            continue
-        try:
-            row = parse_json(line)
-        except ValueError:  # torn by a kill; a resumed run writes it again
-            continue
-        values = [value for name, value in row.items() if name.endswith("eval/return_mean")]
-        found.append(_mean(values))
-    return found
+    return [value for _, value in read_points(run / "metrics.jsonl", "eval/return_mean")]
 
 
 def newest_step(run: Path) -> int:

@@ -11,7 +11,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from algorithm.app.scores import Logged, table
+from algorithm.app.outputs import Logged, table
 from algorithm.core.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.logs.metrics import read_metrics

@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -149,6 +149,16 @@ def prepare_files(options: TrainOptions, desk: Path) -> None:
         (desk / options.export).with_suffix(".json").unlink(missing_ok=True)
 
 
+def of_study(options: TrainOptions, given: Sequence[str], desk: Path) -> list[str]:
+    """The flags of a study of one trial; one that is there already goes on or is exported as it is."""
+    small = ["-o", "tune_config.trials=1", "-o", "tune_config.final_seeds=0", *shrunk(options.env, None)]
+    if not (options.resume or options.export_best):
+        return small
+    if not (desk / options.directory / options.env / (options.tune or "")).exists():
+        assert main([options.env, "--tune", options.tune or "study", *small]) == 0
+    return []
+
+
 def shortened(words: Words, desk: Path) -> list[str]:
     """The arguments of a ``main.py`` command that takes a moment, with the run that it needs."""
     given = [word.replace("NAME", "first") for word in words[2:]]
@@ -159,16 +169,14 @@ def shortened(words: Words, desk: Path) -> list[str]:
         for name in options.report:
             prepare(options, desk, name.replace("*", "1"))
         return given
+    if options.tune is not None:
+        return [*given, *of_study(options, given, desk)]
     if options.plays or options.resume or options.shares:
         prepare_files(options, desk)
-    if options.shares:
-        return given
     if options.resume:
         return [*given, f"--max_step={STEPS + 20}"]
-    if options.run:
-        return [*given, "--max_iter=1"]
-    if options.plays:
-        return given
+    if options.plays or options.shares:
+        return [*given, "--max_iter=1"] if options.run else given
     if options.repeat > 1:
         given[given.index("--repeat") + 1] = "1"
     family = [f"algorithm={options.algorithm}"] if options.algorithm else []

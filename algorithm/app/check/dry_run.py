@@ -37,12 +37,16 @@ from algorithm.train.checkpointer import kept_replays
 from algorithm.train.run import set_up
 from algorithm.train.runtime import EnvInfo, check_together, local_collector
 from algorithm.train.state import TrainState, seed_globally
+from algorithm.tune.records import StudySize
 
 _TENSOR, _FILES = 100, 4000  # bytes of a checkpoint besides its numbers: a tensor's name; indices, manifest
 
 
-def dry_run(options: TrainOptions, loaded: LoadedConfig) -> int:
-    """Show the cost of a training; return 0. Raises what a training would raise before its first step."""
+def dry_run(options: TrainOptions, loaded: LoadedConfig, *, study: StudySize | None = None) -> int:
+    """Show the cost of a training; return 0. Raises what a training would raise before its first step.
+
+    study: whose runs it is one of; what all of them take is shown as well
+    """
     base = loaded.config.base_config
     if base.in_editor:
         raise UsageError(
@@ -87,6 +91,8 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig) -> int:
         ]
         if steps is not None:
             rows.append(("disk", disk_text(config, sizes, steps, options.directory, console.warn)))
+        if study is not None and steps is not None:
+            rows.append(("study", study_text(study, sum(run_seconds(speed, steps)), config, sizes, steps)))
         console.finish(rows, [("check", command(options, "--check")), ("train", command(options))])
     return 0
 
@@ -134,12 +140,29 @@ def time_text(speed: Speed, steps: int | None, repeat: int) -> str:
     """Format the time of a training and its parts."""
     if steps is None:
         return "no limit is set (max_step, max_iter): it goes on until it is stopped"
-    updates = int(speed.updates_per_step * max(0, steps - speed.warm_up))
-    updates = 0 if math.isnan(speed.update) else updates  # there was none to measure
-    acting, learning = steps * speed.step, updates * speed.update if updates else 0.0
+    updates = planned_updates(speed, steps)
+    acting, learning = run_seconds(speed, steps)
     parts = f"{steps:,} steps {clock_time(acting)}, {updates:,} updates {clock_time(learning)}"
     again = f"; {repeat} times that with --repeat {repeat}" if repeat > 1 else ""
     return f"{clock_time(acting + learning)}: {parts}; evaluations and saving not counted{again}"
+
+
+def planned_updates(speed: Speed, steps: int) -> int:
+    """Return the updates of a run; 0 where there was none to measure."""
+    return 0 if math.isnan(speed.update) else int(speed.updates_per_step * max(0, steps - speed.warm_up))
+
+
+def run_seconds(speed: Speed, steps: int) -> tuple[float, float]:
+    """Return the seconds of a run: acting, learning."""
+    updates = planned_updates(speed, steps)
+    return steps * speed.step, updates * speed.update if updates else 0.0
+
+
+def study_text(study: StudySize, seconds: float, config: Config, sizes: Sizes, steps: int) -> str:
+    """Format what all runs of a study take at most, if none is pruned."""
+    _, checkpoints, replay = disk(config, sizes, steps)
+    total = study.runs * seconds / study.jobs
+    return f"{study.text}: at most {clock_time(total)}, {format_bytes(study.runs * (checkpoints + replay))}"
 
 
 def memory_text(sizes: Sizes, steps: int | None, warn: Callable[[str], None]) -> str:

@@ -156,6 +156,19 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "-c and -o are for a training",
         "leave them out, and give them with the task that comes of it",
     ),
+    (lambda given: given.export_best and given.tune is None, "--export_best needs --tune NAME", *_ALONE),
+    (
+        lambda given: given.tune is not None and given.resume + given.dry_run + given.export_best > 1,
+        "--tune can do one thing at a time",
+        "--resume goes on, --dry_run estimates, --export_best prints",
+        "leave all but one out",
+    ),
+    (
+        lambda given: given.tune and given.name,
+        "--tune and -n both name the study",
+        "it has one name",
+        "leave one out",
+    ),
     (
         lambda given: given.repeat > 1 and given.resume,
         "--repeat and --resume cannot go together",
@@ -178,11 +191,13 @@ def _changes(options: TrainOptions) -> bool:
 
 def refuse_mixed(options: TrainOptions) -> None:
     """Refuse flags that ask for two things at once, or that need another one."""
+    tunes = options.tune is not None
     modes = {
         "--run, --eval or --video": options.plays,
-        "--resume": options.resume,
+        "--resume": options.resume and not tunes,
+        "--tune": tunes,
         "--check": options.check,
-        "--dry_run": options.dry_run,
+        "--dry_run": options.dry_run and not tunes,
         "--demos": options.demos,
         "--report": options.report,
         "--list": options.list,

@@ -148,6 +148,16 @@ class TrainOptions:
         help="with --check: replay an episode with NaN or infinity from a run's faults/",
     )
     dry_run: bool = _what("--dry_run", default=False, help="estimate time and memory, without training")
+    tune: str | None = _what(
+        "--tune",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="search the hyperparameters in tune_config; with --resume, --dry_run or --export_best",
+    )
+    export_best: bool = _what(
+        "--export_best", default=False, help="with --tune: print the best values as a section"
+    )
     demos: tuple[str, ...] = _what(
         "--demos",
         default=(),

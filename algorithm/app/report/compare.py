@@ -25,6 +25,7 @@ from algorithm.app.report.population import is_population, write_population
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import differences
 from algorithm.app.report.standing import course_plots, head, rows, standings, write_plots
+from algorithm.app.report.study import is_study, read_facts, write_study
 from algorithm.config.locate import EnvFolder
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed, plus_minus, short
@@ -61,6 +62,10 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
         population = RunDir(folder.label, names[0], path, argument)
         if is_population(population.path):
             print(population.shown(write_population(population)))
+            return 0
+        if is_study(population):
+            write_study(read_facts(population))
+            print(population.shown(population.report))
             return 0
     matched = matching_names(folder.label, names, models=models, argument=argument)
     runs = [

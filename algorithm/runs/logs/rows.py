@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from algorithm.core.errors import StorageError
-from algorithm.core.reading import parse_json, read_bytes
+from algorithm.core.reading import parse_json, read_bytes, read_text
 from algorithm.runs.files import GrowingFile, write_text
 
 MOST = 2**30
@@ -94,6 +94,29 @@ def parse_row(line: str) -> dict[str, float]:
         if type(value) not in (int, float, type(None)):
             raise ValueError(f"{name} is no number")
     return {name: math.nan if value is None else value for name, value in row.items()}
+
+
+def read_points(path: Path, metric: str) -> list[tuple[int, float]]:
+    """Return step and value of every row that has a metric: its mean over behaviours, NaN if one has none.
+
+    For files that are being written: one that is not there yet has no rows, and a torn line is left out.
+    """
+    try:
+        lines = read_text(path, MOST).splitlines()
+    except (OSError, ValueError):
+        return []
+    found = []
+    for line in lines:
+        if f'{metric}"' not in line:
+            continue
+        try:
+            row = parse_row(line)
+        except ValueError:
+            continue
+        values = [value for name, value in row.items() if name == metric or name.endswith(f"/{metric}")]
+        if values:
+            found.append((int(row["step"]), math.fsum(values) / len(values)))
+    return found
 
 
 def cut_back(path: Path, last: int, warn: Callable[[str], None]) -> None:

@@ -1,0 +1,262 @@
+"""``--tune``: a study that is begun, resumed, estimated or exported. Loads no torch, but for an estimate."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from algorithm.app.cli.given import config_flags
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.report.study import TRIALS, StudyFacts, read_facts, write_study
+from algorithm.config.errors import ConfigError, Problem, did_you_mean
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.locate import find_env
+from algorithm.config.sections import DEFAULT_SECTION
+from algorithm.config.tree import Node, from_value_at, merge, to_value
+from algorithm.config.yaml_io import inline, write_yaml
+from algorithm.core.errors import RUN_BLOCK, UsageError, visible
+from algorithm.core.reading import read_json
+from algorithm.core.system.processes import usable_cores
+from algorithm.core.wording import counted, short
+from algorithm.runs.files import finite_or_null, write_json, write_text
+from algorithm.runs.lock import RunLock
+from algorithm.runs.logs.metrics import METRICS, RECORDED
+from algorithm.runs.names import STUDY, directory_flags, env_folder, study_names
+from algorithm.runs.provenance import start_of
+from algorithm.runs.rundir import RunDir
+from algorithm.train.signals import StopRequest
+from algorithm.tune.optimiser import Optimiser
+from algorithm.tune.records import JOURNAL, SNAPSHOT, StudySize, shown
+from algorithm.tune.space import SearchSpace, grid, limits, read_space
+from algorithm.tune.study import Study
+from algorithm.tune.trial import RunPlan
+
+SECTION = "tuned.yaml"
+"""The best values as a section, in the folder of a study."""
+
+_FREE = ("trials", "jobs", "timeout", "final_seeds")
+"""Keys of ``tune_config`` that a study may be resumed with other values of."""
+
+
+def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
+    """Do what ``--tune`` asks for; returns the exit code. load: loads the task's configuration.
+
+    Raises ConfigError for a space or a limit that no study can have, and other UserErrors.
+    """
+    if options.export_best:
+        print(visible(_section_text(read_facts(_study(options)))), end="")
+        return 0
+    if options.resume:
+        return _resumed(options)
+    loaded = load()
+    space = checked_space(loaded)
+    if options.dry_run:
+        from algorithm.app.check.dry_run import dry_run
+
+        return dry_run(options, loaded, study=_size(loaded, space))
+    name = options.tune or loaded.config.base_config.name
+    folder = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
+    settings = loaded.config.tune_config.model_dump(mode="json")
+    write_text(folder.path / SNAPSHOT, write_yaml(_snapshot(loaded, space)))
+    facts = {"seed": loaded.seed, "section": loaded.section, "tune": settings}
+    write_json(folder.path / STUDY, {**facts, **start_of(sys.argv, None, (), None)})
+    return _run(options, folder, loaded)
+
+
+def _study(options: TrainOptions) -> RunDir:
+    """Return the folder of the study that is meant. Raises UsageError if there is none."""
+    env = find_env(options.env)
+    known = study_names(env.label, models=options.directory)
+    name = options.tune or options.name or next(iter(known), "")
+    if name not in known:
+        close = did_you_mean(name, known)
+        raise UsageError(
+            f"there is no study {name!r} of {env.label}" if name else f"there is no study of {env.label}",
+            where=str(options.directory / env.label),
+            why=f"studies there: {', '.join(known) or 'none'}",
+            fix=f"did you mean {close}?" if close else "begin one: leave --resume and --export_best out",
+        )
+    path = env_folder(env.label, options.directory) / name
+    return RunDir(env.label, name, path, options.env)
+
+
+def _resumed(options: TrainOptions) -> int:
+    """Go on with a study. Raises UsageError for other settings than it was begun with."""
+    folder = _study(options)
+    facts = read_json(folder.path / STUDY)
+    stored = {f"tune_config.{key}": value for key, value in facts["tune"].items() if key != "params"}
+    loaded = load_config(
+        options.env,
+        str(folder.path / SNAPSHOT),
+        options.overrides,
+        config_flags(options),
+        seed=facts["seed"],
+        defaults={**stored, "tune_config.params": facts["tune"]["params"]},
+        require_runnable=True,
+    )
+    before = load_config(options.env, str(folder.path / SNAPSHOT), seed=facts["seed"])
+    now = loaded.config.tune_config.model_dump(mode="json")
+    free = {f"tune_config.{key}" for key in _FREE}
+    was = {f"tune_config.{key}": value for key, value in facts["tune"].items()}
+    new = {f"tune_config.{key}": value for key, value in now.items()}
+    was |= before.differences()
+    new |= loaded.differences()
+    other = [key for key in {**was, **new} if was.get(key) != new.get(key) and key not in free]
+    if other:
+        rows = [f"{key}: {inline(was.get(key))} → {inline(new.get(key))}" for key in other]
+        raise UsageError(
+            "a study goes on as it was begun",
+            where=folder.shown(folder.path),
+            why="\n".join(["its trials could not be compared:", *rows]),
+            fix=f"leave them out, or begin another study; {', '.join(_FREE)} may change",
+        )
+    write_json(folder.path / STUDY, {**facts, "tune": now})
+    return _run(options, folder, loaded)
+
+
+def _run(options: TrainOptions, folder: RunDir, loaded: LoadedConfig) -> int:
+    """Search and compare in the folder of a study; returns the exit code."""
+    config, tune = loaded.config, loaded.config.tune_config
+    space, seed = checked_space(loaded), loaded.seed
+    length, first = max(0, config.base_config.max_step), tune.prune_after
+    with RunLock(folder.lock, notice=_say), StopRequest() as stop:
+        optimiser = Optimiser(
+            folder.path / JOURNAL,
+            space,
+            tune,
+            seed,
+            length=length,
+            first=length // 3 if first is None else first,
+        )
+        plan = RunPlan(
+            study=folder,
+            tune=tune,
+            begin=("-c", str(folder.path / SNAPSHOT), *_threads(loaded)),
+            always=(*directory_flags(options.directory), "--device", options.device, "--quiet"),
+            length=length,
+            every=max(0, config.eval_config.per_step) if tune.metric.startswith("eval/") else 0,
+        )
+        study = Study(plan, optimiser, seed, refused=partial(_refused, folder, seed), say=_say)
+        _say(f"study {folder.name}: {_size(loaded, space).text}")
+        try:
+            study.search(stop, lambda: _write_trials(folder, optimiser))
+        finally:
+            _write_trials(folder, optimiser)
+        facts = read_facts(folder)
+        if not stop and facts.best is not None and tune.final_seeds:
+            _say(f"the best values and the section as it is, on {tune.final_seeds} fresh seeds each")
+            final = study.compare(stop, facts.best)
+            if not stop:
+                folder.write_result({"final": final})
+    _finish(folder)
+    if stop:
+        _say(f"{stop.reason}: go on with {folder.command('--tune', folder.name, '--resume')}")
+    return stop.exit_code
+
+
+def _finish(folder: RunDir) -> None:
+    """Write page and section, and say what came of it."""
+    facts = read_facts(folder)
+    write_study(facts)
+    if facts.best is not None:
+        write_text(folder.path / SECTION, _section_text(facts))
+        _say(f"best: trial {facts.best.number}, {short(facts.best.score)}")
+        for path, value in facts.best.values.items():
+            _say(f"  {path}: {shown(value)}")
+    for text in (facts.verdict, f"page     {folder.shown(folder.report)}"):
+        if text:
+            _say(text)
+    if facts.best is not None:
+        _say(f"section  {folder.shown(folder.path / SECTION)}")
+
+
+def _write_trials(folder: RunDir, optimiser: Optimiser) -> None:
+    trials = finite_or_null([asdict(one) for one in optimiser.trials])
+    write_json(folder.path / TRIALS, {"trials": trials, "importances": optimiser.importances()})
+
+
+def checked_space(loaded: LoadedConfig) -> SearchSpace:
+    """Return the space of a study. Raises ConfigError for what no study can have."""
+    config = loaded.config
+    space = read_space(config.tune_config.params)
+    problems = list(limits(config, space))
+    metric = config.tune_config.metric
+    if metric not in METRICS and not metric.startswith(RECORDED):
+        close = did_you_mean(metric, METRICS)
+        fix = f"did you mean `{close}`? docs/metrics.md lists all"
+        problems.append(Problem(f"no run writes `{metric}`", "tune_config.metric", "it is no metric", fix))
+    if problems:
+        raise ConfigError(problems)
+    return space
+
+
+def _refused(folder: RunDir, seed: int, values: Mapping[str, object]) -> str:
+    """Return why a run cannot be trained with these values; empty if it can."""
+    try:
+        load_config(folder.argument, str(folder.path / SNAPSHOT), values, seed=seed, require_runnable=True)
+    except ConfigError as error:
+        first = error.problems[0]
+        return f"refused: {first.what}, {first.why}"
+    return ""
+
+
+def _snapshot(loaded: LoadedConfig, space: SearchSpace) -> dict[str, Any]:
+    """Return the section as it was written, with overrides and flags, for every run of the study.
+
+    Without what a preset has laid below it, for that may be searched; and without the study's own settings.
+    """
+    found = copy.deepcopy({key: value for key, value in loaded.raw.items() if key != "tune_config"})
+    left_out = [*(loaded.preset.taken if loaded.preset else ()), *({"algorithm"} & set(space) & set(found))]
+    for path in left_out:
+        *blocks, key = path.split(".")
+        inner = found
+        for name in blocks:
+            inner = inner[name]
+        del inner[key]
+    return found
+
+
+def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
+    """Return the flags that share the cores among jobs, unless the configuration says how many threads."""
+    jobs, threads = loaded.config.tune_config.jobs, loaded.config.run.threads
+    if threads != "auto":
+        if jobs * threads > usable_cores():
+            _say(f"warning: {jobs} jobs of {threads} threads, and there are {usable_cores()} cores")
+        return ()
+    return ("-o", f"{RUN_BLOCK}.threads={max(1, usable_cores() // jobs)}") if jobs > 1 else ()
+
+
+def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
+    tune = loaded.config.tune_config
+    trials = min(tune.trials, sum(1 for _ in grid(space))) if tune.sampler == "grid" else tune.trials
+    return StudySize(trials=trials, seeds=tune.seeds, final=2 * tune.final_seeds, jobs=tune.jobs)
+
+
+def _section_text(facts: StudyFacts) -> str:
+    """Return the best values as a section to paste, with what is known of them in comments."""
+    best, tune = facts.best, facts.tune
+    if best is None:
+        raise UsageError(
+            "no trial is complete",
+            where=facts.folder.shown(facts.folder.path),
+            why="so there are no best values",
+            fix=f"go on: {facts.folder.command('--tune', facts.folder.name, '--resume')}",
+        )
+    tree = Node({})
+    for path, value in best.values.items():
+        tree = merge(tree, from_value_at(tuple(path.split(".")), value, ""))
+    head = [
+        f"# Trial {best.number} of {len(facts.trials)}, {counted(tune.seeds, 'seed')} each: {tune.metric} "
+        f"({tune.value}) {short(best.score)}.",
+        f"# {facts.verdict or 'It was not compared with the section as it is.'}",
+    ]
+    inherited = {} if facts.section in ("", DEFAULT_SECTION) else {"inherited": facts.section}
+    return "\n".join([*head, write_yaml({"tuned": {**inherited, **to_value(tree)}})])
+
+
+def _say(text: str) -> None:
+    print(visible(text), flush=True)

@@ -1,0 +1,1 @@
+"""Studies: searches of hyperparameters, whose trials are ordinary runs."""

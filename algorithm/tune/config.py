@@ -1,0 +1,87 @@
+"""Configuration of studies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from typing_extensions import override
+
+from algorithm.core.fields import Block, Contradiction, Natural, Positive, Whole, contradicting, option
+
+
+class TuneConfig(Block):
+    """Search of hyperparameters by `--tune`: what is searched, how, and what counts."""
+
+    params: dict[str, Any] = option(
+        {},
+        "What is searched: {key: {in: [...]}} or {key: {truncated: [lo, hi], log: true, step: s}}.",
+        names="parameters",
+    )
+    trials: Whole = option(30, "Trials of a study.", ge=1)
+    sampler: Literal["tpe", "random", "grid", "cmaes"] = option(
+        "tpe", "tpe: learns from earlier trials. grid: all combinations. cmaes: for numbers alone."
+    )
+    startup: Whole = option(10, "Trials drawn at random before tpe or cmaes learns.", ge=1)
+    pruner: Literal["auto", "median", "hyperband", "wilcoxon", "none"] = option(
+        "auto",
+        "Ends hopeless trials early. auto: median, with several seeds wilcoxon (a test over the seeds), with "
+        "cost none.",
+    )
+    prune_after: Natural | None = option(
+        None, "Environment steps that every trial gets. null: a third of base_config.max_step."
+    )
+    metric: str = option("eval/return_mean", "Metric that counts (docs/metrics.md).", min_length=1)
+    value: Literal["last", "best", "auc"] = option(
+        "last", "Value of a run: the last one of its metric, the best one, or the mean over steps."
+    )
+    direction: Literal["maximize", "minimize"] = option("maximize", "Whether much of the metric is good.")
+    cost: Literal["core_seconds"] | None = option(
+        None, "Second objective, which is minimized: processor seconds of a trial. null: none."
+    )
+    seeds: Whole = option(1, "Runs of a trial, one a seed; their mean counts.", ge=1)
+    jobs: Whole = option(1, "Runs at a time.", ge=1)
+    timeout: Positive | None = option(None, "Minutes after which no trial begins. null: no limit.")
+    final_seeds: Whole = option(
+        5, "Fresh seeds on which the best trial and the section as it is are compared at the end.", ge=0
+    )
+
+    @property
+    def pruning(self) -> str:
+        """The pruner, once ``auto`` is decided."""
+        if self.pruner != "auto":
+            return self.pruner
+        if self.cost is not None:
+            return "none"
+        return "wilcoxon" if self.seeds > 1 else "median"
+
+    @override
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Yield pruners that cannot judge such trials."""
+        several = self.seeds > 1
+        return contradicting(
+            (
+                several and self.pruner in ("median", "hyperband"),
+                ("seeds", "pruner"),
+                f"{self.pruner} compares the curves of single runs, and a trial has {self.seeds}",
+                "set pruner: wilcoxon, which compares seeds, or seeds: 1",
+            ),
+            (
+                not several and self.pruner == "wilcoxon",
+                ("seeds", "pruner"),
+                "wilcoxon is a test over seeds, and a trial has one",
+                "set pruner: median, or seeds: 5 or more",
+            ),
+            (
+                self.cost is not None and self.pruner not in ("auto", "none"),
+                ("cost", "pruner"),
+                "with two objectives no trial is worse than all others before its end",
+                "set pruner: none, or cost: null",
+            ),
+            (
+                self.sampler == "cmaes" and self.cost is not None,
+                ("cost", "sampler"),
+                "cmaes has one objective",
+                "set sampler: tpe, or cost: null",
+            ),
+        )

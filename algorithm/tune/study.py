@@ -1,0 +1,155 @@
+"""A study: trials until the limit, then the best one against the section as it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from algorithm.core.errors import UsageError
+from algorithm.core.wording import counted, short
+from algorithm.train.signals import StopRequest
+from algorithm.tune.optimiser import Optimiser
+from algorithm.tune.records import SIDES, TrialRecord, best_of, shown
+from algorithm.tune.trial import RunPlan, StudyRun, Trial, run_name, score
+
+_TICK_S = 0.5
+_ALIKE = 3  # failures for one reason that end a study
+_REFUSED = "refused"
+_OF_VALUES = (_REFUSED, "exit code 5")
+"""Beginnings of what is said of trials for whose end their values are the reason: numbers diverged."""
+
+_FRESH = 10_000  # above the seed of the study begin those of the final runs
+
+
+class Study:
+    """The loop of a study.
+
+    seed:    of the study; a trial's runs have this seed and the following ones
+    refused: returns why values cannot be trained with; empty if they can
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        optimiser: Optimiser,
+        seed: int,
+        *,
+        refused: Callable[[Mapping[str, object]], str],
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._optimiser = optimiser
+        self._seed = seed
+        self._refused = refused
+        self._say = say
+        self._active: list[Trial] = []
+        self._begun = time.monotonic()
+
+    def search(self, stop: StopRequest, ended: Callable[[], None]) -> None:
+        """Run trials until there are enough, the time is over, or ``stop`` is set; ``ended``: after each.
+
+        Raises UsageError where trials cannot succeed.
+        """
+        for record in self._optimiser.trials:
+            if record.state == "running":
+                self._active.append(self._trial(record))
+                self._say(f"trial {record.number} goes on")
+        try:
+            while not stop and (self._fill() or self._active):
+                for trial in [one for one in self._active if one.advance()]:
+                    self._active.remove(trial)
+                    self._say(self._line(self._optimiser.trials[trial.number - 1]))
+                    ended()
+                    self._check()
+                time.sleep(_TICK_S)
+        finally:
+            for trial in self._active:
+                trial.stop()
+
+    def compare(self, stop: StopRequest, best: TrialRecord) -> dict[str, list[float | None]]:
+        """Train the best trial's values and the section as it is on fresh seeds.
+
+        Returns the values of each side by seed, None for a run that has failed.
+        """
+        found: dict[str, list[float | None]] = {side: [] for side in SIDES}
+        numbers = range(self._plan.tune.final_seeds)
+        waiting = [(index, side) for index in numbers for side in SIDES]
+        values = {"tuned": best.values, "default": {}}
+        active: list[tuple[int, str, StudyRun]] = []
+        ended: dict[tuple[int, str], float | None] = {}
+        try:
+            while not stop and (waiting or active):
+                while waiting and len(active) < self._plan.tune.jobs:
+                    index, side = waiting.pop(0)
+                    name = run_name(side, index)
+                    run = StudyRun(self._plan, name, values[side], self._seed + _FRESH + index)
+                    active.append((index, side, run))
+                for one in [each for each in active if each[2].advance() != "running"]:
+                    active.remove(one)
+                    ended[one[:2]] = self._final(*one)
+                time.sleep(_TICK_S)
+        finally:
+            for _, _, run in active:
+                run.stop()
+        for index, side in sorted(ended):
+            found[side].append(ended[index, side])
+        return found
+
+    def _final(self, index: int, side: str, run: StudyRun) -> float | None:
+        points = run.points()
+        value = None if run.why or not points else score(points, self._plan.tune)
+        text = run.why or "it has no value" if value is None else short(value)
+        self._say(f"{side}, fresh seed {index + 1}: {text}")
+        return value
+
+    def _fill(self) -> bool:
+        """Begin trials as far as there is room; return whether one has begun."""
+        tune, begun = self._plan.tune, False
+        over = tune.timeout is not None and time.monotonic() - self._begun > 60 * tune.timeout
+        while not over and len(self._active) < tune.jobs and len(self._optimiser.trials) < tune.trials:
+            record = self._optimiser.ask()
+            if record is None:
+                break
+            begun = True
+            why = self._refused(record.values)
+            if not why:
+                self._active.append(self._trial(record))
+                continue
+            self._optimiser.fail(record.number, why)
+            self._say(self._line(self._optimiser.trials[-1]))
+            self._check()
+        return begun
+
+    def _trial(self, record: TrialRecord) -> Trial:
+        return Trial(record, self._plan, self._optimiser, self._seed)
+
+    def _check(self) -> None:
+        """Raise UsageError where most draws are refused, or the last trials have failed for one reason."""
+        ended = [one for one in self._optimiser.trials if one.state != "running"]
+        refused = [one for one in ended if one.state == "failed" and one.why.startswith(_REFUSED)]
+        last = [one.why for one in ended[-_ALIKE:]]
+        if len(refused) > max(_ALIKE, self._plan.tune.trials // 2):
+            raise UsageError(
+                f"{len(refused)} of {counted(len(ended), 'trial')} were refused before they began",
+                where="tune_config.params",
+                why=refused[-1].why,
+                fix="search values that go together",
+            )
+        if len(last) == _ALIKE and len(set(last)) == 1 and last[0] and not last[0].startswith(_OF_VALUES):
+            number = ended[-1].number
+            raise UsageError(
+                f"{_ALIKE} trials in a row have failed alike",
+                where=self._plan.study.shown(self._plan.study.path / "output" / f"trial_{number:03d}.txt"),
+                why=last[0],
+                fix="mend that and resume the study, or begin another one",
+            )
+
+    def _line(self, record: TrialRecord) -> str:
+        tune = self._plan.tune
+        best = best_of(self._optimiser.trials, tune.direction)
+        how = {"complete": "", "pruned": "pruned at ", "failed": f"failed, {record.why}", "running": ""}
+        value = short(record.score) if math.isfinite(record.score) else ""
+        drawn = ", ".join(f"{path.rpartition('.')[2]} {shown(one)}" for path, one in record.values.items())
+        so_far = f" (best {short(best.score)}, trial {best.number})" if best else ""
+        return f"trial {record.number} of {tune.trials}: {how[record.state]}{value}{so_far} · {drawn}"

@@ -1,0 +1,71 @@
+"""Messages about studies: spaces that are refused, limits, and studies that cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from algorithm.app.cli.parsing import parse_args
+from algorithm.app.tune import checked_space
+from algorithm.config import load_config
+from algorithm.config.errors import ConfigError
+from tests.messages.config import _refusal
+
+RATE = "sac_config.learning_rate"
+GOOD = {RATE: {"truncated": [1e-4, 1e-2], "log": True}}
+SPACES: tuple[dict[str, Any], ...] = (
+    {},
+    {"sac_config.lerning_rate": {"in": [1]}},
+    {"inherited": {"in": ["a"]}},
+    {"base_config.name": {"in": ["a"]}},
+    {"tune_config.trials": {"in": [1]}},
+    {RATE: {"in": []}},
+    {RATE: {"in": [0.1, "much"]}},
+    {RATE: {"truncated": [-1, 1]}},
+    {RATE: {"std": 1.0}},
+    {RATE: 3},
+    {RATE: {"in": [1], "truncated": [0, 1]}},
+    {RATE: {"in": [1, 2], "log": True}},
+    {RATE: {"truncated": [1, 1]}},
+    {RATE: {"truncated": [0, 1], "log": True}},
+    {RATE: {"truncated": [1, 2], "log": True, "step": 0.1}},
+    {RATE: {"truncated": [1, 2], "step": 5}},
+    {"sac_config.n_step": {"truncated": [1, 5], "step": 0.5}},
+    {"sac_config.seq_encoder": {"truncated": [1, 2]}},
+    {"nn_config.policy.dense_depth": {"truncated": [3, 1]}},
+)
+LIMITS: tuple[dict[str, Any], ...] = (
+    {"tune_config.sampler": "grid"},
+    {"base_config.max_step": -1},
+    {"tune_config.metric": "eval/return"},
+    {"eval_config.per_step": -1},
+    {"tune_config.prune_after": 200_000},
+    {"tune_config.pruner": "wilcoxon"},
+    {"tune_config.pruner": "median", "tune_config.seeds": 3},
+    {"tune_config.pruner": "median", "tune_config.cost": "core_seconds"},
+    {"tune_config.sampler": "cmaes", "tune_config.cost": "core_seconds"},
+)
+COMMANDS = (
+    "gym/pendulum --export_best",
+    "gym/pendulum --tune a -n b",
+    "gym/pendulum --tune a --resume --dry_run",
+    "gym/pendulum --tune a --eval 3",
+    "gym/pendulum --tune --repeat 2",
+)
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    for space in SPACES:
+        yield f"params {space}", _refused({"tune_config.params": space})
+    for limit in LIMITS:
+        yield f"{limit}", _refused({"tune_config.params": GOOD, **limit})
+    for words in COMMANDS:
+        yield f"main.py {words}", _refusal(lambda words=words: parse_args(words.split()))
+
+
+def _refused(overrides: dict[str, Any]) -> str:
+    try:
+        checked_space(load_config("Pendulum-v1", overrides=overrides, seed=1))
+    except ConfigError as error:
+        return str(error)
+    return "accepted"

@@ -1,0 +1,126 @@
+"""``--tune`` from the command line: what a study leaves, its page, its resumption, its refusals."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from algorithm.app.command import main
+from algorithm.app.report.study import StudyFacts, read_facts
+from algorithm.config.yaml_io import read_yaml
+from algorithm.core.errors import UsageError
+from algorithm.runs.rundir import RunDir
+from algorithm.tune.records import TrialRecord
+from tests.report.pages import read
+from tests.tune.conftest import Made
+
+SECTION = """\
+own:
+  base_config: {max_step: 300}
+  eval_config: {per_step: 100}
+  tune_config:
+    params:
+      sac_config.learning_rate: {truncated: [0.01, 1.0], log: true}
+      algorithm: {in: [SAC, TD3]}
+    trials: 5
+    startup: 2
+    final_seeds: 3
+"""
+STUDY = Path("models/Pendulum-v1/s")
+
+
+@pytest.fixture
+def study(made: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """A command line for the task, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.yaml").write_text(SECTION)
+    Path("models").mkdir()
+    return lambda *words: main(["Pendulum-v1", *words])
+
+
+def test_a_study_by_hand(study: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert study("-c", "t.yaml:own", "--tune", "s", "--seed", "1") == 0
+    said = capsys.readouterr().out
+    assert "5 trials and 6 runs on fresh seeds are 11 runs, 1 at a time" in said and "Better by" in said
+    facts = read_facts(RunDir("Pendulum-v1", "s", STUDY.absolute(), "Pendulum-v1"))
+    assert [one.number for one in facts.trials] == [1, 2, 3, 4, 5] and facts.best is not None
+    tuned = read_yaml(STUDY / "tuned.yaml", [])
+    assert tuned is not None
+    assert tuned.value_at("tuned", "inherited") == "own"
+    assert tuned.value_at("tuned", "algorithm") == facts.best.values["algorithm"]
+    snapshot = read_yaml(STUDY / "config.study.yaml", [])
+    assert snapshot is not None and snapshot.value_at("tune_config") is None
+    assert snapshot.value_at("base_config", "max_step") == 300
+    page = read((STUDY / "report.html").read_text())
+    for text in ("5 of 5", "On fresh seeds", "Parallel coordinates", "sac_config.learning_rate"):
+        assert text in page.shown
+    assert study("--tune", "s", "--export_best") == 0
+    assert capsys.readouterr().out == (STUDY / "tuned.yaml").read_text()
+    assert study("--report", "s") == 0 and study("--list") == 0
+    assert "studies\n  s" in capsys.readouterr().out
+
+
+def test_a_study_goes_on_as_it_was_begun(
+    study: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert study("-c", "t.yaml:own", "--tune", "s", "--seed", "1") == 0
+    before = json.loads((STUDY / "trials.json").read_text())["trials"]
+    Path("t.yaml").write_text(SECTION.replace("0.01, 1.0", "0.5, 0.6"))  # which has no effect any more
+    assert study("--tune", "--resume", "-o", "tune_config.trials=7") == 0
+    after = json.loads((STUDY / "trials.json").read_text())["trials"]
+    assert after[:5] == before and len(after) == 7
+    assert study("--tune", "s", "--resume", "-o", "tune_config.seeds=2", "-o", "learning_rate=0.1") == 2
+    said = capsys.readouterr().err
+    assert "tune_config.seeds: 1 → 2" in said and "sac_config.learning_rate" in said
+    assert study("--tune", "t", "--resume") == 2
+    assert "studies there: s" in capsys.readouterr().err
+
+
+def test_only_a_study_has_runs_below_it(
+    study: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert study("-n", "a/b", "--max_step", "10") == 2
+    assert "cannot be the name of a folder" in capsys.readouterr().err
+    assert study("-c", "t.yaml:own", "--tune", "s", "-o", "tune_config.final_seeds=0") == 0
+    assert study("--tune", "s", "-c", "t.yaml:own") == 2
+    said = capsys.readouterr().err
+    assert "a study named 's' exists already" in said and "--tune s --resume" in said
+    assert study("-n", "s/trial_009", "--eval", "1") == 6
+    assert "there is no run 'trial_009' of Pendulum-v1/s" in capsys.readouterr().err
+
+
+def test_a_verdict_is_what_the_interval_says(made: Callable[..., Made]) -> None:
+    def facts(tuned: list[float | None], default: list[float | None], **settings: str) -> StudyFacts:
+        study = made(**settings)
+        return StudyFacts(
+            study.run, study.tune, study.space, "", [], {}, {"tuned": tuned, "default": default}
+        )
+
+    better = facts([3.0, 4.0, 5.0], [1.0, 2.0, 3.5])
+    assert better.better_by is not None and better.better_by.value == pytest.approx(11 / 6)
+    assert "are better" in better.verdict
+    assert "are worse" in facts([3.0, 4.0, 5.0], [1.0, 2.0, 3.5], direction="minimize").verdict
+    assert "no difference" in facts([1.0, 2.0, 3.0], [2.0, 1.0, 3.0]).verdict
+    assert facts([1.0, None], [0.5, 2.0]).verdict == "", "one pair says nothing"
+
+
+def test_the_cheapest_lies_within_the_interval_of_the_best(made: Callable[..., Made]) -> None:
+    study = made(cost="core_seconds")
+    rows = [(1, 9.0, 100.0), (2, 8.5, 10.0), (3, 2.0, 1.0)]
+    trials = [TrialRecord(number, {}, "complete", score, cost) for number, score, cost in rows]
+    final = {"tuned": [8.0, 9.0, 10.0], "default": [1.0, 2.0, 3.0]}
+    facts = StudyFacts(study.run, study.tune, study.space, "", trials, {}, final)
+    assert facts.best is trials[0] and facts.cheapest is trials[1]
+
+
+def test_without_optuna_the_extra_is_named(
+    made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UsageError, match="--tune needs the extra tune") as caught:
+        made().optimiser()
+    assert "[tune]" in caught.value.fix
