@@ -181,7 +181,7 @@ def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
         why = f"{place} {f'holds no {endings} file' if place.is_dir() else 'is no file, and matches none'}"
     except (OSError, RuntimeError, ValueError) as error:  # too long; of nobody's home; with a NUL
         found, why = [], str(getattr(error, "strerror", None) or error)
-    wrong = [file for file in found if file.suffix not in READERS]
+    wrong = [file for file in found if file.suffix.lower() not in READERS]
     if wrong:
         why = f"{wrong[0]} ends in {wrong[0].suffix or 'nothing'}; recordings end in {endings}"
     if wrong or not found:
@@ -194,12 +194,12 @@ def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
         )
     for file in found:
         name = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
-        yield Source(name, str(file), partial(READERS[file.suffix], file))
+        yield Source(name, str(file), partial(READERS[file.suffix.lower()], file))
 
 
 def _matching(place: Path) -> list[Path]:
     if place.is_dir():
-        return sorted(file for file in place.iterdir() if file.suffix in READERS)
+        return sorted(file for file in place.iterdir() if file.suffix.lower() in READERS)
     if place.exists():
         return [place]
     return sorted(place.parent.glob(place.name)) if place.parent.is_dir() else []

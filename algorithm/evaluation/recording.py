@@ -233,7 +233,7 @@ def open_target(
     Raises UsageError for what the target cannot hold.
     """
     if not target.startswith(MINARI):
-        return WRITERS[Path(target).suffix](Path(target), specs)
+        return WRITERS[Path(target).suffix.lower()](Path(target), specs)
     if len(specs) > 1:
         raise UsageError(
             "a data set of Minari holds one behaviour",

@@ -40,7 +40,7 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.names import behaviour_file
-from algorithm.train.user_code import nn_file, own_classes, refuse_plugins, use_modules
+from algorithm.train.user_code import nn_file, own_classes, refuse_own_code, use_modules
 
 Purpose = Literal["train", "evaluate"]
 
@@ -71,7 +71,7 @@ class Assembly:
 
     def __post_init__(self) -> None:
         use_modules(self.loaded)
-        self.stack.push(partial(refuse_plugins, self.loaded))
+        self.stack.push(partial(refuse_own_code, self.loaded))
 
     def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
         """Return it with the configuration as :func:`fitted` to what the behaviours see and do."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 from algorithm.agents.registry import ALGORITHMS, family
 from algorithm.config.at_start.by_spaces import classes_in
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.errors import RUN_BLOCK, ModelError, UserError
+from algorithm.core.errors import RUN_BLOCK, ModelError, UserError, described
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find, installed, unknown
 from algorithm.env.env_id import resolve_env_id, source_file, use_folder
 from algorithm.env.kinds import ENVS
@@ -112,10 +113,10 @@ def _parts_of(config: Config) -> list[Plugin | None]:
     ]
 
 
-def refuse_plugins(loaded: LoadedConfig, kind: object, error: BaseException | None, trace: object) -> None:
-    """Raise what a plug-in has raised while it was used as an error of it; with ``__exit__``'s arguments.
+def refuse_own_code(loaded: LoadedConfig, kind: object, error: BaseException | None, trace: object) -> None:
+    """Raise what code of the user's has raised as an error of it; with ``__exit__``'s arguments.
 
-    That is what has a line of it in its traceback.
+    That is what has a line of a plug-in, or of the task's networks, in its traceback.
     """
     if not isinstance(error, Exception | SystemExit) or isinstance(error, UserError | StoppedError):
         return
@@ -123,3 +124,12 @@ def refuse_plugins(loaded: LoadedConfig, kind: object, error: BaseException | No
         for plugin in _parts_of(config):
             if plugin and plugin.last_line(error):
                 raise plugin.refused(error, "has raised an error") from error
+        file = f"/{config.run.nn}.py"
+        lines = [f for f in extract_tb(error.__traceback__) if Path(f.filename).as_posix().endswith(file)]
+        if lines:
+            raise ModelError(
+                "the task's networks have raised an error",
+                where=f"{lines[-1].filename}:{lines[-1].lineno}: {lines[-1].line}",
+                why=described(error),
+                fix="correct that line; --debug shows how it was reached",
+            ) from error

@@ -103,6 +103,7 @@ SECTIONS = (
     "  ppo_config: {clip: 0.1}",
     "  algorithm: PPO\n  replay_config: {capacity: 10}",
     "  algorithm: ACER\n  acer_config: {gae_lambda: 0.9, num_epoch: 3}",
+    "  algorithm: TD3\n  nn_config: {policy: {log_std: tanh}}",
     "  algorithm: ACER\n  acer_config: {capacity: 100, rollout_step: 30, start_step: 200}",
     "  algorithm: ACER\n  replay_config: {capacity: 100}\n  sac_config: {replay_ratio: 2, use_rnd: true}",
     "  sac_config: {algorithm: SAC}",

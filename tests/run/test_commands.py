@@ -148,3 +148,18 @@ def test_what_a_command_raises_is_told_without_codes_of_a_terminal(capsys, error
     assert guarded(command, debug=False) == code
     said = capsys.readouterr().err
     assert told in said and visible(said) == said
+
+
+def test_networks_that_raise_in_a_training_are_named_with_their_line(task, capsys):
+    source = (
+        "import torch\nimport algorithm.nn as m\n\n\nclass ModelQ(m.ModelQ):\n"
+        "    def forward(self, state, action):\n"
+        "        if torch.is_grad_enabled() and len(state) > 10:\n"
+        "            raise KeyError('mine')\n"
+        "        return super().forward(state, action)\n"
+    )
+    Path("task/nn.py").write_text(source)
+    assert main(["task", "--device=cpu"]) == 2
+    said = capsys.readouterr().err
+    assert "the task's networks have raised an error" in said and "KeyError: 'mine'" in said
+    assert "nn.py:8: raise KeyError('mine')" in said

@@ -50,6 +50,8 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     """Return why a key says nothing with TD3, and what to do; None where it says something."""
     if (block, key) == ("nn_config", "v"):
         return "TD3 has critics of actions, nn_config.q", "leave it out"
+    if (block, key) == ("nn_config", "policy.log_std"):
+        return "the noise of TD3 has a deviation of its own", "set td3_config.exploration_noise"
     if block != "sac_config":
         return None
     if key in _DELAYED:

@@ -92,7 +92,7 @@ def recording(text: str) -> str:
     from algorithm.demos.config import ENDINGS, MINARI, MINARI_ID  # with pydantic
 
     named = MINARI_ID.fullmatch(text.removeprefix(MINARI)) is not None
-    if not (named if text.startswith(MINARI) else Path(text).suffix in ENDINGS):
+    if not (named if text.startswith(MINARI) else Path(text).suffix.lower() in ENDINGS):
         files = " nor ".join(f"FILE{ending}" for ending in ENDINGS)
         raise argparse.ArgumentTypeError(f"{text} is neither {files} nor {MINARI}NAMESPACE/NAME-vN")
     return text
