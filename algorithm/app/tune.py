@@ -33,7 +33,7 @@ from algorithm.tune.optimiser import Optimiser
 from algorithm.tune.records import JOURNAL, SNAPSHOT, StudySize, shown
 from algorithm.tune.space import SearchSpace, grid, limits, read_space
 from algorithm.tune.study import Study
-from algorithm.tune.trial import RunPlan
+from algorithm.tune.trial import RunPlan, fitting
 
 SECTION = "tuned.yaml"
 """The best values as a section, in the folder of a study."""
@@ -62,8 +62,8 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
     folder = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
     settings = loaded.config.tune_config.model_dump(mode="json")
     write_text(folder.path / SNAPSHOT, write_yaml(_snapshot(loaded, space)))
-    facts = {"seed": loaded.seed, "section": loaded.section, "tune": settings}
-    write_json(folder.path / STUDY, {**facts, **start_of(sys.argv, None, (), None)})
+    facts = {"seed": loaded.seed, "section": loaded.section, "algorithm": loaded.config.algorithm}
+    write_json(folder.path / STUDY, {**facts, "tune": settings, **start_of(sys.argv, None, (), None)})
     return _run(options, folder, loaded)
 
 
@@ -100,11 +100,11 @@ def _resumed(options: TrainOptions) -> int:
     )
     before = load_config(options.env, str(folder.path / SNAPSHOT), seed=facts["seed"])
     now = loaded.config.tune_config.model_dump(mode="json")
-    free = {f"tune_config.{key}" for key in _FREE}
+    free = {"base_config.name", *(f"tune_config.{key}" for key in _FREE)}
     was = {f"tune_config.{key}": value for key, value in facts["tune"].items()}
     new = {f"tune_config.{key}": value for key, value in now.items()}
-    was |= before.differences()
-    new |= loaded.differences()
+    was |= {**before.differences(), "--seed": facts["seed"]}
+    new |= {**loaded.differences(), "--seed": facts["seed"] if options.seed is None else options.seed}
     other = [key for key in {**was, **new} if was.get(key) != new.get(key) and key not in free]
     if other:
         rows = [f"{key}: {inline(was.get(key))} → {inline(new.get(key))}" for key in other]
@@ -139,8 +139,11 @@ def _run(options: TrainOptions, folder: RunDir, loaded: LoadedConfig) -> int:
             always=(*directory_flags(options.directory), "--device", options.device, "--quiet"),
             length=length,
             every=max(0, config.eval_config.per_step) if tune.metric.startswith("eval/") else 0,
+            algorithm=str(read_json(folder.path / STUDY)["algorithm"]),
         )
-        study = Study(plan, optimiser, seed, refused=partial(_refused, folder, seed), say=_say)
+        study = Study(
+            plan, optimiser, seed, refused=partial(_refused, folder, plan.algorithm, seed), say=_say
+        )
         _say(f"study {folder.name}: {_size(loaded, space).text}")
         try:
             study.search(stop, lambda: _write_trials(folder, optimiser))
@@ -151,7 +154,7 @@ def _run(options: TrainOptions, folder: RunDir, loaded: LoadedConfig) -> int:
             _say(f"the best values and the section as it is, on {tune.final_seeds} fresh seeds each")
             final = study.compare(stop, facts.best)
             if not stop:
-                folder.write_result({"final": final})
+                folder.write_result({"trial": facts.best.number, "final": final})
     _finish(folder)
     if stop:
         _say(f"{stop.reason}: go on with {folder.command('--tune', folder.name, '--resume')}")
@@ -194,10 +197,11 @@ def checked_space(loaded: LoadedConfig) -> SearchSpace:
     return space
 
 
-def _refused(folder: RunDir, seed: int, values: Mapping[str, object]) -> str:
+def _refused(folder: RunDir, algorithm: str, seed: int, values: Mapping[str, object]) -> str:
     """Return why a run cannot be trained with these values; empty if it can."""
+    file = str(folder.path / SNAPSHOT)
     try:
-        load_config(folder.argument, str(folder.path / SNAPSHOT), values, seed=seed, require_runnable=True)
+        load_config(folder.argument, file, fitting(values, algorithm), seed=seed, require_runnable=True)
     except ConfigError as error:
         first = error.problems[0]
         return f"refused: {first.what}, {first.why}"

@@ -75,14 +75,15 @@ class Study:
         found: dict[str, list[float | None]] = {side: [] for side in SIDES}
         numbers = range(self._plan.tune.final_seeds)
         waiting = [(index, side) for index in numbers for side in SIDES]
-        values = {"tuned": best.values, "default": {}}
+        values = {"tuned": best.values, "default": {"algorithm": self._plan.algorithm}}
+        names = {"tuned": f"tuned_{best.number:03d}", "default": "default"}
         active: list[tuple[int, str, StudyRun]] = []
         ended: dict[tuple[int, str], float | None] = {}
         try:
             while not stop and (waiting or active):
                 while waiting and len(active) < self._plan.tune.jobs:
                     index, side = waiting.pop(0)
-                    name = run_name(side, index)
+                    name = run_name(names[side], index)
                     run = StudyRun(self._plan, name, values[side], self._seed + _FRESH + index)
                     active.append((index, side, run))
                 for one in [each for each in active if each[2].advance() != "running"]:

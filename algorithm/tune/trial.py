@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal
 
+from algorithm.agents.registry import misplaced
 from algorithm.config.yaml_io import inline
 from algorithm.core.program import python_arguments
 from algorithm.core.reading import read_text
@@ -40,6 +41,7 @@ class RunPlan:
     flags:  of a run that begins, flags of a run that is resumed as well
     length: steps of a run, 0 without a limit
     every:  steps between two values of the metric, 0 if they are not evaluations
+    algorithm: of the section, where the values name no other one
     """
 
     study: RunDir
@@ -48,6 +50,7 @@ class RunPlan:
     always: Sequence[str]
     length: int
     every: int
+    algorithm: str
 
 
 class StudyRun:
@@ -62,11 +65,14 @@ class StudyRun:
         self.run = RunDir(study.env, f"{study.name}/{name}", study.path / name, study.argument)
         self.why = ""
         self._plan = plan
-        self._words = [word for path, value in values.items() for word in ("-o", f"{path}={inline(value)}")]
+        fit = fitting(values, plan.algorithm)
+        self._words = [word for path, value in fit.items() for word in ("-o", f"{path}={inline(value)}")]
         self._words += ["--seed", str(seed)]
         self._output = study.path / OUTPUT / f"{name}.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._kills = 0
+        self._size = -1  # of the metrics when they were read
+        self._points: list[tuple[int, float]] = []
 
     def advance(self) -> RunState:
         """Start the run if it has to go on, and say how it stands; ``why`` has the reason of a failure.
@@ -103,8 +109,13 @@ class StudyRun:
         self._process = None
 
     def points(self) -> list[tuple[int, float]]:
-        """Return step and value of the metric so far."""
-        return read_points(self.run.metrics_jsonl, self._plan.tune.metric)
+        """Return step and value of the metric so far; the file is read where it has changed."""
+        file = self.run.metrics_jsonl
+        size = file.stat().st_size if file.exists() else 0
+        if size != self._size:
+            self._points = read_points(file, self._plan.tune.metric)
+            self._size = size
+        return self._points
 
     @property
     def cost(self) -> float:
@@ -159,6 +170,7 @@ class Trial:
             for index in range(plan.tune.seeds)
         ]
         self._scores: list[float] = []
+        self._judged = 0  # points that were reported
 
     def advance(self) -> bool:
         """Advance without waiting; return whether the trial has ended, and the optimiser knows."""
@@ -192,13 +204,14 @@ class Trial:
         Each point is judged by itself, however late it is seen: a study that was killed decides alike.
         """
         plan = self._plan
-        for index, (step, value) in enumerate(points):
-            is_last = step >= plan.length > 0 or (over and index == len(points) - 1)
-            if is_last:
+        for index in range(self._judged, len(points)):
+            step, value = points[index]
+            if step >= plan.length > 0 or (over and index == len(points) - 1):
                 return False
             self._optimiser.report(self.number, nominal(step, plan.every), value)
             if self._optimiser.is_hopeless(self.number):
                 return True
+            self._judged += 1
         return False
 
     def _prune(self) -> bool:
@@ -209,6 +222,13 @@ class Trial:
     @property
     def _cost(self) -> float:
         return sum(run.cost for run in self._runs)
+
+
+def fitting(values: Mapping[str, object], algorithm: str) -> dict[str, object]:
+    """Return the values that say something with the algorithm: among them, or of the section."""
+    chosen = str(values.get("algorithm", algorithm))
+    own = {path: tuple(path.split(".")[:2]) for path in values}
+    return {path: values[path] for path, key in own.items() if not (key[1:] and misplaced(chosen, *key))}
 
 
 def run_name(name: str, index: int) -> str:

@@ -40,7 +40,15 @@ class Made:
 
     def study(self) -> Study:
         always = ("--directory", str(self.run.models))
-        plan = RunPlan(study=self.run, tune=self.tune, begin=(), always=always, length=300, every=100)
+        plan = RunPlan(
+            study=self.run,
+            tune=self.tune,
+            begin=(),
+            always=always,
+            length=300,
+            every=100,
+            algorithm="SAC",
+        )
         return Study(plan, self.optimiser(), 1, refused=lambda v: self.refused(v), say=self.said.append)
 
     def search(self) -> list[Any]:

@@ -76,6 +76,8 @@ def test_a_study_goes_on_as_it_was_begun(
     assert study("--tune", "s", "--resume", "-o", "tune_config.seeds=2", "-o", "learning_rate=0.1") == 2
     said = capsys.readouterr().err
     assert "tune_config.seeds: 1 → 2" in said and "sac_config.learning_rate" in said
+    assert study("--tune", "s", "--resume", "--seed", "2") == 2
+    assert "--seed: 1 → 2" in capsys.readouterr().err
     assert study("--tune", "t", "--resume") == 2
     assert "studies there: s" in capsys.readouterr().err
 

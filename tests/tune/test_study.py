@@ -11,7 +11,7 @@ from algorithm.core.errors import UsageError
 from algorithm.train.signals import StopRequest
 from algorithm.tune.config import TuneConfig
 from algorithm.tune.records import best_of
-from algorithm.tune.trial import nominal, score
+from algorithm.tune.trial import fitting, nominal, score
 from tests.tune.conftest import Made
 
 Make = Callable[..., Made]
@@ -52,6 +52,14 @@ def test_evaluations_of_several_environments_count_for_their_nominal_steps() -> 
     assert nominal(504, 0) == 504
 
 
+def test_keys_of_an_algorithm_that_was_not_drawn_are_left_out() -> None:
+    drawn = {"td3_config.policy_delay": 3, "sac_config.learning_rate": 0.1, "sac_config.v_lambda": 0.5}
+    for algorithm, left in (("SAC", [1, 2]), ("TD3", [0, 1])):
+        expected = ["algorithm", *(list(drawn)[index] for index in left)]
+        assert list(fitting({"algorithm": algorithm, **drawn}, "PPO")) == expected
+        assert list(fitting(drawn, algorithm)) == expected[1:]
+
+
 def test_a_study_finds_the_best_and_compares_it_on_fresh_seeds(made: Make) -> None:
     study = made(trials=8, pruner="none", final_seeds=2)
     trials = study.search()
@@ -65,7 +73,8 @@ def test_a_study_finds_the_best_and_compares_it_on_fresh_seeds(made: Make) -> No
     assert final["tuned"] == pytest.approx(
         [-3 * (x - 0.3) ** 2 - 0.001 * (seed % 7) for seed in (10_001, 10_002)]
     )
-    assert study.begun[-4:] == ["tuned new", "default new", "tuned_2 new", "default_2 new"]
+    tuned = f"tuned_{best.number:03d}"
+    assert study.begun[-4:] == [f"{tuned} new", "default new", f"{tuned}_2 new", "default_2 new"]
     assert study.study().compare(study.stop, best) == final, "runs that are over are not run again"
 
 

@@ -43,17 +43,17 @@ def shared_keys(config: AnyConfig) -> OffPolicyConfig:
 
 
 _DELAYED = ("policy_update_per_step", "update_target_per_step")
+_OF_NETWORKS = {
+    "v": ("TD3 has critics of actions, nn_config.q", "leave it out"),
+    "policy.log_std": ("the noise of TD3 has a deviation of its own", "set td3_config.exploration_noise"),
+}
 _OF_DENSITIES = ("use_n_step_is", "v_lambda", "v_rho", "v_c")
 
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     """Return why a key says nothing with TD3, and what to do; None where it says something."""
-    if (block, key) == ("nn_config", "v"):
-        return "TD3 has critics of actions, nn_config.q", "leave it out"
-    if (block, key) == ("nn_config", "policy.log_std"):
-        return "the noise of TD3 has a deviation of its own", "set td3_config.exploration_noise"
     if block != "sac_config":
-        return None
+        return _OF_NETWORKS.get(key) if block == "nn_config" else None
     if key in _DELAYED:
         return "policy and targets of TD3 have one delay", "set td3_config.policy_delay"
     if key in _OF_DENSITIES:

@@ -99,6 +99,8 @@ def read_facts(folder: RunDir) -> StudyFacts:
     facts = read_json(folder.path / STUDY)
     tune = TuneConfig.model_validate(facts["tune"], strict=False)
     trials, importances = read_trials(folder)
+    best = best_of(trials, tune.direction)
+    result = read_json(folder.result) if folder.result.exists() else {}
     return StudyFacts(
         folder=folder,
         tune=tune,
@@ -106,7 +108,7 @@ def read_facts(folder: RunDir) -> StudyFacts:
         section=facts["section"],
         trials=trials,
         importances=importances,
-        final=read_json(folder.result)["final"] if folder.result.exists() else {},
+        final=result["final"] if best and result.get("trial") == best.number else {},
     )
 
 
