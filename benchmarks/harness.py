@@ -51,6 +51,7 @@ QUESTIONS = {
     "learners": "learners",
     "signals": "learners",
     "exports": "exports",
+    "tuning": "tuning",
     "engines": "engines",
     "scaling": "scaling",
     "bare": "bare",

@@ -150,6 +150,33 @@ def exports(results: Results) -> str:
     return table(["policy", "export and check, s", "weights + rest, kB", *heads], rows)
 
 
+def tuning(results: Results) -> str:
+    """Studies: medians over their seeds, and the best values less the section's own on fresh seeds."""
+    rows = []
+    for side, studies in results["tuning"]["studies"].items():
+        found = list(studies.values())
+        pruned = [one["states"].count("pruned") for one in found]
+        better = [
+            fmean(ours) - fmean(theirs)
+            for one in found
+            if one["final"]
+            for ours, theirs in [(one["final"]["tuned"], one["final"]["default"])]
+        ]
+        rows.append(
+            [
+                side,
+                ", ".join(f"{one['best']:.0f}" for one in found),
+                ", ".join(f"{value:+.0f}" for value in better),
+                f"{median(one['steps'] for one in found):,.0f}",
+                f"{median(pruned):.0f}",
+                f"{median(one['seconds'] for one in found) / 60:.1f}",
+                f"{median(one['own_cpu_seconds'] / one['cpu_seconds'] for one in found):.1%}",
+            ]
+        )
+    heads = ["best trial", "better by, fresh seeds", "steps", "pruned", "minutes", "own CPU of the runs'"]
+    return table(["study", *heads], rows)
+
+
 def scaling(results: Results) -> str:
     """Median costs by size, a row for each way."""
     rows = [
@@ -275,6 +302,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "learners": learners,
     "signals": signals,
     "exports": exports,
+    "tuning": tuning,
     "engines": engines,
     "scaling": scaling,
     "inbox-receive": inbox_receive,
