@@ -99,10 +99,9 @@ def check_name(name: str) -> None:
         )
 
 
-def check_run_name(name: str) -> None:
-    """Raise UsageError unless it is a folder name, or two of them: those of a study and of a trial's run."""
-    for part in name.split("/", 1):
-        check_name(part)
+def is_run_name(name: str) -> bool:
+    """Return whether it is a folder name, or two of them: those of a study and of a trial's run."""
+    return all(map(is_name, name.split("/", 1)))
 
 
 def env_folder(env: str, models: Path) -> Path:
@@ -118,6 +117,12 @@ def run_names(env: str, *, models: Path = MODELS) -> list[str]:
     A folder whose name no run can have is none: it was put there, and its name might steer a terminal.
     """
     return _names_with("config.yaml", env, models)
+
+
+def names_beside(env: str, name: str, *, models: Path = MODELS) -> list[str]:
+    """Return the names of the runs among which ``name`` is one: those of ``env``, or of its study."""
+    study, slash, _ = name.rpartition("/")
+    return [f"{study}{slash}{one}" for one in run_names(f"{env}{slash}{study}", models=models)]
 
 
 def report_names(env: str, *, models: Path = MODELS) -> list[str]:
@@ -199,5 +204,6 @@ def _fill(template: str, stamp: str) -> str:
             fix='for example: -n "test_{time}"',
         )
     name = _PLACEHOLDER.sub(lambda match: known[match[1]], template)
-    check_run_name(name)
+    if not is_run_name(name):
+        check_name(name)
     return name

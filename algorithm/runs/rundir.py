@@ -26,10 +26,11 @@ from algorithm.runs.names import (
     candidates,
     check_directory,
     check_name,
-    check_run_name,
     directory_flags,
     env_folder,
+    is_run_name,
     is_taken,
+    names_beside,
     run_names,
     shown,
 )
@@ -169,15 +170,14 @@ class RunDir:
 
         Raises StorageError, with the runs there are, without one.
         """
-        check_run_name(name)
+        if not is_run_name(name):
+            check_name(name)
         run = cls(env, name, env_folder(env, models) / name, argument or env)
-        study, slash, own = name.rpartition("/")
-        within = f"{env}{slash}{study}"
-        if own in run_names(within, models=models):
+        if name in names_beside(env, name, models=models):
             return run
         if is_taken(run.path) and not run.config.exists():
             raise _taken(run)
-        raise _unknown(f"there is no run {own!r} of {within}", within, own, models, argument or env, flag)
+        raise _unknown(f"there is no run {name!r} of {env}", env, name, models, argument, flag)
 
     @classmethod
     def newest(cls, env: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
@@ -367,7 +367,7 @@ def _not_writable(error: OSError, path: Path) -> StorageError:
 
 
 def _unknown(what: str, env: str, name: str, models: Path, argument: str, flag: str = "-n") -> StorageError:
-    known = run_names(env, models=models)
+    known = names_beside(env, name, models=models)
     why, fix = _instead(known, argument or env, models, flag)
     close = difflib.get_close_matches(name, known, n=1)
     if close:

@@ -19,7 +19,7 @@ from algorithm.nn.learning.optimiser import below
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, load_checkpoint, load_replay
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import MANIFEST
-from algorithm.runs.names import Ckpt, behaviour_file, is_name
+from algorithm.runs.names import Ckpt, behaviour_file, is_name, is_run_name, names_beside
 from algorithm.runs.rundir import RunDir
 from algorithm.train.run import RunInputs
 from algorithm.train.state import fitting
@@ -116,7 +116,8 @@ def foreign_networks(
     Raises UsageError for a text that can be neither, and StorageError for what is not there or damaged.
     """
     (name, _, at), folder = text.partition(":"), Path(text)
-    if is_name(name) and not folder.is_absolute():
+    of_study = is_run_name(name) and name in names_beside(run.env, name, models=run.models)
+    if (is_name(name) or of_study) and not folder.is_absolute():
         other = RunDir.open(run.env, name, models=run.models, argument=run.argument, flag="--init_from")
         which = _checkpoint(at, text)
         saved = find_checkpoint(other.checkpoints, which, warn=warn, flag=f"--init_from {name}:")

@@ -92,7 +92,7 @@ def test_only_a_study_has_runs_below_it(
     said = capsys.readouterr().err
     assert "a study named 's' exists already" in said and "--tune s --resume" in said
     assert study("-n", "s/trial_009", "--eval", "1") == 6
-    assert "there is no run 'trial_009' of Pendulum-v1/s" in capsys.readouterr().err
+    assert "did you mean -n s/trial_00" in capsys.readouterr().err
 
 
 def test_a_verdict_is_what_the_interval_says(made: Callable[..., Made]) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from main import main
+
 MAIN = Path(__file__).resolve().parents[2] / "main.py"
 SECTION = """\
 base_config: {max_step: 200}
@@ -65,6 +67,14 @@ def test_a_study_of_real_runs() -> None:
     config = (run / "config.yaml").read_text()
     assert f"learning_rate: {trials[1]['values']['sac_config.learning_rate']}" in config
     assert (run / "report.html").exists() and (run / "checkpoints").is_dir()
+    for words in (
+        ("-n", "s/trial_002", "--export", "x.zip"),
+        ("-n", "x.zip", "--eval", "1"),
+        ("--report", "s/trial_00*"),
+        ("-c", "t.yaml", "--init_from", "s/trial_001", "--max_step", "60"),
+        ("-n", "s/trial_002", "--resume", "--max_step", "220"),
+    ):
+        assert main(["Pendulum-v1", *words]) == 0, words
 
 
 @pytest.mark.slow

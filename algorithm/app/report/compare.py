@@ -31,7 +31,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed, plus_minus, short
 from algorithm.evaluation.statistics import mean_interval
 from algorithm.runs.files import write_text
-from algorithm.runs.names import MODELS, env_folder, is_name, run_names
+from algorithm.runs.names import MODELS, env_folder, is_name, names_beside
 from algorithm.runs.rundir import RunDir, no_run_matches
 
 _WILD = frozenset("*?[")
@@ -87,9 +87,9 @@ def matching_names(
 
     A name without a wildcard stays as it is. Raises UsageError for a pattern that matches none.
     """
-    known = run_names(env, models=models)[::-1]
     found: dict[str, None] = {}
     for pattern in patterns:
+        known = names_beside(env, pattern, models=models)[::-1]
         if pattern in known or not _WILD & set(pattern):
             found[pattern] = None
             continue
@@ -119,7 +119,7 @@ def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
 
 def file_stem(names: Sequence[str]) -> str:
     """Return a file name for a comparison; the same names give the same one."""
-    joined = "_vs_".join(names)
+    joined = "_vs_".join(names).replace("/", "_")
     if len(joined) > _LONGEST_NAME:
         digest = hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
         joined = f"{joined[:_LONGEST_NAME]}_{digest}"

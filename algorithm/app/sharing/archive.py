@@ -71,7 +71,7 @@ class ExportManifest:
             found, version = content.pop("format"), content["version"]
             files = {name: Entry.read(entry) for name, entry in content.pop("files").items()}
             manifest = cls(**content, files=files)
-            names = [*manifest.env.split("/"), manifest.name, version]
+            names = [*manifest.env.split("/"), *manifest.name.split("/", 1), version]
             if not all(map(is_name, names)) or not is_step(manifest.step):
                 raise ValueError(f"{names}, {manifest.step!r:.80} are no names and step")
             dict(manifest.spaces)
