@@ -24,7 +24,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import StorageError, described, visible
 from algorithm.core.system.streams import mend_streams
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.runs.names import check_directory, report_names, run_names
+from algorithm.runs.names import check_directory, report_names, run_names, study_names
 
 if TYPE_CHECKING:  # help and a mistyped flag are shown without pydantic
     from algorithm.config.loader import LoadedConfig
@@ -236,5 +236,7 @@ def as_program(command: Callable[[], int]) -> NoReturn:
 
 def run() -> NoReturn:
     """Run the program, or say how a command line may go on."""
-    complete(train_parser, {"name": run_names, "init_from": run_names, "report": report_names})
+    complete(
+        train_parser, {"name": run_names, "init_from": run_names, "report": report_names, "tune": study_names}
+    )
     as_program(main)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -12,11 +12,12 @@ from typing import Any
 from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.report.study import TRIALS, StudyFacts, read_facts, write_study
-from algorithm.config.errors import ConfigError, Problem, did_you_mean
+from algorithm.config.errors import ConfigError, did_you_mean
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
+from algorithm.config.resolve import in_blocks, overridden
 from algorithm.config.sections import DEFAULT_SECTION
-from algorithm.config.tree import Node, from_value_at, merge, to_value
+from algorithm.config.tree import Node, from_value, from_value_at, merge, to_value
 from algorithm.config.yaml_io import inline, write_yaml
 from algorithm.core.errors import RUN_BLOCK, UsageError, visible
 from algorithm.core.reading import read_json
@@ -24,13 +25,12 @@ from algorithm.core.system.processes import usable_cores
 from algorithm.core.wording import counted, short
 from algorithm.runs.files import finite_or_null, write_json, write_text
 from algorithm.runs.lock import RunLock
-from algorithm.runs.logs.metrics import METRICS, RECORDED
-from algorithm.runs.names import STUDY, directory_flags, env_folder, study_names
+from algorithm.runs.names import STUDY, directory_flags, env_folder, expand_name, study_names
 from algorithm.runs.provenance import start_of
 from algorithm.runs.rundir import RunDir
 from algorithm.train.signals import StopRequest
-from algorithm.tune.optimiser import Optimiser
-from algorithm.tune.records import JOURNAL, SNAPSHOT, StudySize, shown
+from algorithm.tune.optimiser import Optimiser, require_optimiser
+from algorithm.tune.records import JOURNAL, RUN_SECTION, SNAPSHOT, StudySize, shown
 from algorithm.tune.space import SearchSpace, grid, limits, read_space
 from algorithm.tune.study import Study
 from algorithm.tune.trial import RunPlan, fitting
@@ -50,6 +50,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
     if options.export_best:
         print(visible(_section_text(read_facts(_study(options)))), end="")
         return 0
+    require_optimiser()
     if options.resume:
         return _resumed(options)
     loaded = load()
@@ -58,13 +59,24 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
         from algorithm.app.check.dry_run import dry_run
 
         return dry_run(options, loaded, study=_size(loaded, space))
-    name = options.tune or loaded.config.base_config.name
+    parent = env_folder(loaded.env_label, options.directory)
+    name = expand_name(options.tune or loaded.config.base_config.name, parent)
+    if (parent / name).is_dir() and {one.name for one in (parent / name).iterdir()} <= {SNAPSHOT}:
+        shutil.rmtree(parent / name)  # a start that was killed
     folder = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
-    settings = loaded.config.tune_config.model_dump(mode="json")
-    write_text(folder.path / SNAPSHOT, write_yaml(_snapshot(loaded, space)))
-    facts = {"seed": loaded.seed, "section": loaded.section, "algorithm": loaded.config.algorithm}
-    write_json(folder.path / STUDY, {**facts, "tune": settings, **start_of(sys.argv, None, (), None)})
-    return _run(options, folder, loaded)
+    given = overridden(Node({}), in_blocks(options.overrides, Node({}), {}), config_flags(options), [])
+    facts = {
+        "seed": loaded.seed,
+        "section": loaded.section,
+        "algorithm": loaded.config.algorithm,
+        "given": to_value(given.without("tune_config")),
+        "device": options.device,
+        "tune": loaded.config.tune_config.model_dump(mode="json"),
+        **start_of(sys.argv, None, (), None),
+    }
+    write_text(folder.path / SNAPSHOT, write_yaml(_snapshot(loaded)))
+    write_json(folder.path / STUDY, facts)
+    return _run(folder, loaded, options.device)
 
 
 def _study(options: TrainOptions) -> RunDir:
@@ -88,23 +100,20 @@ def _resumed(options: TrainOptions) -> int:
     """Go on with a study. Raises UsageError for other settings than it was begun with."""
     folder = _study(options)
     facts = read_json(folder.path / STUDY)
-    stored = {f"tune_config.{key}": value for key, value in facts["tune"].items() if key != "params"}
+    section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
+    stored = {f"tune_config.{key}": value for key, value in facts["tune"].items()}
+    before = load_config(options.env, section, seed=facts["seed"], defaults=stored)
     loaded = load_config(
         options.env,
-        str(folder.path / SNAPSHOT),
+        section,
         options.overrides,
         config_flags(options),
-        seed=facts["seed"],
-        defaults={**stored, "tune_config.params": facts["tune"]["params"]},
+        seed=facts["seed"] if options.seed is None else options.seed,
+        defaults=stored,
         require_runnable=True,
     )
-    before = load_config(options.env, str(folder.path / SNAPSHOT), seed=facts["seed"])
-    now = loaded.config.tune_config.model_dump(mode="json")
+    was, new = _settings(before), _settings(loaded)
     free = {"base_config.name", *(f"tune_config.{key}" for key in _FREE)}
-    was = {f"tune_config.{key}": value for key, value in facts["tune"].items()}
-    new = {f"tune_config.{key}": value for key, value in now.items()}
-    was |= {**before.differences(), "--seed": facts["seed"]}
-    new |= {**loaded.differences(), "--seed": facts["seed"] if options.seed is None else options.seed}
     other = [key for key in {**was, **new} if was.get(key) != new.get(key) and key not in free]
     if other:
         rows = [f"{key}: {inline(was.get(key))} → {inline(new.get(key))}" for key in other]
@@ -114,67 +123,71 @@ def _resumed(options: TrainOptions) -> int:
             why="\n".join(["its trials could not be compared:", *rows]),
             fix=f"leave them out, or begin another study; {', '.join(_FREE)} may change",
         )
-    write_json(folder.path / STUDY, {**facts, "tune": now})
-    return _run(options, folder, loaded)
+    device = facts["device"] if options.device == "auto" else options.device
+    return _run(folder, loaded, device)
 
 
-def _run(options: TrainOptions, folder: RunDir, loaded: LoadedConfig) -> int:
+def _settings(loaded: LoadedConfig) -> dict[str, object]:
+    """Return dotted path -> value of all that must not change while a study lasts."""
+    tune = loaded.config.tune_config.model_dump(mode="json")
+    own = {f"tune_config.{key}": value for key, value in tune.items()}
+    return {**own, **loaded.differences(), "--seed": loaded.seed}
+
+
+def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
     """Search and compare in the folder of a study; returns the exit code."""
-    config, tune = loaded.config, loaded.config.tune_config
-    space, seed = checked_space(loaded), loaded.seed
-    length, first = max(0, config.base_config.max_step), tune.prune_after
+    tune, space, seed = loaded.config.tune_config, checked_space(loaded), loaded.seed
+    plan = _plan(folder, loaded, device)
     with RunLock(folder.lock, notice=_say), StopRequest() as stop:
-        optimiser = Optimiser(
-            folder.path / JOURNAL,
-            space,
-            tune,
-            seed,
-            length=length,
-            first=length // 3 if first is None else first,
-        )
-        plan = RunPlan(
-            study=folder,
-            tune=tune,
-            begin=("-c", str(folder.path / SNAPSHOT), *_threads(loaded)),
-            always=(*directory_flags(options.directory), "--device", options.device, "--quiet"),
-            length=length,
-            every=max(0, config.eval_config.per_step) if tune.metric.startswith("eval/") else 0,
-            algorithm=str(read_json(folder.path / STUDY)["algorithm"]),
-        )
-        study = Study(
-            plan, optimiser, seed, refused=partial(_refused, folder, plan.algorithm, seed), say=_say
-        )
+        facts = read_json(folder.path / STUDY)
+        write_json(folder.path / STUDY, {**facts, "tune": tune.model_dump(mode="json")})
+        first = plan.length // 3 if tune.prune_after is None else tune.prune_after
+        journal = folder.path / JOURNAL
+        optimiser = Optimiser(journal, space, tune, seed, length=plan.length, first=first)
+        refused = partial(_refused, folder, plan.algorithm, seed)
+        study = Study(plan, optimiser, seed, refused=refused, say=_say)
         _say(f"study {folder.name}: {_size(loaded, space).text}")
         try:
             study.search(stop, lambda: _write_trials(folder, optimiser))
         finally:
             _write_trials(folder, optimiser)
-        facts = read_facts(folder)
-        if not stop and facts.best is not None and tune.final_seeds:
+        best = read_facts(folder).best
+        if not stop and best is not None and tune.final_seeds:
             _say(f"the best values and the section as it is, on {tune.final_seeds} fresh seeds each")
-            final = study.compare(stop, facts.best)
+            final = study.compare(stop, best)
             if not stop:
-                folder.write_result({"trial": facts.best.number, "final": final})
-    _finish(folder)
+                folder.write_result({"trial": best.number, "final": final})
+        _finish(folder)
     if stop:
         _say(f"{stop.reason}: go on with {folder.command('--tune', folder.name, '--resume')}")
     return stop.exit_code
+
+
+def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:
+    config, tune = loaded.config, loaded.config.tune_config
+    return RunPlan(
+        study=folder,
+        tune=tune,
+        begin=("-c", f"{folder.path / SNAPSHOT}:{RUN_SECTION}", *_threads(loaded)),
+        always=(*directory_flags(folder.models), "--device", device, "--quiet"),
+        length=max(0, config.base_config.max_step),
+        every=max(0, config.eval_config.per_step) if tune.metric.startswith("eval/") else 0,
+        algorithm=config.algorithm,
+    )
 
 
 def _finish(folder: RunDir) -> None:
     """Write page and section, and say what came of it."""
     facts = read_facts(folder)
     write_study(facts)
+    lines = [facts.verdict, f"page     {folder.shown(folder.report)}"]
     if facts.best is not None:
         write_text(folder.path / SECTION, _section_text(facts))
-        _say(f"best: trial {facts.best.number}, {short(facts.best.score)}")
-        for path, value in facts.best.values.items():
-            _say(f"  {path}: {shown(value)}")
-    for text in (facts.verdict, f"page     {folder.shown(folder.report)}"):
-        if text:
-            _say(text)
-    if facts.best is not None:
-        _say(f"section  {folder.shown(folder.path / SECTION)}")
+        values = [f"  {path}: {shown(value)}" for path, value in facts.best.values.items()]
+        best = f"best: trial {facts.best.number}, {short(facts.best.score)}"
+        lines = [best, *values, *lines, f"section  {folder.shown(folder.path / SECTION)}"]
+    for line in filter(None, lines):
+        _say(line)
 
 
 def _write_trials(folder: RunDir, optimiser: Optimiser) -> None:
@@ -184,14 +197,8 @@ def _write_trials(folder: RunDir, optimiser: Optimiser) -> None:
 
 def checked_space(loaded: LoadedConfig) -> SearchSpace:
     """Return the space of a study. Raises ConfigError for what no study can have."""
-    config = loaded.config
-    space = read_space(config.tune_config.params)
-    problems = list(limits(config, space))
-    metric = config.tune_config.metric
-    if metric not in METRICS and not metric.startswith(RECORDED):
-        close = did_you_mean(metric, METRICS)
-        fix = f"did you mean `{close}`? docs/metrics.md lists all"
-        problems.append(Problem(f"no run writes `{metric}`", "tune_config.metric", "it is no metric", fix))
+    space = read_space(loaded.config.tune_config.params)
+    problems = list(limits(loaded, space))
     if problems:
         raise ConfigError(problems)
     return space
@@ -199,39 +206,36 @@ def checked_space(loaded: LoadedConfig) -> SearchSpace:
 
 def _refused(folder: RunDir, algorithm: str, seed: int, values: Mapping[str, object]) -> str:
     """Return why a run cannot be trained with these values; empty if it can."""
-    file = str(folder.path / SNAPSHOT)
+    section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
     try:
-        load_config(folder.argument, file, fitting(values, algorithm), seed=seed, require_runnable=True)
+        load_config(folder.argument, section, fitting(values, algorithm), seed=seed, require_runnable=True)
     except ConfigError as error:
         first = error.problems[0]
         return f"refused: {first.what}, {first.why}"
     return ""
 
 
-def _snapshot(loaded: LoadedConfig, space: SearchSpace) -> dict[str, Any]:
-    """Return the section as it was written, with overrides and flags, for every run of the study.
+def _snapshot(loaded: LoadedConfig) -> dict[str, Any]:
+    """Return the section as it was written, with overrides and flags, below one for every run of the study.
 
     Without what a preset has laid below it, for that may be searched; and without the study's own settings.
+    What lies below may hold keys of another algorithm, which a run's own section may not.
     """
-    found = copy.deepcopy({key: value for key, value in loaded.raw.items() if key != "tune_config"})
-    left_out = [*(loaded.preset.taken if loaded.preset else ()), *({"algorithm"} & set(space) & set(found))]
-    for path in left_out:
-        *blocks, key = path.split(".")
-        inner = found
-        for name in blocks:
-            inner = inner[name]
-        del inner[key]
-    return found
+    taken, tree = loaded.preset.taken if loaded.preset else (), Node({})
+    for path, leaf in from_value(loaded.raw, "").without("tune_config").leaves():
+        if ".".join(path) not in taken:
+            tree = merge(tree, from_value_at(path, leaf.value, ""))
+    return {DEFAULT_SECTION: to_value(tree), RUN_SECTION: {}}
 
 
 def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
     """Return the flags that share the cores among jobs, unless the configuration says how many threads."""
     jobs, threads = loaded.config.tune_config.jobs, loaded.config.run.threads
-    if threads != "auto":
-        if jobs * threads > usable_cores():
-            _say(f"warning: {jobs} jobs of {threads} threads, and there are {usable_cores()} cores")
+    if threads != "auto" and jobs * threads > usable_cores():
+        _say(f"warning: {jobs} jobs of {threads} threads, and there are {usable_cores()} cores")
+    if threads != "auto" or jobs == 1:
         return ()
-    return ("-o", f"{RUN_BLOCK}.threads={max(1, usable_cores() // jobs)}") if jobs > 1 else ()
+    return ("-o", f"{RUN_BLOCK}.threads={max(1, usable_cores() // jobs)}")
 
 
 def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
@@ -250,15 +254,17 @@ def _section_text(facts: StudyFacts) -> str:
             why="so there are no best values",
             fix=f"go on: {facts.folder.command('--tune', facts.folder.name, '--resume')}",
         )
-    tree = Node({})
-    for path, value in best.values.items():
+    tree = from_value(facts.begun["given"], "")
+    for path, value in fitting(best.values, facts.begun["algorithm"]).items():
         tree = merge(tree, from_value_at(tuple(path.split(".")), value, ""))
     head = [
         f"# Trial {best.number} of {len(facts.trials)}, {counted(tune.seeds, 'seed')} each: {tune.metric} "
         f"({tune.value}) {short(best.score)}.",
         f"# {facts.verdict or 'It was not compared with the section as it is.'}",
     ]
-    inherited = {} if facts.section in ("", DEFAULT_SECTION) else {"inherited": facts.section}
+    inherited = (
+        {} if facts.begun["section"] in ("", DEFAULT_SECTION) else {"inherited": facts.begun["section"]}
+    )
     return "\n".join([*head, write_yaml({"tuned": {**inherited, **to_value(tree)}})])
 
 

@@ -64,7 +64,7 @@ Overrides = Sequence[str] | Mapping[str, object]
 """Changes of a configuration: texts ``a.b=value`` of a command line, or dotted path → value of a program."""
 
 
-_SECOND = ("eval_config", "reward_signals", "behavioral_cloning", "demonstrations")
+_SECOND = ("tune_config", "eval_config", "reward_signals", "behavioral_cloning", "demonstrations")
 """Blocks that are not meant where a key that others have too stands without its block."""
 
 

@@ -68,6 +68,7 @@ def expand_name(template: str, parent: Path) -> str:
     Raises UsageError for another placeholder, or when the result is no folder name.
     """
     first = next(candidates(template))
+    check_name(first)
     return next((name for name in candidates(template) if not is_taken(parent / name)), first)
 
 

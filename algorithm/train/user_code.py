@@ -7,6 +7,8 @@ from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
+import torch
+
 from algorithm.agents.registry import ALGORITHMS, family
 from algorithm.config.at_start.by_spaces import classes_in
 from algorithm.config.loader import LoadedConfig
@@ -124,8 +126,9 @@ def refuse_own_code(loaded: LoadedConfig, kind: object, error: BaseException | N
         for plugin in _parts_of(config):
             if plugin and plugin.last_line(error):
                 raise plugin.refused(error, "has raised an error") from error
-        file = f"/{config.run.nn}.py"
-        lines = [f for f in extract_tb(error.__traceback__) if Path(f.filename).as_posix().endswith(file)]
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            continue
+        lines = [f for f in extract_tb(error.__traceback__) if _is_nn_file(Path(f.filename), config)]
         if lines:
             raise ModelError(
                 "the task's networks have raised an error",
@@ -133,3 +136,9 @@ def refuse_own_code(loaded: LoadedConfig, kind: object, error: BaseException | N
                 why=described(error),
                 fix="correct that line; --debug shows how it was reached",
             ) from error
+
+
+def _is_nn_file(file: Path, config: Config) -> bool:
+    """Return whether it is the task's networks, or the copy in a run's folder; torch has an nn.py as well."""
+    ours = config.run.nn is not None and file.as_posix().endswith(f"/{config.run.nn}.py")
+    return ours and not file.is_relative_to(Path(torch.__file__).parent)

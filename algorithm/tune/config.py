@@ -19,10 +19,10 @@ class TuneConfig(Block):
         names="parameters",
     )
     trials: Whole = option(30, "Trials of a study.", ge=1)
-    sampler: Literal["tpe", "random", "grid", "cmaes"] = option(
-        "tpe", "tpe: learns from earlier trials. grid: all combinations. cmaes: for numbers alone."
+    sampler: Literal["tpe", "random", "grid"] = option(
+        "tpe", "tpe: learns from earlier trials. grid: all combinations."
     )
-    startup: Whole = option(10, "Trials drawn at random before tpe or cmaes learns.", ge=1)
+    startup: Whole = option(10, "Trials drawn at random before tpe learns.", ge=1)
     pruner: Literal["auto", "median", "hyperband", "wilcoxon", "none"] = option(
         "auto",
         "Ends hopeless trials early. auto: median, with several seeds wilcoxon (a test over the seeds), with "
@@ -77,11 +77,5 @@ class TuneConfig(Block):
                 ("cost", "pruner"),
                 "with two objectives no trial is worse than all others before its end",
                 "set pruner: none, or cost: null",
-            ),
-            (
-                self.sampler == "cmaes" and self.cost is not None,
-                ("cost", "sampler"),
-                "cmaes has one objective",
-                "set sampler: tpe, or cost: null",
             ),
         )

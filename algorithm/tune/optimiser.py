@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,9 +37,17 @@ _STATES: Mapping[str, TrialState] = {
     "FAIL": "failed",
     "RUNNING": "running",
 }
+_NAMES = {state: name for name, state in _STATES.items()}
 _NAME = "study"
 _COST, _WHY = "cost", "why"  # attributes of a trial
 _TORN = "the study was killed while it was asked"
+
+
+def require_optimiser() -> None:
+    """Raise UsageError where a package of the extra is missing."""
+    with needs("tune", "--tune", where="tune_config"):
+        for name in ("optuna", "scipy"):
+            import_module(name)
 
 
 class Optimiser:
@@ -52,10 +61,10 @@ class Optimiser:
     def __init__(
         self, journal: Path, space: SearchSpace, tune: TuneConfig, seed: int, *, length: int, first: int
     ) -> None:
-        with needs("tune", "--tune", where="tune_config"):
-            import optuna
-            import scipy  # noqa: F401 - of the test over seeds
-            from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+        require_optimiser()
+        import optuna
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         self._states = optuna.trial.TrialState
@@ -80,7 +89,8 @@ class Optimiser:
             )
             for one in self._study.get_trials(deepcopy=False, states=[self._states.RUNNING]):
                 if len(one.params) < len(space):
-                    self._end(one.number, _TORN)
+                    self._storage.set_trial_user_attr(self._id(one.number), _WHY, _TORN)
+                    self._study.tell(one.number, state=self._states.FAIL)
         except OSError as error:
             raise StorageError.of(error, what="a study cannot be read", where=journal) from error
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -114,21 +124,25 @@ class Optimiser:
         """Return whether the pruner would end a trial with the reports so far."""
         return self._study.pruner.prune(self._study, self._whole()[number - 1])
 
-    def complete(self, number: int, score: float, cost: float) -> None:
-        """Note that a trial has come to its end. score: what counts; cost: in processor seconds."""
-        index = self._whole()[number - 1].number
-        self._storage.set_trial_user_attr(self._id(index), _COST, cost)
-        self._study.tell(index, [score, cost] if self._tune.cost else score)
+    def end(
+        self,
+        number: int,
+        state: TrialState,
+        *,
+        score: float = math.nan,
+        cost: float = math.nan,
+        why: str = "",
+    ) -> None:
+        """Note the end of a trial; of one that was pruned the last report counts.
 
-    def prune(self, number: int, cost: float) -> None:
-        """Note that a trial was ended early; its last report counts."""
+        score: what counts of a complete one; cost: in processor seconds; why: it has failed
+        """
         index = self._whole()[number - 1].number
-        self._storage.set_trial_user_attr(self._id(index), _COST, cost)
-        self._study.tell(index, state=self._states.PRUNED)
-
-    def fail(self, number: int, why: str) -> None:
-        """Note that a trial has no value."""
-        self._end(self._whole()[number - 1].number, why)
+        noted = {_WHY: why} if math.isnan(cost) else {_COST: cost, _WHY: why}
+        for name, value in noted.items():
+            self._storage.set_trial_user_attr(self._id(index), name, value)
+        values = [score, cost][: len(self._study.directions)] if state == "complete" else None
+        self._study.tell(index, values, state=self._states[_NAMES[state]])
 
     def importances(self) -> dict[str, float]:
         """Return parameter -> share in what makes the best trials, by PED-ANOVA; empty for few trials."""
@@ -143,10 +157,6 @@ class Optimiser:
         """Return the trials of optuna whose draws are whole."""
         found = self._study.get_trials(deepcopy=False)
         return [one for one in found if one.state.name in _STATES and one.user_attrs.get(_WHY) != _TORN]
-
-    def _end(self, index: int, why: str) -> None:
-        self._storage.set_trial_user_attr(self._id(index), _WHY, why)
-        self._study.tell(index, state=self._states.FAIL)
 
     def _id(self, index: int) -> int:
         study = self._storage.get_study_id_from_name(_NAME)
@@ -187,8 +197,6 @@ class Optimiser:
             return samplers.TPESampler(
                 seed=seed, n_startup_trials=startup, multivariate=True, constant_liar=several
             )
-        if self._tune.sampler == "cmaes":
-            return samplers.CmaEsSampler(seed=seed, n_startup_trials=startup)
         return samplers.RandomSampler(seed=seed)
 
     def _pruner(self, length: int, first: int) -> BasePruner:
@@ -197,9 +205,7 @@ class Optimiser:
         if self._tune.pruning == "median":
             return pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=first)
         if self._tune.pruning == "hyperband":
-            return pruners.HyperbandPruner(
-                min_resource=max(1, first), max_resource=max(length, first + 1) or "auto"
-            )
+            return pruners.HyperbandPruner(min_resource=max(1, first), max_resource=max(length, first + 1))
         return pruners.WilcoxonPruner() if self._tune.pruning == "wilcoxon" else pruners.NopPruner()
 
 

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from algorithm.core.wording import short
+from algorithm.core.wording import counted, short
 
 JOURNAL = "journal.log"
 """File of optuna, in the folder of a study."""
 
 SNAPSHOT = "config.study.yaml"
 """File in the folder of a study: the section as it was at its start, for all runs."""
+
+RUN_SECTION = "study"
+"""Section in that file which the runs have."""
 
 SIDES = ("tuned", "default")
 """Names of the runs on fresh seeds: the best trial's values, and the section as it is."""
@@ -58,10 +61,10 @@ class StudySize:
     @property
     def text(self) -> str:
         """The numbers in words."""
-        each = f" of {self.seeds} seeds" if self.seeds > 1 else ""
+        each = f" of {counted(self.seeds, 'seed')}" if self.seeds > 1 else ""
         return (
-            f"{self.trials} trials{each} and {self.final} runs on fresh seeds are {self.runs} runs, "
-            f"{self.jobs} at a time"
+            f"{counted(self.trials, 'trial')}{each} and {counted(self.final, 'run')} on fresh seeds are "
+            f"{counted(self.runs, 'run')}, {self.jobs} at a time"
         )
 
 

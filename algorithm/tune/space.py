@@ -10,17 +10,21 @@ from typing import Annotated, Any
 
 from pydantic import Field, Strict, ValidationError
 
+from algorithm.agents.registry import misplaced
 from algorithm.config.errors import ConfigError, Problem, did_you_mean
+from algorithm.config.loader import LoadedConfig
 from algorithm.config.resolve import SEED_PATH
 from algorithm.config.schema import Config, field_at, fields
-from algorithm.config.tree import KeyPath
+from algorithm.config.tree import KeyPath, from_value_at, to_value
 from algorithm.config.validation import expected, schema_of
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import Block, Finite, Positive
+from algorithm.runs.logs.metrics import METRICS, RECORDED
 
 _FORMS = "{in: [...]} or {truncated: [lo, hi]}, the latter with log: true or step: s"
-_OWN = ("tune_config", "base_config.name", ".".join(SEED_PATH))
-"""What a study itself sets."""
+_EXAMPLE = "sac_config.learning_rate: {truncated: [1.0e-4, 1.0e-2], log: true}"
+_OWN = ("tune_config", "eval_config", "base_config.name", "base_config.max_step", ".".join(SEED_PATH))
+"""What a study itself sets, or what has to be the same for all of its runs."""
 
 
 class _Entry(Block):
@@ -60,7 +64,7 @@ class Parameter:
 
     def number(self, value: float) -> int | float:
         """Return a number of this parameter's kind."""
-        return round(value) if self.whole else float(value)
+        return round(value) if self.whole else float(f"{value:.12g}")
 
     def place(self, value: object) -> float:
         """Return where a value lies between the least, 0, and the greatest, 1; choices in their order."""
@@ -77,17 +81,11 @@ SearchSpace = Mapping[str, Parameter]
 
 def read_space(params: Mapping[str, object]) -> SearchSpace:
     """Return the space that ``tune_config.params`` describes. Raises ConfigError with every fault."""
-    found: dict[str, Parameter] = {}
-    problems: list[Problem] = []
-    for path, entry in params.items():
-        parameter = _parameter(path, entry)
-        if isinstance(parameter, Parameter):
-            found[path] = parameter
-        else:
-            problems.append(parameter)
+    found = {path: _parameter(path, entry) for path, entry in params.items()}
+    problems = [one for one in found.values() if isinstance(one, Problem)]
     if problems:
         raise ConfigError(problems)
-    return found
+    return {path: one for path, one in found.items() if isinstance(one, Parameter)}
 
 
 def grid(space: SearchSpace) -> Iterator[dict[str, object]]:
@@ -96,11 +94,13 @@ def grid(space: SearchSpace) -> Iterator[dict[str, object]]:
     return (dict(zip(space, row, strict=True)) for row in itertools.product(*columns))
 
 
-def _parameter(path: str, entry: object) -> Parameter | Problem:
+def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - as it was written
     """Return a parameter, or what is wrong with its entry."""
     where, key = f"tune_config.params.{path}", tuple(path.split("."))
     if path.startswith(_OWN):
-        return Problem(f"`{path}` cannot be searched", where, "a study sets it itself", "leave it out")
+        return Problem(
+            f"`{path}` cannot be searched", where, "it is the same for all runs of a study", "leave it out"
+        )
     if not (field_at(key) or _is_mapping(key[:-1])):
         close = did_you_mean(path, [".".join(known) for known, _ in fields()])
         fix = f"did you mean `{close}`?" if close else "write its whole path: sac_config.learning_rate"
@@ -117,41 +117,43 @@ def _parameter(path: str, entry: object) -> Parameter | Problem:
     if wrong:
         what = f"`{path}` cannot be {inline(wrong[0])}"
         return Problem(what, where, f"it must be {expected(key)}", "search other values")
-    return Parameter(choices=read.choices) if read.choices else _numbers(path, read, where)
+    if read.choices:
+        return Parameter(choices=read.choices)
+    whole = all(isinstance(end, int) for end in entry["truncated"])
+    return _numbers(path, read, _kinds(key) if field_at(key) else {"integer" if whole else "number"})
 
 
 def _is_valid(key: KeyPath, value: object) -> bool:
     """Return whether a key may have a value; whether that goes with others shows in a draw."""
-    for name in reversed(key):
-        value = {name: value}
     try:
-        Config.model_validate(value)
+        Config.model_validate(to_value(from_value_at(key, value, "")))
     except ValidationError:
         return False
     return True
 
 
-def _numbers(path: str, read: _Entry, where: str) -> Parameter | Problem:
-    """Return a parameter of numbers, or what is wrong with them."""
+def _numbers(path: str, read: _Entry, kinds: set[object]) -> Parameter | Problem:
+    """Return a parameter of numbers, or what is wrong with them; kinds: types of a JSON schema."""
     assert read.truncated is not None
-    key = tuple(path.split("."))
-    low, high = read.truncated
-    kinds = _kinds(key) if field_at(key) else {"number" if _fraction(read) else "integer"}
+    where = f"tune_config.params.{path}"
     if not kinds & {"number", "integer"}:
         return Problem(f"`{path}` is no number", where, "it has no interval", "write {in: [...]}")
+    low, high = read.truncated
     whole = "number" not in kinds
     if whole:
         low, high = math.ceil(low), math.floor(high)
-    why = {
+    wrong = {
         "the interval is empty": low >= high,
         "a logarithm needs numbers above 0": read.log and low <= 0,
         "log and step exclude each other": read.log and read.step is not None,
         "the step is no whole number, and the key's are": whole and (read.step or 1) % 1 != 0,
         "the step is longer than the interval": read.step is not None and read.step > high - low,
     }
-    for text, holds in why.items():
-        if holds:
-            return Problem(f"`{path}` has no values to search", where, text, f"write {_FORMS}")
+    if any(wrong.values()):
+        why = next(text for text, holds in wrong.items() if holds)
+        return Problem(f"`{path}` has no values to search", where, why, f"write {_FORMS}")
+    if read.step is not None:  # the last of the steps is the end
+        high = float(f"{low + read.step * math.floor((high - low) / read.step + 1e-9):.12g}")
     return Parameter(bounds=(low, high), log=read.log, step=read.step, whole=whole)
 
 
@@ -166,32 +168,76 @@ def _kinds(path: KeyPath) -> set[object]:
     return {one.get("type") for one in schema.get("anyOf", [schema])}
 
 
-def _fraction(read: _Entry) -> bool:
-    """Return whether the numbers of an entry have fractions."""
-    return any(number % 1 for number in (*(read.truncated or ()), read.step or 0))
-
-
-def limits(config: Config, space: SearchSpace) -> Iterator[Problem]:
-    """Yield what a study cannot do with this space and the limits of its runs."""
-    tune, base = config.tune_config, config.base_config
-    if not tune.params:
-        example = (
-            "tune_config:\n  params:\n    sac_config.learning_rate: {truncated: [1.0e-4, 1.0e-2], log: true}"
-        )
-        yield Problem("there is nothing to search", "tune_config.params", "it is empty", f"write\n{example}")
+def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
+    """Yield what a study cannot do with this space and these runs."""
+    config, tune, base = loaded.config, loaded.config.tune_config, loaded.config.base_config
     endless = [path for path, parameter in space.items() if parameter.values is None]
-    if tune.sampler == "grid" and endless:
-        why = f"{', '.join(endless)} may have any number of an interval"
-        fix = "add step: s, write {in: [...]}, or take another sampler"
-        yield Problem("there is no grid", "tune_config.sampler", why, fix)
-    if base.max_step <= 0 and base.max_iter <= 0:
-        why = "max_step and max_iter are -1: its trials would never end"
-        yield Problem("a study needs an end", "base_config", why, "set base_config.max_step")
-    if tune.metric.startswith("eval/") and config.eval_config.per_step <= 0 and tune.pruning == "median":
-        why = "evaluations on the way are switched off, and a pruner judges by them"
-        fix = "set eval_config.per_step, or tune_config.pruner: none"
-        yield Problem("no trial can be pruned", "eval_config.per_step", why, fix)
-    if 0 < base.max_step <= (tune.prune_after or 0) and tune.pruning in ("median", "hyperband"):
-        why = f"every trial gets {tune.prune_after:,} steps, and has {base.max_step:,}"
-        fix = "lower tune_config.prune_after, or set pruner: none"
-        yield Problem("no trial can be pruned", "tune_config.prune_after", why, fix)
+    close = did_you_mean(tune.metric, METRICS) or "eval/return_mean"
+    judged = tune.pruning in ("median", "hyperband")
+    rules = (
+        (
+            not tune.params,
+            "there is nothing to search",
+            "tune_config.params",
+            "it is empty",
+            f"write\ntune_config:\n  params:\n    {_EXAMPLE}",
+        ),
+        (
+            tune.sampler == "grid" and len(endless) > 0,
+            "there is no grid",
+            "tune_config.sampler",
+            f"{', '.join(endless)} may have any number of an interval",
+            "add step: s, write {in: [...]}, or take another sampler",
+        ),
+        (
+            base.max_step <= 0 and base.max_iter <= 0,
+            "a study needs an end",
+            "base_config",
+            "max_step and max_iter are -1: its trials would never end",
+            "set base_config.max_step",
+        ),
+        (
+            tune.metric not in METRICS and not tune.metric.startswith(RECORDED),
+            f"no run writes `{tune.metric}`",
+            "tune_config.metric",
+            "it is no metric",
+            f"did you mean `{close}`? docs/metrics.md lists all",
+        ),
+        (
+            judged and tune.metric.startswith("eval/") and config.eval_config.per_step <= 0,
+            "no trial can be pruned",
+            "eval_config.per_step",
+            "evaluations on the way are switched off, and a pruner judges by them",
+            "set eval_config.per_step, or tune_config.pruner: none",
+        ),
+        (
+            judged and 0 < base.max_step <= (tune.prune_after or 0),
+            "no trial can be pruned",
+            "tune_config.prune_after",
+            f"every trial gets {tune.prune_after} steps, and has {base.max_step}",
+            "lower tune_config.prune_after, or set pruner: none",
+        ),
+    )
+    yield from (Problem(*text) for holds, *text in rules if holds)
+    yield from _idle(loaded, space)
+
+
+def _idle(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
+    """Yield the parameters whose values would change nothing."""
+    searched = space.get("algorithm")
+    algorithms = list(map(str, searched.choices)) if searched else [loaded.config.algorithm]
+    for path in space:
+        said = [without_effect(path, algorithm) for algorithm in algorithms]
+        why = "" if None in said else f"with {', '.join(algorithms)}: {said[0]}"
+        if path in loaded.drawn:
+            why = "random_params draws it in every run"
+        if why:
+            where = f"tune_config.params.{path}"
+            yield Problem(f"`{path}` has no effect", where, why, "leave one of them out")
+
+
+def without_effect(path: str, algorithm: str) -> str | None:
+    """Return why a key says nothing with an algorithm; None where it says something."""
+    block, _, key = path.partition(".")
+    found = misplaced(algorithm, block, key) if key else None
+    return found[0] if found else None

@@ -11,7 +11,7 @@ from algorithm.core.wording import counted, short
 from algorithm.train.signals import StopRequest
 from algorithm.tune.optimiser import Optimiser
 from algorithm.tune.records import SIDES, TrialRecord, best_of, shown
-from algorithm.tune.trial import RunPlan, StudyRun, Trial, run_name, score
+from algorithm.tune.trial import OUTPUT, RunPlan, StudyRun, Trial, run_name, score
 
 _TICK_S = 0.5
 _ALIKE = 3  # failures for one reason that end a study
@@ -51,12 +51,9 @@ class Study:
 
         Raises UsageError where trials cannot succeed.
         """
-        for record in self._optimiser.trials:
-            if record.state == "running":
-                self._active.append(self._trial(record))
-                self._say(f"trial {record.number} goes on")
+        waiting = [one for one in self._optimiser.trials if one.state == "running"]
         try:
-            while not stop and (self._fill() or self._active):
+            while not stop and (self._fill(waiting) or self._active):
                 for trial in [one for one in self._active if one.advance()]:
                     self._active.remove(trial)
                     self._say(self._line(self._optimiser.trials[trial.number - 1]))
@@ -65,6 +62,8 @@ class Study:
                 time.sleep(_TICK_S)
         finally:
             for trial in self._active:
+                trial.ask_to_stop()
+            for trial in self._active:
                 trial.stop()
 
     def compare(self, stop: StopRequest, best: TrialRecord) -> dict[str, list[float | None]]:
@@ -72,30 +71,28 @@ class Study:
 
         Returns the values of each side by seed, None for a run that has failed.
         """
-        found: dict[str, list[float | None]] = {side: [] for side in SIDES}
-        numbers = range(self._plan.tune.final_seeds)
-        waiting = [(index, side) for index in numbers for side in SIDES]
-        values = {"tuned": best.values, "default": {"algorithm": self._plan.algorithm}}
-        names = {"tuned": f"tuned_{best.number:03d}", "default": "default"}
-        active: list[tuple[int, str, StudyRun]] = []
-        ended: dict[tuple[int, str], float | None] = {}
+        sides = {"tuned": (f"tuned_{best.number:03d}", best.values), "default": ("default", {})}
+        seeds, ended = range(self._plan.tune.final_seeds), dict[tuple[int, str], float | None]()
+        runs = {
+            (index, side): StudyRun(self._plan, run_name(name, index), values, self._fresh_seed(index))
+            for index in seeds
+            for side, (name, values) in sides.items()
+        }
         try:
-            while not stop and (waiting or active):
-                while waiting and len(active) < self._plan.tune.jobs:
-                    index, side = waiting.pop(0)
-                    name = run_name(names[side], index)
-                    run = StudyRun(self._plan, name, values[side], self._seed + _FRESH + index)
-                    active.append((index, side, run))
-                for one in [each for each in active if each[2].advance() != "running"]:
-                    active.remove(one)
-                    ended[one[:2]] = self._final(*one)
+            while not stop and len(ended) < len(runs):
+                for key in [one for one in runs if one not in ended][: self._plan.tune.jobs]:
+                    if runs[key].advance() != "running":
+                        ended[key] = self._final(*key, runs[key])
                 time.sleep(_TICK_S)
         finally:
-            for _, _, run in active:
+            for run in runs.values():
+                run.ask_to_stop()
+            for run in runs.values():
                 run.stop()
-        for index, side in sorted(ended):
-            found[side].append(ended[index, side])
-        return found
+        return {side: [ended.get((index, side)) for index in seeds] for side in SIDES}
+
+    def _fresh_seed(self, index: int) -> int:
+        return (self._seed + _FRESH + index) % 2**32
 
     def _final(self, index: int, side: str, run: StudyRun) -> float | None:
         points = run.points()
@@ -104,26 +101,29 @@ class Study:
         self._say(f"{side}, fresh seed {index + 1}: {text}")
         return value
 
-    def _fill(self) -> bool:
-        """Begin trials as far as there is room; return whether one has begun."""
+    def _fill(self, waiting: list[TrialRecord]) -> bool:
+        """Begin trials as far as there is room, first those that wait; return whether one has begun."""
         tune, begun = self._plan.tune, False
-        over = tune.timeout is not None and time.monotonic() - self._begun > 60 * tune.timeout
-        while not over and len(self._active) < tune.jobs and len(self._optimiser.trials) < tune.trials:
-            record = self._optimiser.ask()
+        while len(self._active) < tune.jobs and (waiting or self._may_ask()):
+            if waiting:
+                self._say(f"trial {waiting[0].number} goes on")
+            record = waiting.pop(0) if waiting else self._optimiser.ask()
             if record is None:
                 break
             begun = True
             why = self._refused(record.values)
             if not why:
-                self._active.append(self._trial(record))
+                self._active.append(Trial(record, self._plan, self._optimiser, self._seed))
                 continue
-            self._optimiser.fail(record.number, why)
-            self._say(self._line(self._optimiser.trials[-1]))
+            self._optimiser.end(record.number, "failed", why=why)
+            self._say(self._line(self._optimiser.trials[record.number - 1]))
             self._check()
         return begun
 
-    def _trial(self, record: TrialRecord) -> Trial:
-        return Trial(record, self._plan, self._optimiser, self._seed)
+    def _may_ask(self) -> bool:
+        tune = self._plan.tune
+        over = tune.timeout is not None and time.monotonic() - self._begun > 60 * tune.timeout
+        return not over and len(self._optimiser.trials) < tune.trials
 
     def _check(self) -> None:
         """Raise UsageError where most draws are refused, or the last trials have failed for one reason."""
@@ -138,10 +138,9 @@ class Study:
                 fix="search values that go together",
             )
         if len(last) == _ALIKE and len(set(last)) == 1 and last[0] and not last[0].startswith(_OF_VALUES):
-            number = ended[-1].number
             raise UsageError(
                 f"{_ALIKE} trials in a row have failed alike",
-                where=self._plan.study.shown(self._plan.study.path / "output" / f"trial_{number:03d}.txt"),
+                where=self._plan.study.shown(self._plan.study.path / OUTPUT),
                 why=last[0],
                 fix="mend that and resume the study, or begin another one",
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import subprocess
@@ -10,24 +11,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
-from algorithm.agents.registry import misplaced
 from algorithm.config.yaml_io import inline
 from algorithm.core.program import python_arguments
 from algorithm.core.reading import read_text
 from algorithm.core.system.launch import launcher
 from algorithm.core.system.processes import KILL, NEW_GROUP, ending, send_signal
+from algorithm.runs.lock import Holder
 from algorithm.runs.logs.rows import read_points
 from algorithm.runs.rundir import RunDir
 from algorithm.tune.config import TuneConfig
 from algorithm.tune.optimiser import Optimiser
 from algorithm.tune.records import TrialRecord
+from algorithm.tune.space import without_effect
 
 OUTPUT = "output"
 """Folder in that of a study: what its runs have printed."""
 
 _KILLS = 2  # after which a run is not started again
+_TERMINATED = 128 + signal.SIGTERM
 _SAVE_S = 120.0  # for a run to save
 
 RunState = Literal["running", "done", "failed"]
@@ -82,6 +85,9 @@ class StudyRun:
         if self._process is None:
             if self._is_over():
                 return "done"
+            holder = Holder.read(read_text(self.run.lock)) if self.run.lock.exists() else None
+            if holder is not None and holder.lives:  # it has outlived a study that was killed
+                return "running"
             self._process = self._start()
         code = self._process.poll()
         if code is None:
@@ -89,18 +95,22 @@ class StudyRun:
         self._process = None
         if code == 0:
             return "done"
-        if code < 0 and self._kills < _KILLS:
+        if (code < 0 or code == _TERMINATED) and self._kills < _KILLS:
             self._kills += 1
             return "running"
         self.why = f"{ending(code)}: {self._last_error()}"
         return "failed"
 
+    def ask_to_stop(self) -> None:
+        """Have the run save and end."""
+        if self._process is not None and self._process.poll() is None:
+            send_signal(self._process.pid, signal.SIGTERM)
+
     def stop(self) -> None:
         """Have the run save and end, and wait for it."""
+        self.ask_to_stop()
         if self._process is None:
             return
-        if self._process.poll() is None:
-            send_signal(self._process.pid, signal.SIGTERM)
         try:
             self._process.wait(_SAVE_S)
         except subprocess.TimeoutExpired:
@@ -113,7 +123,8 @@ class StudyRun:
         file = self.run.metrics_jsonl
         size = file.stat().st_size if file.exists() else 0
         if size != self._size:
-            self._points = read_points(file, self._plan.tune.metric)
+            read = read_points(file, self._plan.tune.metric)
+            self._points = [(step, value) for step, value in read if math.isfinite(value)]
             self._size = size
         return self._points
 
@@ -124,11 +135,13 @@ class StudyRun:
         return rows[-1][1] if rows else 0.0
 
     def _is_over(self) -> bool:
-        """Return whether the run has come to its end; one stopped by a signal has not."""
+        """Return whether the run has come to its end; one stopped by a signal before it has not."""
         if not self.run.result.is_file():
             return False
-        ended = self.run.read_result().get("ended")
-        return isinstance(ended, Mapping) and ended.get("by") != "signal"
+        result: dict[str, Any] = self.run.read_result()
+        evaluated = (result.get("last_eval") or {}).get("step")
+        at_end = 0 < self._plan.length <= result["steps"] == evaluated  # a signal came while it saved
+        return bool(at_end or result["ended"]["by"] != "signal")
 
     def _start(self) -> subprocess.Popen[bytes]:
         plan, run = self._plan, self.run
@@ -177,46 +190,50 @@ class Trial:
         run = self._runs[len(self._scores)]
         state, points = run.advance(), run.points()
         if state == "failed":
-            self._optimiser.fail(self.number, run.why)
+            self._optimiser.end(self.number, "failed", cost=self._cost, why=run.why)
             return True
-        if self._plan.tune.seeds == 1 and self._is_hopeless(points, over=state == "done"):
+        if self._plan.tune.seeds == 1 and self._is_hopeless(points):
             return self._prune()
         if state == "running":
             return False
         if not points:
-            self._optimiser.fail(self.number, f"no row of its metrics has {self._plan.tune.metric}")
+            why = f"no row of its metrics has {self._plan.tune.metric}"
+            self._optimiser.end(self.number, "failed", cost=self._cost, why=why)
             return True
         self._scores.append(score(points, self._plan.tune))
         if len(self._scores) == len(self._runs):
-            self._optimiser.complete(self.number, fmean(self._scores), self._cost)
+            self._optimiser.end(self.number, "complete", score=fmean(self._scores), cost=self._cost)
             return True
         self._optimiser.report(self.number, len(self._scores), self._scores[-1])
         return self._optimiser.is_hopeless(self.number) and self._prune()
+
+    def ask_to_stop(self) -> None:
+        """Have its run save and end, without waiting for it."""
+        for run in self._runs:
+            run.ask_to_stop()
 
     def stop(self) -> None:
         """Have its run save and end; the trial goes on when the study is resumed."""
         for run in self._runs:
             run.stop()
 
-    def _is_hopeless(self, points: Sequence[tuple[int, float]], *, over: bool) -> bool:
+    def _is_hopeless(self, points: Sequence[tuple[int, float]]) -> bool:
         """Report what is new, and return whether a point before the end was one too many.
 
         Each point is judged by itself, however late it is seen: a study that was killed decides alike.
         """
-        plan = self._plan
-        for index in range(self._judged, len(points)):
-            step, value = points[index]
-            if step >= plan.length > 0 or (over and index == len(points) - 1):
+        for step, value in points[self._judged :]:
+            if step >= self._plan.length > 0:
                 return False
-            self._optimiser.report(self.number, nominal(step, plan.every), value)
+            self._judged += 1
+            self._optimiser.report(self.number, nominal(step, self._plan.every), value)
             if self._optimiser.is_hopeless(self.number):
                 return True
-            self._judged += 1
         return False
 
     def _prune(self) -> bool:
+        self._optimiser.end(self.number, "pruned", cost=self._cost)  # first, for a kill may come meanwhile
         self.stop()
-        self._optimiser.prune(self.number, self._cost)
         return True
 
     @property
@@ -227,8 +244,7 @@ class Trial:
 def fitting(values: Mapping[str, object], algorithm: str) -> dict[str, object]:
     """Return the values that say something with the algorithm: among them, or of the section."""
     chosen = str(values.get("algorithm", algorithm))
-    own = {path: tuple(path.split(".")[:2]) for path in values}
-    return {path: values[path] for path, key in own.items() if not (key[1:] and misplaced(chosen, *key))}
+    return {path: value for path, value in values.items() if without_effect(path, chosen) is None}
 
 
 def run_name(name: str, index: int) -> str:

@@ -19,6 +19,7 @@ SPACES: tuple[dict[str, Any], ...] = (
     {"inherited": {"in": ["a"]}},
     {"base_config.name": {"in": ["a"]}},
     {"tune_config.trials": {"in": [1]}},
+    {"base_config.max_step": {"in": [100, 200]}},
     {RATE: {"in": []}},
     {RATE: {"in": [0.1, "much"]}},
     {RATE: {"truncated": [-1, 1]}},
@@ -43,7 +44,8 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"tune_config.pruner": "wilcoxon"},
     {"tune_config.pruner": "median", "tune_config.seeds": 3},
     {"tune_config.pruner": "median", "tune_config.cost": "core_seconds"},
-    {"tune_config.sampler": "cmaes", "tune_config.cost": "core_seconds"},
+    {"algorithm": "PPO"},
+    {"sac_config.random_params": {"learning_rate": {"in": [0.1]}}},
 )
 COMMANDS = (
     "gym/pendulum --export_best",
@@ -51,6 +53,8 @@ COMMANDS = (
     "gym/pendulum --tune a --resume --dry_run",
     "gym/pendulum --tune a --eval 3",
     "gym/pendulum --tune --repeat 2",
+    "gym/pendulum --tune --quiet",
+    "gym/pendulum --tune a --resume -c default",
 )
 
 

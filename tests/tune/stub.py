@@ -35,7 +35,12 @@ rows = run / "metrics.jsonl"
 rows.write_text("")
 for index in (1, 2, 3):
     value = -((given["x"] - 0.3) ** 2) * index - 0.001 * (given["seed"] % 7)
-    row = {"step": 100 * index, "eval/return_mean": value, "time/cpu_seconds": float(index)}
+    row = {
+        "step": 100 * index,
+        "eval/return_mean": value,
+        "time/cpu_seconds": float(index),
+        "rollout/return_mean": None,
+    }
     with rows.open("a") as file:
         file.write(json.dumps(row) + "\n")
     if index == 1 and (study / f"kill_{name}").exists():
@@ -43,4 +48,4 @@ for index in (1, 2, 3):
         os.kill(os.getpid(), signal.SIGKILL)
     while index == 1 and (study / f"wait_{name}").exists():
         time.sleep(0.02)
-(run / "result.json").write_text(json.dumps({"ended": {"by": "max_step"}}))
+(run / "result.json").write_text(json.dumps({"steps": 300, "ended": {"by": "max_step"}}))

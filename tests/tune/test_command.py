@@ -11,6 +11,7 @@ import pytest
 
 from algorithm.app.command import main
 from algorithm.app.report.study import StudyFacts, read_facts
+from algorithm.config import load_config
 from algorithm.config.yaml_io import read_yaml
 from algorithm.core.errors import UsageError
 from algorithm.runs.rundir import RunDir
@@ -28,7 +29,7 @@ own:
       algorithm: {in: [SAC, TD3]}
     trials: 5
     startup: 2
-    final_seeds: 3
+    final_seeds: 4
 """
 STUDY = Path("models/Pendulum-v1/s")
 
@@ -43,18 +44,22 @@ def study(made: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 def test_a_study_by_hand(study: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    assert study("-c", "t.yaml:own", "--tune", "s", "--seed", "1") == 0
+    assert study("-c", "t.yaml:own", "--tune", "s", "--seed", "1", "-o", "batch_size=32") == 0
     said = capsys.readouterr().out
-    assert "5 trials and 6 runs on fresh seeds are 11 runs, 1 at a time" in said and "Better by" in said
+    assert "5 trials and 8 runs on fresh seeds are 13 runs, 1 at a time" in said and "Better by" in said
     facts = read_facts(RunDir("Pendulum-v1", "s", STUDY.absolute(), "Pendulum-v1"))
     assert [one.number for one in facts.trials] == [1, 2, 3, 4, 5] and facts.best is not None
     tuned = read_yaml(STUDY / "tuned.yaml", [])
     assert tuned is not None
     assert tuned.value_at("tuned", "inherited") == "own"
     assert tuned.value_at("tuned", "algorithm") == facts.best.values["algorithm"]
+    assert tuned.value_at("tuned", "sac_config", "batch_size") == 32, "what the command line has set"
     snapshot = read_yaml(STUDY / "config.study.yaml", [])
-    assert snapshot is not None and snapshot.value_at("tune_config") is None
-    assert snapshot.value_at("base_config", "max_step") == 300
+    assert snapshot is not None and snapshot.value_at("default", "tune_config") is None
+    assert snapshot.value_at("default", "base_config", "max_step") == 300
+    Path("pasted.yaml").write_text(SECTION + (STUDY / "tuned.yaml").read_text())
+    loaded = load_config("Pendulum-v1", "pasted.yaml:tuned", seed=1)
+    assert loaded.config.algorithm == facts.best.values["algorithm"] and loaded.config.run.batch_size == 32
     page = read((STUDY / "report.html").read_text())
     for text in ("5 of 5", "On fresh seeds", "Parallel coordinates", "sac_config.learning_rate"):
         assert text in page.shown
@@ -82,10 +87,40 @@ def test_a_study_goes_on_as_it_was_begun(
     assert "studies there: s" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("task", "section", "flags", "block"),
+    [
+        ("gym/cart_pole", "ppo", {}, "ppo_config"),
+        ("bullet/half_cheetah", "td3", {}, "sac_config"),
+        ("gym/acrobot", "default", {"algorithm": "PPO"}, "ppo_config"),
+        ("bullet/hopper", "default", {"base_config.preset": "tqc"}, "sac_config"),
+    ],
+)
+def test_runs_of_a_study_have_the_settings_of_the_section(
+    study: Callable[..., int], task: str, section: str, flags: dict[str, str], block: str
+) -> None:
+    drawn = {f"{block}.learning_rate": 0.0011}
+    settings = {
+        "tune_config.params": f"{{{block}.learning_rate: {{in: [0.0011]}}}}",
+        "tune_config.trials": 1,
+        "tune_config.final_seeds": 0,
+    }
+    words = [f"--{key.rpartition('.')[2]}={value}" for key, value in flags.items()]
+    words += [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+    assert main([task, "-c", section, "--tune", "s", "--seed", "1", "--directory", "co:lon", *words]) == 0
+    folder = Path("co:lon", task, "s").absolute()
+    assert read_facts(RunDir(task, "s", folder, task)).trials[0].state == "complete"
+    own = load_config(task, section, flags={**flags, **drawn}, seed=1)
+    assert load_config(task, f"{folder}/config.study.yaml:study", drawn, seed=1).differences() == (
+        own.differences()
+    )
+
+
 def test_only_a_study_has_runs_below_it(
     study: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert study("-n", "a/b", "--max_step", "10") == 2
+    assert study("-c", "t.yaml:own", "--tune", "a/b") == 2
     assert "cannot be the name of a folder" in capsys.readouterr().err
     assert study("-c", "t.yaml:own", "--tune", "s", "-o", "tune_config.final_seeds=0") == 0
     assert study("--tune", "s", "-c", "t.yaml:own") == 2
@@ -98,16 +133,15 @@ def test_only_a_study_has_runs_below_it(
 def test_a_verdict_is_what_the_interval_says(made: Callable[..., Made]) -> None:
     def facts(tuned: list[float | None], default: list[float | None], **settings: str) -> StudyFacts:
         study = made(**settings)
-        return StudyFacts(
-            study.run, study.tune, study.space, "", [], {}, {"tuned": tuned, "default": default}
-        )
+        final = {"tuned": tuned, "default": default}
+        return StudyFacts(study.run, {}, study.tune, study.space, [], {}, final)
 
-    better = facts([3.0, 4.0, 5.0], [1.0, 2.0, 3.5])
-    assert better.better_by is not None and better.better_by.value == pytest.approx(11 / 6)
+    better = facts([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 3.5, 4.0])
+    assert better.better_by is not None and better.better_by.value == pytest.approx(15 / 8)
     assert "are better" in better.verdict
-    assert "are worse" in facts([3.0, 4.0, 5.0], [1.0, 2.0, 3.5], direction="minimize").verdict
-    assert "no difference" in facts([1.0, 2.0, 3.0], [2.0, 1.0, 3.0]).verdict
-    assert facts([1.0, None], [0.5, 2.0]).verdict == "", "one pair says nothing"
+    assert "are worse" in facts([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 3.5, 4.0], direction="minimize").verdict
+    assert "no difference" in facts([1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 3.0, 4.0]).verdict
+    assert facts([1.0, 2.0, 3.0, None], [0.5, 1.0, 1.0, 1.0]).verdict == "", "three pairs say nothing"
 
 
 def test_the_cheapest_lies_within_the_interval_of_the_best(made: Callable[..., Made]) -> None:
@@ -115,7 +149,7 @@ def test_the_cheapest_lies_within_the_interval_of_the_best(made: Callable[..., M
     rows = [(1, 9.0, 100.0), (2, 8.5, 10.0), (3, 2.0, 1.0)]
     trials = [TrialRecord(number, {}, "complete", score, cost) for number, score, cost in rows]
     final = {"tuned": [8.0, 9.0, 10.0], "default": [1.0, 2.0, 3.0]}
-    facts = StudyFacts(study.run, study.tune, study.space, "", trials, {}, final)
+    facts = StudyFacts(study.run, {}, study.tune, study.space, trials, {}, final)
     assert facts.best is trials[0] and facts.cheapest is trials[1]
 
 

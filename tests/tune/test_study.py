@@ -165,6 +165,18 @@ def test_a_trial_without_values_of_the_metric_fails(made: Make) -> None:
     assert trial.why == "no row of its metrics has eval/episode_steps"
 
 
+def test_a_refused_draw_that_was_not_told_is_refused_on_resume(made: Make) -> None:
+    study = made(trials=1)
+    study.optimiser().ask()  # killed
+    study.refused = lambda values: "refused: too much"
+    assert [(one.state, one.why) for one in study.search()] == [("failed", "refused: too much")]
+
+
+def test_rows_without_a_number_are_no_values(made: Make) -> None:
+    study = made(trials=1, metric="rollout/return_mean")
+    assert study.search()[0].why == "no row of its metrics has rollout/return_mean", "its values are null"
+
+
 def test_minutes_that_are_over_begin_no_trial(made: Make) -> None:
     study = made(trials=500, timeout=0.02)
     assert 0 < len(study.search()) < 500

@@ -105,6 +105,8 @@ def add_said(parser: Parser) -> argparse._ArgumentGroup:
 _ALONE = ("it says something of that alone", "add it, or leave it out")
 _EXPORT = "-n FILE.zip or -n hf://OWNER/NAME, which name an export"
 
+_OF_ONE_RUN = ("ckpt", "render", "use_env_nn", "disable_sample", "logger_in_file", "quiet", "port", "editor")
+
 _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
     (
         lambda given: given.record and not (given.run or given.eval),
@@ -162,6 +164,18 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "--tune can do one thing at a time",
         "--resume goes on, --dry_run estimates, --export_best prints",
         "leave all but one out",
+    ),
+    (
+        lambda given: given.tune is not None and any(vars(given)[flag] for flag in _OF_ONE_RUN),
+        "--tune takes no flags of a single run",
+        f"its runs are many, and take none of {', '.join(f'--{flag}' for flag in _OF_ONE_RUN)}",
+        "leave them out",
+    ),
+    (
+        lambda given: given.tune is not None and given.config and (given.resume or given.export_best),
+        "-c is for a new study",
+        "one that was begun has its own section",
+        "leave -c out",
     ),
     (
         lambda given: given.tune and given.name,

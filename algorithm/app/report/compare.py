@@ -25,13 +25,13 @@ from algorithm.app.report.population import is_population, write_population
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import differences
 from algorithm.app.report.standing import course_plots, head, rows, standings, write_plots
-from algorithm.app.report.study import is_study, read_facts, write_study
+from algorithm.app.report.study import read_facts, write_study
 from algorithm.config.locate import EnvFolder
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed, plus_minus, short
 from algorithm.evaluation.statistics import mean_interval
 from algorithm.runs.files import write_text
-from algorithm.runs.names import MODELS, env_folder, is_name, names_beside
+from algorithm.runs.names import MODELS, STUDY, env_folder, is_name, names_beside
 from algorithm.runs.rundir import RunDir, no_run_matches
 
 _WILD = frozenset("*?[")
@@ -63,7 +63,7 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
         if is_population(population.path):
             print(population.shown(write_population(population)))
             return 0
-        if is_study(population):
+        if (path / STUDY).is_file():
             write_study(read_facts(population))
             print(population.shown(population.report))
             return 0
@@ -250,5 +250,5 @@ def _run(facts: Facts) -> list[str]:
     score = facts.last_evaluation(facts.behaviours[0])
     shown = "none" if score is None else plus_minus(score.mean, score.half_width)
     steps = "none" if facts.steps is None else f"{facts.steps:,}"
-    title = link(name, f"{name}/{report.name}") if report.exists() else name
+    title = link(name, f"{report.parent.name}/{report.name}") if report.exists() else name
     return [title, facts.seed, facts.state, steps, shown]

@@ -25,6 +25,7 @@ TRIALS = "trials.json"
 """Table of the trials, which the study writes anew after each of them."""
 
 _MOST_ROWS, _MOST_LINES = 40, 60
+_FEWEST = 4  # fresh seeds that say something
 _VERDICTS = {
     1: "The tuned values are better on fresh seeds.",
     0: "On fresh seeds no difference is shown: the interval of the difference holds zero.",
@@ -36,14 +37,14 @@ _VERDICTS = {
 class StudyFacts:
     """A study as its files describe it.
 
-    section: that was searched
-    final:   side -> value by fresh seed, None for a run that failed
+    begun: section, algorithm, and what overrides and flags have set, as ``study.json`` has it
+    final: side -> value by fresh seed, None for a run that failed
     """
 
     folder: RunDir
+    begun: Mapping[str, Any]
     tune: TuneConfig
     space: SearchSpace
-    section: str
     trials: Sequence[TrialRecord]
     importances: Mapping[str, float]
     final: Mapping[str, Sequence[float | None]]
@@ -62,11 +63,11 @@ class StudyFacts:
     def better_by(self) -> Estimate | None:
         """Mean over fresh seeds of tuned less default, [1], with a bootstrap interval; positive is better.
 
-        None where fewer than two seeds have both.
+        None where fewer than four seeds have both: the interval would be too narrow to say anything.
         """
         pairs = zip(*(self.final.get(side, ()) for side in SIDES), strict=True)
         differences = [self.sign * (ours - theirs) for ours, theirs in pairs if None not in (ours, theirs)]
-        return mean_of(differences) if len(differences) > 1 else None
+        return mean_of(differences) if len(differences) >= _FEWEST else None
 
     @property
     def verdict(self) -> str:
@@ -96,40 +97,21 @@ def mean_of(values: Sequence[float]) -> Estimate:
 
 def read_facts(folder: RunDir) -> StudyFacts:
     """Read a study, also one that still runs. Raises StorageError."""
-    facts = read_json(folder.path / STUDY)
-    tune = TuneConfig.model_validate(facts["tune"], strict=False)
-    trials, importances = read_trials(folder)
+    begun = read_json(folder.path / STUDY)
+    tune = TuneConfig.model_validate(begun["tune"], strict=False)
+    table = folder.path / TRIALS
+    read = read_json(table) if table.exists() else {"trials": [], "importances": {}}
+    trials = [_record(one) for one in read["trials"]]
     best = best_of(trials, tune.direction)
     result = read_json(folder.result) if folder.result.exists() else {}
-    return StudyFacts(
-        folder=folder,
-        tune=tune,
-        space=read_space(tune.params),
-        section=facts["section"],
-        trials=trials,
-        importances=importances,
-        final=result["final"] if best and result.get("trial") == best.number else {},
-    )
-
-
-def read_trials(folder: RunDir) -> tuple[list[TrialRecord], dict[str, float]]:
-    """Return the trials and importances that a study has written. Raises StorageError."""
-    path = folder.path / TRIALS
-    if not path.exists():
-        return [], {}
-    read = read_json(path)
-    return [_record(one) for one in read["trials"]], dict(read["importances"])
+    final = result["final"] if best and result.get("trial") == best.number else {}
+    return StudyFacts(folder, begun, tune, read_space(tune.params), trials, read["importances"], final)
 
 
 def _record(read: Mapping[str, Any]) -> TrialRecord:
     reports = {int(step): value for step, value in read["reports"].items()}
     numbers = {name: math.nan if read[name] is None else read[name] for name in ("score", "cost")}
     return TrialRecord(**{**read, **numbers, "reports": reports})
-
-
-def is_study(folder: RunDir) -> bool:
-    """Return whether a folder is one of a study."""
-    return (folder.path / STUDY).is_file()
 
 
 def write_study(facts: StudyFacts) -> None:
@@ -161,7 +143,7 @@ def _tiles(facts: StudyFacts) -> list[Tile]:
         tiles.append(Tile("best value", short(best.score), f"trial {best.number}"))
     if found:
         tiles.append(Tile("better by", short(float(found.value[0])), "on fresh seeds"))
-    hours = sum(one.cost for one in facts.trials) / 3600
+    hours = sum(one.cost for one in facts.trials if math.isfinite(one.cost)) / 3600
     return [*tiles, Tile("core-hours", short(hours), "of all trials")]
 
 
@@ -178,8 +160,8 @@ def _fresh(facts: StudyFacts) -> Iterator[Section]:
         ends = [short(float(end[0])) for end in (mean.value, mean.low, mean.high)] if mean else [""] * 3
         rows.append([side, ends[0], " to ".join(ends[1:]), each])
     note = "95 % bootstrap intervals over seeds. A value that was chosen as the best of many flatters itself."
-    text = [facts.verdict or "Fewer than two seeds have both values, which says nothing."]
-    if facts.cheapest and facts.best:
+    text = [facts.verdict or f"Fewer than {_FEWEST} seeds have both values, which says nothing."]
+    if facts.cheapest and facts.best and facts.cheapest is not facts.best:
         text.append(
             f"Within the interval of the best, trial {facts.best.number}, the cheapest is trial "
             f"{facts.cheapest.number}: {short(facts.cheapest.cost)} instead of "
@@ -248,15 +230,14 @@ def _parallel(ended: Sequence[TrialRecord], facts: StudyFacts) -> Section:
 
 def _importance(facts: StudyFacts) -> Iterator[Section]:
     """Yield what each parameter contributes, and its values."""
-    best = facts.best
-    rows = []
-    for path in facts.space:
-        share = facts.importances.get(path)
-        own = shown(best.values[path]) if best else ""
-        rows.append([path, "" if share is None else f"{share:.0%}", own])
+    best, shares = facts.best, facts.importances
+    rows = [
+        [path, f"{shares[path]:.0%}" if path in shares else "", shown(best.values[path]) if best else ""]
+        for path in facts.space
+    ]
     head = ["parameter", "importance", "best trial"]
     notes = ["Importance: PED-ANOVA (arXiv 2304.10255), what sets the best tenth of the trials apart."]
-    yield Section(title="Parameters", head=head, rows=rows, notes=notes if facts.importances else [])
+    yield Section(title="Parameters", head=head, rows=rows, notes=notes if shares else [])
 
 
 def _tables(facts: StudyFacts) -> Iterator[Section]:
@@ -269,14 +250,12 @@ def _tables(facts: StudyFacts) -> Iterator[Section]:
         name = f"trial_{one.number:03d}"
         there = (facts.folder.path / name / "report.html").exists()
         title = link(str(one.number), f"{name}/report.html") if there else str(one.number)
-        value = short(one.score)
         values = [shown(one.values[path]) for path in facts.space]
-        rows.append([title, value, one.state, *values, short(one.cost)])
+        rows.append([title, short(one.score), one.state, *values, short(one.cost)])
     head = ["trial", "value", "state", *facts.space, "core-seconds"]
-    yield Section(title="Trials", head=head, rows=rows)
+    cut_off = f"The first {_MOST_ROWS} of {len(scored)}; all are in {TRIALS}."
+    yield Section(title="Trials", head=head, rows=rows, notes=[cut_off] if len(scored) > len(rows) else [])
     failed = [one for one in facts.trials if one.state == "failed"]
     if failed:
-        lost = [
-            [str(one.number), one.why, *(shown(one.values[path]) for path in facts.space)] for one in failed
-        ]
+        lost = [[str(one.number), one.why, *map(shown, one.values.values())] for one in failed]
         yield Section(title="Failed", head=["trial", "why", *facts.space], rows=lost[:_MOST_ROWS])
