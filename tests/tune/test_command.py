@@ -130,6 +130,17 @@ def test_only_a_study_has_runs_below_it(
     assert "did you mean -n s/trial_00" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("file", ["study.json", "trials.json", "result.json"])
+def test_damaged_files_of_a_study_are_told(
+    study: Callable[..., int], capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    small = ("-o", "tune_config.trials=1", "-o", "tune_config.final_seeds=1")
+    assert study("-c", "t.yaml:own", "--tune", "s", "--seed", "1", *small) == 0
+    for text in ("{}", '{"tune": 3, "trials": [1], "trial": 1}', "no JSON"):
+        (STUDY / file).write_text(text)
+        assert study("--report", "s") in (0, 6) and "internal error" not in capsys.readouterr().err
+
+
 def test_a_verdict_is_what_the_interval_says(made: Callable[..., Made]) -> None:
     def facts(tuned: list[float | None], default: list[float | None], **settings: str) -> StudyFacts:
         study = made(**settings)

@@ -12,6 +12,8 @@ import numpy as np
 from algorithm.app.report.aggregates import Estimate, estimate
 from algorithm.app.report.charts import Chart, Line
 from algorithm.app.report.page import Section, Tile, link, page, written_now
+from algorithm.config.errors import ConfigError
+from algorithm.core.errors import StorageError, described
 from algorithm.core.reading import read_json
 from algorithm.core.wording import counted, short
 from algorithm.runs.files import write_text
@@ -97,6 +99,16 @@ def mean_of(values: Sequence[float]) -> Estimate:
 
 def read_facts(folder: RunDir) -> StudyFacts:
     """Read a study, also one that still runs. Raises StorageError."""
+    try:
+        return _read_facts(folder)
+    except (LookupError, TypeError, ValueError, AttributeError, ConfigError) as error:
+        fix = "put back a copy of them; the journal and the runs of the trials are apart from them"
+        raise StorageError(
+            "the files of a study are damaged", where=folder.path, why=described(error), fix=fix
+        ) from error
+
+
+def _read_facts(folder: RunDir) -> StudyFacts:
     begun = read_json(folder.path / STUDY)
     tune = TuneConfig.model_validate(begun["tune"], strict=False)
     table = folder.path / TRIALS
