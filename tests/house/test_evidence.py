@@ -19,10 +19,11 @@ import psutil
 import pytest
 import yaml
 
+from algorithm.app.report.theme import TONES
 from algorithm.config import load_config
 from benchmarks import pictures, tables
 from benchmarks.evidence import PLAN, evidence, wait_for
-from benchmarks.harness import ROOT, Bench, measure
+from benchmarks.harness import RESULTS, ROOT, Bench, measure
 from benchmarks.plans import BARE, Plan
 from benchmarks.runs import overriding
 from benchmarks.standings import Evidence, read_points, write_points
@@ -281,3 +282,10 @@ def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_points(tmp_path / "x" / "figures.csv") == found
     head = (tmp_path / "x" / "figures.csv").read_text().splitlines()[0]
     assert head == "exp_name,env_name,seed,metric,env_step,value,core_seconds"
+
+
+def test_no_two_sides_of_a_suite_have_one_colour() -> None:
+    evidence = Evidence.read(RESULTS)
+    for suite in evidence.suites.values():
+        tones = [evidence.tones[side] for side in suite["planned"]]
+        assert len(set(tones)) == len(tones) and max(tones) < TONES
