@@ -91,7 +91,7 @@ def _watch(name: str, own: dict[str, float]) -> None:
 
 
 def read(study: Path) -> Answer:
-    """What a study has found: its best trial, values on fresh seeds, steps and CPU seconds of its trials."""
+    """Results of a study: its best trial, values on fresh seeds, steps and CPU seconds of its trials."""
     trials = json.loads((study / "trials.json").read_text())["trials"]
     complete = [one for one in trials if one["state"] == "complete"]
     result = study / "result.json"

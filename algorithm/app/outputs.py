@@ -1,4 +1,4 @@
-"""What playing a trained agent leaves: films, recordings, and the returns of its episodes."""
+"""Results of playing a trained agent: films, recordings, and the returns of its episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study knows of its trials, and the names of its files. Imports nothing that is slow."""
+"""Records of the trials of a study, and the names of its files. Imports nothing that is slow."""
 
 from __future__ import annotations
 

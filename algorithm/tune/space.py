@@ -24,7 +24,7 @@ from algorithm.runs.logs.metrics import METRICS, RECORDED
 _FORMS = "{in: [...]} or {truncated: [lo, hi]}, the latter with log: true or step: s"
 _EXAMPLE = "sac_config.learning_rate: {truncated: [1.0e-4, 1.0e-2], log: true}"
 _OWN = ("tune_config", "eval_config", "base_config.name", "base_config.max_step", ".".join(SEED_PATH))
-"""What a study itself sets, or what has to be the same for all of its runs."""
+"""Beginnings of keys that a study sets itself, or that are the same for all of its runs."""
 
 
 class _Entry(Block):

@@ -38,7 +38,7 @@ RunState = Literal["running", "done", "failed"]
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What all runs of a study have in common.
+    """Common settings of all runs of a study.
 
     study:  its folder
     flags:  of a run that begins, flags of a run that is resumed as well

@@ -43,7 +43,7 @@ def command(*words: str) -> list[str]:
 
 
 def left(name: str) -> tuple[object, dict[str, object], object]:
-    """What a study leaves, without times: its trials, the metrics of its runs, the values on fresh seeds."""
+    """Results of a study, without times: its trials, the metrics of its runs, the values on fresh seeds."""
     folder = Path("models/Pendulum-v1", name)
     trials = json.loads((folder / "trials.json").read_text())["trials"]
     rows = {

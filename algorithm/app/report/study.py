@@ -73,7 +73,7 @@ class StudyFacts:
 
     @property
     def verdict(self) -> str:
-        """What the fresh seeds say, in a sentence; empty without them."""
+        """Conclusion from the fresh seeds, in a sentence; empty without them."""
         found = self.better_by
         if found is None:
             return ""
