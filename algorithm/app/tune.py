@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.report.study import TRIALS, StudyFacts, read_facts, write_study
-from algorithm.config.errors import ConfigError, did_you_mean
+from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
-from algorithm.config.resolve import in_blocks, overridden
+from algorithm.config.resolve import overridden, with_values
 from algorithm.config.sections import DEFAULT_SECTION
-from algorithm.config.tree import Node, from_value, from_value_at, merge, to_value
+from algorithm.config.tree import KeyPath, Node, from_value, to_value
 from algorithm.config.yaml_io import inline, write_yaml
 from algorithm.core.errors import RUN_BLOCK, UsageError, visible
 from algorithm.core.reading import read_json
@@ -48,7 +48,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
     Raises ConfigError for a space or a limit that no study can have, and other UserErrors.
     """
     if options.export_best:
-        print(visible(_section_text(read_facts(_study(options)))), end="")
+        print(visible(section_text(read_facts(_study(options)))), end="")
         return 0
     require_optimiser()
     if options.resume:
@@ -64,7 +64,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
     if (parent / name).is_dir() and {one.name for one in (parent / name).iterdir()} <= {SNAPSHOT}:
         shutil.rmtree(parent / name)  # a start that was killed
     folder = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
-    given = overridden(Node({}), in_blocks(options.overrides, Node({}), {}), config_flags(options), [])
+    given = overridden(Node({}), loaded.overrides, config_flags(options), [])
     facts = {
         "seed": loaded.seed,
         "section": loaded.section,
@@ -85,12 +85,11 @@ def _study(options: TrainOptions) -> RunDir:
     known = study_names(env.label, models=options.directory)
     name = options.tune or options.name or next(iter(known), "")
     if name not in known:
-        close = did_you_mean(name, known)
         raise UsageError(
             f"there is no study {name!r} of {env.label}" if name else f"there is no study of {env.label}",
             where=str(options.directory / env.label),
             why=f"studies there: {', '.join(known) or 'none'}",
-            fix=f"did you mean {close}?" if close else "begin one: leave --resume and --export_best out",
+            fix="name one of them, or begin one: leave --resume and --export_best out",
         )
     path = env_folder(env.label, options.directory) / name
     return RunDir(env.label, name, path, options.env)
@@ -99,7 +98,7 @@ def _study(options: TrainOptions) -> RunDir:
 def _resumed(options: TrainOptions) -> int:
     """Go on with a study. Raises UsageError for other settings than it was begun with."""
     folder = _study(options)
-    facts = read_json(folder.path / STUDY)
+    facts = read_facts(folder).begun
     section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
     stored = {f"tune_config.{key}": value for key, value in facts["tune"].items()}
     before = load_config(options.env, section, seed=facts["seed"], defaults=stored)
@@ -182,7 +181,7 @@ def _finish(folder: RunDir) -> None:
     write_study(facts)
     lines = [facts.verdict, f"page     {folder.shown(folder.report)}"]
     if facts.best is not None:
-        write_text(folder.path / SECTION, _section_text(facts))
+        write_text(folder.path / SECTION, section_text(facts))
         values = [f"  {path}: {shown(value)}" for path, value in facts.best.values.items()]
         best = f"best: trial {facts.best.number}, {short(facts.best.score)}"
         lines = [best, *values, *lines, f"section  {folder.shown(folder.path / SECTION)}"]
@@ -210,8 +209,7 @@ def _refused(folder: RunDir, algorithm: str, seed: int, values: Mapping[str, obj
     try:
         load_config(folder.argument, section, fitting(values, algorithm), seed=seed, require_runnable=True)
     except ConfigError as error:
-        first = error.problems[0]
-        return f"refused: {first.what}, {first.why}"
+        return f"refused: {error.problems[0].what}, {error.problems[0].why}"
     return ""
 
 
@@ -221,11 +219,16 @@ def _snapshot(loaded: LoadedConfig) -> dict[str, Any]:
     Without what a preset has laid below it, for that may be searched; and without the study's own settings.
     What lies below may hold keys of another algorithm, which a run's own section may not.
     """
-    taken, tree = loaded.preset.taken if loaded.preset else (), Node({})
-    for path, leaf in from_value(loaded.raw, "").without("tune_config").leaves():
-        if ".".join(path) not in taken:
-            tree = merge(tree, from_value_at(path, leaf.value, ""))
+    taken = loaded.preset.taken if loaded.preset else ()
+    tree = _without(from_value(loaded.raw, "").without("tune_config"), {tuple(p.split(".")) for p in taken})
     return {DEFAULT_SECTION: to_value(tree), RUN_SECTION: {}}
+
+
+def _without(tree: Node, paths: Collection[KeyPath]) -> Node:
+    """Return a tree without the values at these paths."""
+    below = {key: {path[1:] for path in paths if path[:1] == (key,)} for key in tree.children}
+    kept = {key: child for key, child in tree.children.items() if () not in below[key]}
+    return Node({key: _without(child, below[key]) if below[key] else child for key, child in kept.items()})
 
 
 def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
@@ -244,7 +247,7 @@ def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
     return StudySize(trials=trials, seeds=tune.seeds, final=2 * tune.final_seeds, jobs=tune.jobs)
 
 
-def _section_text(facts: StudyFacts) -> str:
+def section_text(facts: StudyFacts) -> str:
     """Return the best values as a section to paste, with what is known of them in comments."""
     best, tune = facts.best, facts.tune
     if best is None:
@@ -254,9 +257,10 @@ def _section_text(facts: StudyFacts) -> str:
             why="so there are no best values",
             fix=f"go on: {facts.folder.command('--tune', facts.folder.name, '--resume')}",
         )
-    tree = from_value(facts.begun["given"], "")
-    for path, value in fitting(best.values, facts.begun["algorithm"]).items():
-        tree = merge(tree, from_value_at(tuple(path.split(".")), value, ""))
+    given = from_value(facts.begun["given"], "").leaves()
+    values = {".".join(path): leaf.value for path, leaf in given} | dict(best.values)
+    values.pop("base_config.name", None)
+    tree = with_values(Node({}), fitting(values, facts.begun["algorithm"]), "")
     head = [
         f"# Trial {best.number} of {len(facts.trials)}, {counted(tune.seeds, 'seed')} each: {tune.metric} "
         f"({tune.value}) {short(best.score)}.",

@@ -190,12 +190,13 @@ class Optimiser:
     def _sampler(self, number: int) -> BaseSampler:
         from optuna import samplers
 
-        startup = self._tune.startup
         seed = stream_seed(self._seed, "trial", number) >> 32
         if self._tune.sampler == "tpe":
-            several = self._tune.jobs > 1
             return samplers.TPESampler(
-                seed=seed, n_startup_trials=startup, multivariate=True, constant_liar=several
+                seed=seed,
+                n_startup_trials=self._tune.startup,
+                multivariate=True,
+                constant_liar=self._tune.jobs > 1,
             )
         return samplers.RandomSampler(seed=seed)
 
@@ -228,5 +229,9 @@ def _mend(journal: Path) -> None:
 
 
 def _damaged(journal: Path, why: str) -> StorageError:
-    fix = "put back a copy of it, or begin another study; the runs of its trials are whole"
-    return StorageError("the journal of a study is damaged", where=journal, why=why, fix=fix)
+    return StorageError(
+        "the journal of a study is damaged",
+        where=journal,
+        why=why,
+        fix="put back a copy of it, or begin another study; the runs of its trials are whole",
+    )

@@ -24,7 +24,7 @@ from algorithm.runs.logs.metrics import METRICS, RECORDED
 _FORMS = "{in: [...]} or {truncated: [lo, hi]}, the latter with log: true or step: s"
 _EXAMPLE = "sac_config.learning_rate: {truncated: [1.0e-4, 1.0e-2], log: true}"
 _OWN = ("tune_config", "eval_config", "base_config.name", "base_config.max_step", ".".join(SEED_PATH))
-"""Beginnings of keys that a study sets itself, or that are the same for all of its runs."""
+"""Keys and blocks that a study sets itself, or that are the same for all of its runs."""
 
 
 class _Entry(Block):
@@ -90,14 +90,14 @@ def read_space(params: Mapping[str, object]) -> SearchSpace:
 
 def grid(space: SearchSpace) -> Iterator[dict[str, object]]:
     """Yield every combination of a space whose parameters all have a number of values."""
-    columns = [parameter.values or () for parameter in space.values()]
-    return (dict(zip(space, row, strict=True)) for row in itertools.product(*columns))
+    rows = itertools.product(*(parameter.values or () for parameter in space.values()))
+    return (dict(zip(space, row, strict=True)) for row in rows)
 
 
 def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - as it was written
     """Return a parameter, or what is wrong with its entry."""
     where, key = f"tune_config.params.{path}", tuple(path.split("."))
-    if path.startswith(_OWN):
+    if any(path == own or path.startswith(f"{own}.") for own in _OWN):
         return Problem(
             f"`{path}` cannot be searched", where, "it is the same for all runs of a study", "leave it out"
         )
@@ -119,7 +119,7 @@ def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - 
         return Problem(what, where, f"it must be {expected(key)}", "search other values")
     if read.choices:
         return Parameter(choices=read.choices)
-    whole = all(isinstance(end, int) for end in entry["truncated"])
+    whole = all(isinstance(end, int) for end in entry["truncated"]) and (read.step or 1) % 1 == 0
     return _numbers(path, read, _kinds(key) if field_at(key) else {"integer" if whole else "number"})
 
 

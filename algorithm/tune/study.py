@@ -72,9 +72,10 @@ class Study:
         Returns the values of each side by seed, None for a run that has failed.
         """
         sides = {"tuned": (f"tuned_{best.number:03d}", best.values), "default": ("default", {})}
+        first = (self._seed + _FRESH) % 2**31
         seeds, ended = range(self._plan.tune.final_seeds), dict[tuple[int, str], float | None]()
         runs = {
-            (index, side): StudyRun(self._plan, run_name(name, index), values, self._fresh_seed(index))
+            (index, side): StudyRun(self._plan, run_name(name, index), values, first + index)
             for index in seeds
             for side, (name, values) in sides.items()
         }
@@ -90,9 +91,6 @@ class Study:
             for run in runs.values():
                 run.stop()
         return {side: [ended.get((index, side)) for index in seeds] for side in SIDES}
-
-    def _fresh_seed(self, index: int) -> int:
-        return (self._seed + _FRESH + index) % 2**32
 
     def _final(self, index: int, side: str, run: StudyRun) -> float | None:
         points = run.points()

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from algorithm.config.yaml_io import inline
 from algorithm.core.program import python_arguments
@@ -74,6 +75,7 @@ class StudyRun:
         self._output = study.path / OUTPUT / f"{name}.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._kills = 0
+        self._asked = False  # to stop: a second signal would end the run while it saves
         self._size = -1  # of the metrics when they were read
         self._points: list[tuple[int, float]] = []
 
@@ -85,8 +87,7 @@ class StudyRun:
         if self._process is None:
             if self._is_over():
                 return "done"
-            holder = Holder.read(read_text(self.run.lock)) if self.run.lock.exists() else None
-            if holder is not None and holder.lives:  # it has outlived a study that was killed
+            if self._is_held():
                 return "running"
             self._process = self._start()
         code = self._process.poll()
@@ -103,7 +104,8 @@ class StudyRun:
 
     def ask_to_stop(self) -> None:
         """Have the run save and end."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self._process.poll() is None and not self._asked:
+            self._asked = True
             send_signal(self._process.pid, signal.SIGTERM)
 
     def stop(self) -> None:
@@ -138,10 +140,19 @@ class StudyRun:
         """Return whether the run has come to its end; one stopped by a signal before it has not."""
         if not self.run.result.is_file():
             return False
-        result: dict[str, Any] = self.run.read_result()
-        evaluated = (result.get("last_eval") or {}).get("step")
-        at_end = 0 < self._plan.length <= result["steps"] == evaluated  # a signal came while it saved
-        return bool(at_end or result["ended"]["by"] != "signal")
+        result = self.run.read_result()
+        ended, evaluated = result.get("ended"), result.get("last_eval")
+        step = evaluated.get("step") if isinstance(evaluated, Mapping) else None
+        # A signal may come while it saves, behind the last evaluation.
+        at_end = isinstance(step, int) and 0 < self._plan.length <= step == result.get("steps")
+        return at_end or (isinstance(ended, Mapping) and ended.get("by") != "signal")
+
+    def _is_held(self) -> bool:
+        """Return whether a process of this machine trains there: it has outlived a study that was killed."""
+        holder = None
+        with suppress(OSError, ValueError):
+            holder = Holder.read(read_text(self.run.lock))
+        return holder is not None and not holder.is_elsewhere and holder.lives
 
     def _start(self) -> subprocess.Popen[bytes]:
         plan, run = self._plan, self.run

@@ -11,8 +11,10 @@ import pytest
 
 from algorithm.app.command import main
 from algorithm.app.report.study import StudyFacts, read_facts
+from algorithm.app.tune import section_text
 from algorithm.config import load_config
-from algorithm.config.yaml_io import read_yaml
+from algorithm.config.tree import to_value
+from algorithm.config.yaml_io import parse_tree, read_yaml
 from algorithm.core.errors import UsageError
 from algorithm.runs.rundir import RunDir
 from algorithm.tune.records import TrialRecord
@@ -54,6 +56,7 @@ def test_a_study_by_hand(study: Callable[..., int], capsys: pytest.CaptureFixtur
     assert tuned.value_at("tuned", "inherited") == "own"
     assert tuned.value_at("tuned", "algorithm") == facts.best.values["algorithm"]
     assert tuned.value_at("tuned", "sac_config", "batch_size") == 32, "what the command line has set"
+    assert tuned.value_at("tuned", "base_config") is None
     snapshot = read_yaml(STUDY / "config.study.yaml", [])
     assert snapshot is not None and snapshot.value_at("default", "tune_config") is None
     assert snapshot.value_at("default", "base_config", "max_step") == 300
@@ -114,6 +117,29 @@ def test_runs_of_a_study_have_the_settings_of_the_section(
     assert load_config(task, f"{folder}/config.study.yaml:study", drawn, seed=1).differences() == (
         own.differences()
     )
+
+
+def test_the_section_to_paste_fits_the_best_algorithm(
+    made: Callable[..., Made],
+) -> None:
+    study = made(params={"algorithm": {"in": ["PPO"]}, "ppo_config.clip": {"in": [0.1]}})
+    begun = {
+        "algorithm": "SAC",
+        "section": "own",
+        "given": {"sac_config": {"start_step": 9}, "base_config": {"name": "s", "max_step": 7}},
+    }
+    best = TrialRecord(1, {"algorithm": "PPO", "ppo_config.clip": 0.1}, "complete", 1.0, 1.0)
+    facts = StudyFacts(study.run, begun, study.tune, study.space, [best], {}, {})
+    tree = parse_tree(section_text(facts), "tuned.yaml", [])
+    assert tree is not None
+    assert to_value(tree) == {
+        "tuned": {
+            "inherited": "own",
+            "base_config": {"max_step": 7},
+            "algorithm": "PPO",
+            "ppo_config": {"clip": 0.1},
+        }
+    }
 
 
 def test_only_a_study_has_runs_below_it(

@@ -88,6 +88,8 @@ def test_steps_end_within_their_interval(made: Make) -> None:
     study = made(params={"nn_config.policy.dropout": {"truncated": [0, 0.35], "step": 0.1}}, sampler="grid")
     drawn = [_trial(study.optimiser()) for _ in range(4)]
     assert [one["nn_config.policy.dropout"] for one in drawn if one] == [0.0, 0.1, 0.2, 0.3]
+    mixed = made("d", params={"nn_config.policy.dropout": {"truncated": [0, 1], "step": 0.5}}).space
+    assert mixed["nn_config.policy.dropout"].values == [0.0, 0.5, 1.0]
     whole = made("b", params={"nn_config.policy.depth": {"truncated": [1, 3]}}).space
     assert whole["nn_config.policy.depth"].values == [1, 2, 3]
     real = made("c", params={"nn_config.policy.dropout": {"truncated": [0.0, 1.0]}}).space

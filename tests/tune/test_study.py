@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from algorithm.core.errors import UsageError
 from algorithm.train.signals import StopRequest
+from algorithm.tune import trial
 from algorithm.tune.config import TuneConfig
 from algorithm.tune.records import best_of
 from algorithm.tune.trial import fitting, nominal, score
@@ -163,6 +165,28 @@ def test_a_trial_without_values_of_the_metric_fails(made: Make) -> None:
     study = made(trials=1, metric="eval/episode_steps")
     (trial,) = study.search()
     assert trial.why == "no row of its metrics has eval/episode_steps"
+
+
+def test_a_run_is_asked_to_stop_once_for_the_second_signal_would_end_it_while_it_saves(
+    made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, sent = made(trials=1), list[int]()
+    send = trial.send_signal
+    monkeypatch.setattr(trial, "send_signal", lambda pid, number: (sent.append(number), send(pid, number)))
+    (study.run.path / "wait_trial_001").touch()
+    begun = study.run.path / "trial_001" / "metrics.jsonl"
+    study.study().search(When(begun.exists), lambda: None)
+    assert sent == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("result", ["{}", '{"steps": null, "last_eval": 3}', '{"ended": {"by": "signal"}}'])
+def test_a_run_whose_result_says_no_end_goes_on(made: Make, result: str) -> None:
+    study = made(trials=1)
+    study.optimiser().ask()
+    folder = study.run.path / "trial_001"
+    folder.mkdir()
+    (folder / "result.json").write_text(result)
+    assert study.search()[0].state == "complete" and study.begun == ["trial_001 new"]
 
 
 def test_a_refused_draw_that_was_not_told_is_refused_on_resume(made: Make) -> None:

@@ -109,7 +109,8 @@ def read_facts(folder: RunDir) -> StudyFacts:
 
 
 def _read_facts(folder: RunDir) -> StudyFacts:
-    begun = read_json(folder.path / STUDY)
+    file = read_json(folder.path / STUDY)
+    begun = {name: file[name] for name in ("seed", "section", "algorithm", "given", "device", "tune")}
     tune = TuneConfig.model_validate(begun["tune"], strict=False)
     table = folder.path / TRIALS
     read = read_json(table) if table.exists() else {"trials": [], "importances": {}}
