@@ -7,6 +7,8 @@ import json
 import pytest
 import torch
 
+from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.core.data import SequenceBatch
 from main import main
 from tests.batches import random_batch, small_sac, weights
 
@@ -18,7 +20,13 @@ WORDS = ["toy/two_cameras", "--device=cuda", "--seed=1", "-n", "run"]
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_an_update_is_that_of_a_cpu(compiled):
+def test_an_update_is_that_of_a_cpu(compiled, monkeypatch):
+    def same(learner: OffPolicyLearner, batch: SequenceBatch, tokens: int) -> torch.Tensor:
+        """Draw the noise of a CPU's generator: a GPU's has other numbers."""
+        size = len(batch.reward) * tokens, learner._action_size
+        return torch.randn(size, generator=torch.Generator().manual_seed(tokens)).to(learner.device)
+
+    monkeypatch.setattr(OffPolicyLearner, "_draw", same)
     here, there = small_sac(), small_sac(compiled=compiled, device=torch.device("cuda"))
     there.load_model({name: value.cuda() for name, value in here.tensors()["model"].items()})
     batch = random_batch(16, 1, seed=1)

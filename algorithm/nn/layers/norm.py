@@ -196,7 +196,7 @@ class BatchStatistics:
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
-        return bool(self._own)
+        return len(self._own) > 0
 
     @contextmanager
     def of_batch(self, share: Tensor | None = None) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -79,6 +79,9 @@ class CompiledFunction(Generic[Returned]):
             if node.target is functional.linear:
                 _suit(module.graph, node, rounded=self._rounded)
         module.recompile()
+        device = next((x.device for x in inputs if x.is_cuda), None)
+        if device is not None:
+            return _OneLaunch(module, inputs, device)
         compiled: Callable[..., Any] = torch._inductor.compile(module, [*inputs], options=_OPTIONS)
         return compiled
 
@@ -106,6 +109,44 @@ _OPTIONS = {
     "compile_threads": 1,  # no processes of its own that outlive the run
     "fallback_random": True,  # numbers that a network draws are those that it draws uncompiled
 }
+
+
+class _OneLaunch:
+    """A compiled graph as one launch on a GPU, where some hundred small ones take most of the time.
+
+    The compiler refuses to launch again what would then differ (CUDA graphs, in its own words). Numbers on the
+    CPU, such as step sizes, are copied for each launch. Raises NotCompilableError where the graph writes into
+    one of these.
+    """
+
+    def __init__(self, module: fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> None:
+        self._device = device
+        self._apart = [index for index, x in enumerate(inputs) if not x.is_cuda]
+        options = {**_OPTIONS, "triton.cudagraphs": True}
+        self._launch = torch._inductor.compile(module, self._moved(inputs), options=options)
+        self._first = True
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        """Return the results as copies: the next launch writes over them."""
+        moved = self._moved(inputs)
+        torch.compiler.cudagraph_mark_step_begin()
+        results = [x.clone() for x in self._launch(*moved)]
+        if self._first and any(not torch.equal(moved[index].cpu(), inputs[index]) for index in self._apart):
+            raise NotCompilableError("it writes into numbers on the CPU")
+        self._first = False
+        return results
+
+    def _moved(self, inputs: Sequence[Tensor]) -> list[Any]:
+        moved = list(inputs)
+        for index in self._apart:
+            moved[index] = moved[index].to(self._device, non_blocking=True)
+        return moved
+
+
+def keep_in_place(tensors: Iterable[Tensor]) -> None:
+    """Tell the compiler that these tensors are never replaced: launches on a GPU may write into them."""
+    for x in tensors:
+        torch._dynamo.mark_static_address(x, guard=False)
 
 
 def _suit(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vjp
 
-from algorithm.nn.learning.compiled import NotCompilableError
+from algorithm.nn.learning.compiled import NotCompilableError, keep_in_place
 from algorithm.nn.learning.optimiser import FlatOptimiser
 
 Output = TypeVar("Output")
@@ -134,6 +134,8 @@ class Functional(nn.Module):
         self._gate = gate
         self.networks = nn.ModuleList(modules)
         self._steps = tuple(steps)
+        for step in self._steps:
+            keep_in_place(step.written())
         self._flats = [step.flat.data for step in self._steps]
         self._numbers = {_storage(flat): number for number, flat in enumerate(self._flats)}
         self._homes = [

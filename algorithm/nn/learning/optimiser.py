@@ -64,6 +64,10 @@ class FlatOptimiser(ABC):
     def tensors(self) -> dict[str, Tensor]:
         """Return the optimiser's state by name."""
 
+    def written(self) -> list[Tensor]:
+        """Return all tensors besides the parameters that a step writes into."""
+        return [self._unusable, self.skipped, *self.tensors().values()]
+
     def step(self, loss: Tensor) -> Tensor:
         """Compute the gradient of ``loss`` and step along it; see :meth:`move`."""
         self.gradient.zero_()
