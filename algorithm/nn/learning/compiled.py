@@ -114,9 +114,9 @@ _OPTIONS = {
 class _OneLaunch:
     """A compiled graph as one launch on a GPU, where some hundred small ones take most of the time.
 
-    The compiler refuses to launch again what would then differ (CUDA graphs, in its own words). Numbers on the
-    CPU, such as step sizes, are copied for each launch. Raises NotCompilableError where the graph writes into
-    one of these.
+    The compiler refuses to launch again what would then differ: CUDA graphs, in its own words. Numbers on
+    the CPU, such as step sizes, are copied for each launch. Raises NotCompilableError where the graph
+    writes into one of these.
     """
 
     def __init__(self, module: fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> None:
