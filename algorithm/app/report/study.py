@@ -76,7 +76,8 @@ class StudyFacts:
         """Conclusion from the fresh seeds, in a sentence; empty without them."""
         found = self.better_by
         if found is None:
-            return ""
+            few = f"Fewer than {_FEWEST} fresh seeds have both values, which says nothing."
+            return few if self.final else ""
         value, low, high = (float(end[0]) for end in (found.value, found.low, found.high))
         text = _VERDICTS[1 if low > 0 else -1 if high < 0 else 0]
         return f"{text} Better by {short(value)} [{short(low)}, {short(high)}]."
@@ -173,7 +174,7 @@ def _fresh(facts: StudyFacts) -> Iterator[Section]:
         ends = [short(float(end[0])) for end in (mean.value, mean.low, mean.high)] if mean else [""] * 3
         rows.append([side, ends[0], " to ".join(ends[1:]), each])
     note = "95 % bootstrap intervals over seeds. A value that was chosen as the best of many flatters itself."
-    text = [facts.verdict or f"Fewer than {_FEWEST} seeds have both values, which says nothing."]
+    text = [facts.verdict]
     if facts.cheapest and facts.best and facts.cheapest is not facts.best:
         text.append(
             f"Within the interval of the best, trial {facts.best.number}, the cheapest is trial "
