@@ -50,6 +50,7 @@ QUESTIONS = {
     "inbox": "inbox",
     "learners": "learners",
     "signals": "learners",
+    "devices": "learners",
     "exports": "exports",
     "tuning": "tuning",
     "engines": "engines",

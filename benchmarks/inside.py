@@ -42,10 +42,10 @@ def make_agent(
     changes: list[str],
     seed: int,
     shown: Demonstrations | None = None,
+    device: str = "cpu",
 ) -> OffPolicyAgent:
     """The agent that ``main.py`` would train with ``preset: plain`` and the default networks."""
     config = load_config(folder, section, changes).config
-    device, budget = torch.device("cpu"), MemoryBudget()
     return OffPolicyAgent(
         SAC,
         AgentInputs(
@@ -54,8 +54,8 @@ def make_agent(
             nn_file=None,
             behaviour="default",
             seed=seed,
-            device=device,
-            memory=budget,
+            device=torch.device(device),
+            memory=MemoryBudget(),
             demonstrations=shown,
         ),
     )

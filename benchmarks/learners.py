@@ -40,6 +40,7 @@ SIGNALS = {
     "cloning": "behavioral_cloning.strength=1",
     "share: 0.5": "demonstrations.share=0.5",
 }
+PRESETS = ["continuous", "flash"]
 
 
 @smoke(rounds=1, updates=1)
@@ -57,6 +58,40 @@ def signals(
     for engine in engines:
         found[engine] = bench.ours("learners:signal_times", rounds=rounds, updates=updates, engine=engine)
         yield {"milliseconds": found}
+
+
+@smoke(updates=1, devices=["cpu"], engines=["off"])
+def devices(
+    bench: Bench,
+    _: Any,
+    *,
+    updates: int = 200,
+    devices: list[str] = ["cpu", "cuda"],
+    engines: list[str] = ["off", "on"],
+) -> Iterator[Mapping[str, Any]]:
+    """Time of an update with its batch on a GPU, as written and compiled."""
+    found: dict[str, dict[str, Any]] = {device: {} for device in devices}
+    for device, engine in product(devices, engines):
+        asked = {"updates": updates, "device": device, "engine": engine}
+        found[device][engine] = bench.ours("learners:device_times", **asked)
+        yield {"milliseconds": found}
+
+
+def device_times(updates: int, device: str, engine: str) -> dict[str, float]:
+    """Milliseconds of an update; a GPU's are wall-clock time, so beside no other process."""
+    torch.set_num_threads(1)
+    spec, found = make_spec(17, action=6), {}
+    same = f"sac_config.start_step=0 replay_config.capacity=4096 sac_config.compile={engine}"
+    for preset in PRESETS:
+        changes = f"{same} base_config.preset={preset} base_config.max_step=100000"
+        agent = make_agent(spec, "Pendulum-v1", None, changes.split(), 0, device=device)
+        fill(agent.replay, make_segment(spec, np.random.default_rng(0), 1000), 4000)
+        agent.learn(10)  # compiled in these
+        begin = time.perf_counter()
+        agent.learn(10 + updates)
+        agent.own_metrics(updates)  # waits for the device
+        found[preset] = (time.perf_counter() - begin) / updates * 1e3
+    return found
 
 
 def signal_times(rounds: int, updates: int, engine: str) -> dict[str, list[float]]:
