@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.app.report.aggregates import Curve, Estimate, Runs, estimate, first_reached
+from algorithm.app.report.aggregates import Curve, Estimate, Runs, estimate
 from algorithm.core.data import Double
 from algorithm.core.wording import short
 from algorithm.runs.files import write_text
@@ -150,6 +151,14 @@ class Reached:
     minutes: Sequence[float]
     counts: Sequence[int]
     shares: Sequence[Estimate]
+
+
+def first_reached(curve: Curve, level: float, *, running: int = 1) -> float:
+    """Return the CPU seconds of the first of ``running`` evaluations in a row at ``level``; inf for none."""
+    reached = (curve.score >= level).astype(int)
+    streak = np.convolve(reached, np.ones(running, int), "valid") if len(reached) >= running else reached[:0]
+    at = np.flatnonzero(streak == running)
+    return float(curve.core[at[0]]) if len(at) else math.inf
 
 
 def reached(evidence: Evidence, suite: str) -> list[Reached]:

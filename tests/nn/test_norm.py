@@ -16,7 +16,6 @@ from algorithm.nn.layers.norm import (
     BatchNorm,
     BatchStatistics,
     NormedLinear,
-    RmsNorm,
     has_batch_norm,
 )
 
@@ -157,21 +156,3 @@ def test_rows_of_length_one_by_hand():
         layer.unify(usable, norm)
         torch.testing.assert_close(layer.weight.data, torch.tensor(rows))
         torch.testing.assert_close(torch.cat([norm.mean, norm.var]), torch.tensor(running))
-
-
-def test_unit_weights_of_a_whole_network_by_hand():
-    """Rows to 1, γ and β together and the weight of an RMS norm to √d; other networks stay."""
-    net = nn.Sequential(BatchNorm(2), nn.Linear(2, 1), NormedLinear(1, 2), RmsNorm(2))
-    given = [[3.0, 0.0], [4.0, 0.0], [[3.0, 4.0]], [7.0], [[7.0], [7.0]], [7.0, 7.0], [3.0, 4.0]]
-    root = 2**0.5
-    done = [[0.6 * root, 0.0], [0.8 * root, 0.0], [[0.6, 0.8]], *given[3:6], [0.6 * root, 0.8 * root]]
-    for usable, expected in ((SKIPPED, given), (TAKEN, done)):
-        for parameter, value in zip(net.parameters(), given, strict=True):
-            parameter.data.copy_(torch.tensor(value))
-        BatchStatistics([net]).settle(usable, unify=True)
-        for parameter, value in zip(net.parameters(), expected, strict=True):
-            torch.testing.assert_close(parameter.data, torch.tensor(value))
-    plain = nn.Sequential(BatchNorm(2), nn.Linear(2, 1))
-    before = copy.deepcopy(plain.state_dict())
-    BatchStatistics([plain]).settle(TAKEN, unify=True)
-    assert all(torch.equal(plain.state_dict()[name], before[name]) for name in ("0.weight", "1.weight"))

@@ -9,13 +9,13 @@ from algorithm.app.report.aggregates import (
     Curve,
     course,
     estimate,
-    first_reached,
     improvement,
     interquartile_mean,
     profile,
 )
 from algorithm.app.report.standing import Plot, course_plots, rows, standings, write_plots
 from benchmarks.rliable_numbers import OURS, THEIRS
+from benchmarks.standings import first_reached
 
 
 def strata(scores):

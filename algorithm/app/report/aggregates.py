@@ -5,7 +5,6 @@ All of Agarwal et al. 2021 (arXiv 2108.13264). A *stratum* holds the runs of one
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -120,11 +119,3 @@ def course(runs: Runs, axis: str) -> tuple[Double, Estimate] | None:
 def at_share(runs: Sequence[Curve], end: float, share: float = 1.0) -> Double:
     """Return the scores of runs [R] at a share of ``end`` steps, linear between evaluations, NaN before."""
     return np.array([np.interp(share * end, one.step, one.score, left=np.nan) for one in runs])
-
-
-def first_reached(curve: Curve, level: float, *, running: int = 1) -> float:
-    """Return the CPU seconds of the first of ``running`` evaluations in a row at ``level``; inf for none."""
-    reached = (curve.score >= level).astype(int)
-    streak = np.convolve(reached, np.ones(running, int), "valid") if len(reached) >= running else reached[:0]
-    at = np.flatnonzero(streak == running)
-    return float(curve.core[at[0]]) if len(at) else math.inf

@@ -147,11 +147,6 @@ class WorkerExecutor(Executor):
             raise
         self.arrangement = f"{n} in {num_workers} worker process{'es' if num_workers > 1 else ''}"
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return [worker.pid for worker in self._workers]
-
     @override
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:
         shares = [(worker, [i for i in indices if i in worker.indices]) for worker in self._workers]

@@ -191,7 +191,6 @@ class BatchStatistics:
         for layer in self._all:
             layer.use = self._use
         self._normed = [pair for module in own for pair in _normed_layers(module)]
-        self._unit = [layer for module in own for layer in _unit_layers(module)]
         self.corrects = False
 
     def __bool__(self) -> bool:
@@ -224,8 +223,7 @@ class BatchStatistics:
         """Move the running statistics towards those of the last batch, if its step was taken.
 
         usable: [] bool, whether it was; else everything stays as it is
-        unify:  bring the rows of every layer in front of a norm to length 1; in networks that end in an RMS
-                norm those of all layers, and its parameters and those of batch norms to √d (FlashSAC)
+        unify:  bring the rows of every layer in front of a norm to length 1
         Returns the largest |μ_B − μ|/σ of that batch, a scalar: how far its means lie off.
         """
         shift = torch.stack([layer.shift() for layer in self._own]).amax()
@@ -233,8 +231,6 @@ class BatchStatistics:
             layer.commit(usable)
         for linear, norm in self._normed if unify else ():
             linear.unify(usable, norm)
-        for other in self._unit if unify else ():
-            _scale(other, usable)
         return shift
 
 
@@ -254,24 +250,6 @@ def _normed_layers(module: nn.Module) -> Iterator[tuple[NormedLinear, BatchNorm]
     for layer, following in pairwise(layers):
         if isinstance(layer, NormedLinear) and isinstance(following, BatchNorm):
             yield layer, following
-
-
-def _unit_layers(module: nn.Module) -> list[nn.Module]:
-    """Return what else has a length with unit weights: all of a network whose features an RMS norm ends."""
-    layers = [layer for layer in module.modules() if not isinstance(layer, NormedLinear)]
-    if not any(isinstance(layer, RmsNorm) for layer in layers):
-        return []
-    return [layer for layer in layers if isinstance(layer, nn.Linear | BatchNorm | RmsNorm)]
-
-
-def _scale(layer: nn.Module, usable: Tensor) -> None:
-    """Bring rows of a linear layer to length 1, all of a norm's parameters together to √d (FlashSAC)."""
-    weights = [layer.weight] if isinstance(layer, nn.Linear) else list(layer.parameters())
-    square = torch.stack([weight.square().sum(-1, keepdim=True) for weight in weights]).sum(0)
-    size = 1 if isinstance(layer, nn.Linear) else weights[0].numel()
-    factor = torch.rsqrt(square.clamp(min=1e-24) / size)
-    for weight in weights:
-        weight.mul_(torch.where(usable, factor, 1.0))
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -83,7 +83,7 @@ def test_simulators_of_a_worker_end_with_it(tmp_path, ends):
     env = make("toys_processes:Housed-v0", workers=1, env_args={"pids": str(pids), "ends": ends})
     env.reset()
     for number in (signal.SIGINT, signal.SIGTERM):  # as to the whole group
-        os.kill(env._executor.pids[0], number)
+        os.kill(env._executor._workers[0].pid, number)
     step(env)
     simulators = [int(line) for line in pids.read_text().split()]
     ignored = [Path(f"/proc/{pid}/status").read_text().partition("SigIgn:\t")[2] for pid in simulators]
@@ -184,7 +184,7 @@ def test_a_worker_that_prints_to_a_full_disk_has_not_failed(tmp_path):
     pool = {"workers": 1, "log": tmp_path, "on_fault": faults.append}
     with closing(make("toys_processes:Chatty-v0", **pool)) as env:
         env.reset()
-        resource.prlimit(env._executor.pids[0], resource.RLIMIT_FSIZE, (64, 64))
+        resource.prlimit(env._executor._workers[0].pid, resource.RLIMIT_FSIZE, (64, 64))
         step(env, 3)
     assert not faults
 
