@@ -77,10 +77,8 @@ def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False
 
 
 def _name(host: str) -> x509.GeneralName:
-    try:
+    with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
     try:
         return x509.DNSName(host.encode("idna").decode("ascii"))
     except UnicodeError as error:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import types
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+
+from typing_extensions import override
 
 from algorithm.core.panels import Readout
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
@@ -79,12 +82,10 @@ class Progress:
         return sum(self.returns) / len(self.returns) if self.returns else None
 
 
-class Console(ABC):
+class Console(AbstractContextManager["Console"]):
     """Output of a run to a person. On exit, also by an exception, the terminal is restored."""
 
-    def __enter__(self) -> Console:
-        return self
-
+    @override
     def __exit__(
         self,
         kind: type[BaseException] | None,

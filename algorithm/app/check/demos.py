@@ -19,8 +19,6 @@ from algorithm.demos.sources import Renaming, find_sources
 from algorithm.experience.faults import Faults
 from algorithm.train.assembly import Assembly
 
-_MISFIT = 2  # exit code, as that of a training that is given them
-
 
 def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show what files, folders, patterns and data sets hold; return 0 if all of it fits the environment.
@@ -53,4 +51,4 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         named = f"demonstrations.path={inline(paths if len(paths) > 1 else paths[0])}"
         train = ("train", command(options, "-o", named))
         console.finish(rows, [] if misfits else [train], doubtful=bool(misfits))
-    return _MISFIT if misfits else 0
+    return 2 if misfits else 0  # the exit code of a training that is given them

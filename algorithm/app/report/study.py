@@ -76,8 +76,7 @@ class StudyFacts:
         """Conclusion from the fresh seeds, in a sentence; empty without them."""
         found = self.better_by
         if found is None:
-            few = f"Fewer than {_FEWEST} fresh seeds have both values, which says nothing."
-            return few if self.final else ""
+            return f"Fewer than {_FEWEST} pairs of fresh seeds say nothing." if self.final else ""
         value, low, high = (float(end[0]) for end in (found.value, found.low, found.high))
         text = _VERDICTS[1 if low > 0 else -1 if high < 0 else 0]
         return f"{text} Better by {short(value)} [{short(low)}, {short(high)}]."

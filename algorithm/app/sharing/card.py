@@ -86,8 +86,10 @@ class Shared:
         episodes = self.loaded.config.eval_config.episodes
         for behaviour in self.facts.behaviours:
             while_training = [one for one in self.facts.evaluations(behaviour) if one.step == self.step]
-            for one in while_training[-1:]:
-                found.append(Measured(behaviour, "while training", one.mean, one.half_width, episodes))
+            found += [
+                Measured(behaviour, "while training", one.mean, one.half_width, episodes)
+                for one in while_training[-1:]
+            ]
             returns = lookup(self.later, "behaviours", behaviour, "returns")
             if isinstance(returns, list) and returns and all(number(value) is not None for value in returns):
                 interval, many = mean_interval(returns), len(returns)

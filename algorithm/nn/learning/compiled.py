@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -122,8 +122,9 @@ class _OneLaunch:
     def __init__(self, module: fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> None:
         self._device = device
         self._apart = [index for index, x in enumerate(inputs) if not x.is_cuda]
-        options = {**_OPTIONS, "triton.cudagraphs": True}
-        self._launch = torch._inductor.compile(module, self._moved(inputs), options=options)
+        self._launch = torch._inductor.compile(
+            module, self._moved(inputs), options={**_OPTIONS, "triton.cudagraphs": True}
+        )
         self._first = True
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
@@ -141,12 +142,6 @@ class _OneLaunch:
         for index in self._apart:
             moved[index] = moved[index].to(self._device, non_blocking=True)
         return moved
-
-
-def keep_in_place(tensors: Iterable[Tensor]) -> None:
-    """Tell the compiler that these tensors are never replaced: launches on a GPU may write into them."""
-    for x in tensors:
-        torch._dynamo.mark_static_address(x, guard=False)
 
 
 def _suit(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:

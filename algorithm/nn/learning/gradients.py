@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vjp
 
-from algorithm.nn.learning.compiled import NotCompilableError, keep_in_place
+from algorithm.nn.learning.compiled import NotCompilableError
 from algorithm.nn.learning.optimiser import FlatOptimiser
 
 Output = TypeVar("Output")
@@ -135,7 +135,8 @@ class Functional(nn.Module):
         self.networks = nn.ModuleList(modules)
         self._steps = tuple(steps)
         for step in self._steps:
-            keep_in_place(step.written())
+            for x in step.written():  # for a launch on a GPU, which writes into them as they lie
+                torch._dynamo.mark_static_address(x, guard=False)
         self._flats = [step.flat.data for step in self._steps]
         self._numbers = {_storage(flat): number for number, flat in enumerate(self._flats)}
         self._homes = [

@@ -136,7 +136,7 @@ class AsyncRuntime(Runtime):
 
     @override
     def end(self, stopped: Callable[[], bool]) -> None:
-        pass
+        """Do nothing: the processes end when the run is closed."""
 
     def _close(self) -> None:
         """Let the processes end; after ten seconds kill those that did not."""
