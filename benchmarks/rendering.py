@@ -135,6 +135,15 @@ def signals(results: Results) -> str:
     return table(["", *heads], rows)
 
 
+def devices(results: Results) -> str:
+    """Milliseconds of an update by device, as written and compiled."""
+    found = results["devices"]["milliseconds"]
+    by_way = {f"{device}, {engine}": ms for device, of in found.items() for engine, ms in of.items()}
+    names = next(iter(by_way.values()))
+    rows = [[name, *[f"{ms[name]:.1f}" for ms in by_way.values()]] for name in names]
+    return table(["", *[f"{way}, ms" for way in by_way]], rows)
+
+
 def exports(results: Results) -> str:
     """Seconds and size of an export, and median microseconds of a step: the actor's, onnxruntime's."""
     found, rows = results["exports"]["policies"], []
@@ -301,6 +310,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "rollouts": rollouts,
     "learners": learners,
     "signals": signals,
+    "devices": devices,
     "exports": exports,
     "tuning": tuning,
     "engines": engines,
