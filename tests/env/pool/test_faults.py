@@ -129,7 +129,7 @@ def test_a_worker_lost_in_an_explicit_reset_takes_its_other_environments_along(t
         after = run.step()
         assert after.skipped.tolist() == [False, True]
         assert after.obs["obs"].tolist() == [[SEEDS(0, 2) % 1000, 1], *run.begin(2, 1)]
-        os.kill(run.env._executor.pids[0], signal.SIGKILL)  # between two steps
+        os.kill(run.env._executor._workers[0].pid, signal.SIGKILL)  # between two steps
         assert run.step().skipped.all()
     exited, killed = run.faults
     assert "exit code 7" in exited.why and "the licence has expired" in exited.trace
@@ -186,7 +186,7 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr("algorithm.env.pool.executor.CLOSE_TIMEOUT", 0.5)
     run = Faulty(tmp_path, "hang", where="close", workers=1)
     run.env.reset()
-    maps = Path(f"/proc/{run.env._executor.pids[0]}/maps").read_text()
+    maps = Path(f"/proc/{run.env._executor._workers[0].pid}/maps").read_text()
     assert "numpy" in maps and "torch" not in maps, "a worker is light"
     run.close()
     assert no_worker_is_left()
@@ -203,7 +203,7 @@ if __name__ == "__main__":
     env = make_vec_env("GYM", {name!r}, env_args={args!r}, n=2,
         pool=PoolOptions(workers={workers}, timeout={timeout}), seed_of=lambda index, episode: 0)
     env.reset()
-    print(*(env._executor.pids if {workers} else ()), flush=True)
+    print(*(worker.pid for worker in env._executor._workers) if {workers} else (), flush=True)
     for _ in range(5):
         env.step({{"default": np.zeros((2, 1), np.float32)}})
     {end}

@@ -165,7 +165,7 @@ def test_a_worker_that_forked_and_died_has_died_and_its_fork_with_it(tmp_path):
     pool = {"workers": 1, "timeout": 60.0, "on_fault": faults.append}
     with closing(make("toys_faults:Faulty-v0", env_args=args, **pool)) as env:
         env.reset()
-        (group,) = env._executor.pids
+        (group,) = (worker.pid for worker in env._executor._workers)
         step(env, 3)
         assert "died in step" in faults[0].what and faults[0].why == "exit code 3"
         assert gone([process.pid for process in psutil.process_iter() if _group_of(process.pid) == group])
