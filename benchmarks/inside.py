@@ -44,7 +44,7 @@ def make_agent(
     shown: Demonstrations | None = None,
     device: str = "cpu",
 ) -> OffPolicyAgent:
-    """The agent that ``main.py`` would train with ``preset: plain`` and the default networks."""
+    """The agent that ``main.py`` would train with these keys; preset: plain unless one is named."""
     config = load_config(folder, section, changes).config
     return OffPolicyAgent(
         SAC,

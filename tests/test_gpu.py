@@ -29,10 +29,17 @@ def test_an_update_is_that_of_a_cpu(compiled, monkeypatch):
     monkeypatch.setattr(OffPolicyLearner, "_draw", same)
     here, there = small_sac(), small_sac(compiled=compiled, device=torch.device("cuda"))
     there.load_model({name: value.cuda() for name, value in here.tensors()["model"].items()})
-    batch = random_batch(16, 1, seed=1)
-    expected, found = here.update(batch), there.update(batch)
-    assert found.priority.is_cuda
-    assert torch.allclose(expected.priority, found.priority.cpu(), rtol=1e-2, atol=1e-3)
+    begun = {name: value.clone() for name, value in weights(here).items()}
+    # a graph is recorded in its second launch, and launched again from the third on
+    for number, factor in enumerate((1.0, 1.0, 1.0, 30.0)):
+        batch = random_batch(16, 1, seed=number)
+        for learner in (here, there):
+            learner.scale_learning_rate(factor)
+        expected, found = here.update(batch), there.update(batch)
+        assert found.priority.is_cuda
+        assert torch.allclose(expected.priority, found.priority.cpu(), rtol=1e-2, atol=1e-3), number
+    assert not (compiled and there._compiled._fails)
+    assert not all(torch.equal(value, begun[name]) for name, value in weights(here).items())
     for name, value in weights(here).items():
         assert torch.allclose(value, weights(there)[name].cpu(), atol=5e-3), name
 

@@ -126,8 +126,7 @@ class OffPolicyConfig(RunConfig):
     unit_weights: bool = option(
         False,
         "Rescale rows of layers before a batch norm to length 1 after each step (docs/learners.md).",
-        resume="free: running statistics are scaled along, so that outputs stay the same, but with block: "
-        "inverted they change at once",
+        resume="free: running statistics are scaled along, so that outputs stay the same",
     )
     max_grad_norm: Positive | None = option(
         None,

@@ -115,8 +115,8 @@ class _OneLaunch:
     """A compiled graph as one launch on a GPU, where some hundred small ones take most of the time.
 
     The compiler refuses to launch again what would then differ: CUDA graphs, in its own words. Numbers on
-    the CPU, such as step sizes, are copied for each launch. Raises NotCompilableError where the graph
-    writes into one of these.
+    the CPU, such as step sizes, are copied for each launch. Raises NotCompilableError where the first launch
+    has written into one of these; what else it wrote stays.
     """
 
     def __init__(self, module: fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> None:
