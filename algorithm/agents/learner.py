@@ -13,7 +13,7 @@ from algorithm.agents.roles import Tensors
 from algorithm.core.data import Segment, StepBatch
 from algorithm.core.seeding import restore_generator
 from algorithm.nn.learning.optimiser import FlatOptimiser, below
-from algorithm.nn.normalise import NoReturnScale, ReturnScale
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 
 class Learner:

@@ -61,10 +61,10 @@ class Segment(Sized):
         """L, the number of transitions."""
         return len(self.reward)
 
-    def new_obs(self, names: Sequence[str]) -> Iterator[dict[str, Array]]:
-        """Yield the observations that are new: the first one only at an episode's start."""
+    def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
+        """Return the observations that are new: the first one only at an episode's start."""
         new = slice(0 if self.start_step == 0 else 1, None)
-        yield {name: self.obs[name][new] for name in names}
+        return {name: self.obs[name][new] for name in names}
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield the stream, its first step, its rewards, and whether its episode ended with them."""
@@ -109,14 +109,12 @@ class StepBatch(Sized):
         next_obs = {name: value[chosen] for name, value in self.next_obs.items()}
         return StepBatch(obs=obs, next_obs=next_obs, **arrays)
 
-    def new_obs(self, names: Sequence[str]) -> Iterator[dict[str, Array]]:
-        """Yield each agent's new observations: the first one only at an episode's start."""
-        for i, start in enumerate(self.start_steps.tolist()):
-            after = {name: self.next_obs[name][i : i + 1] for name in names}
-            if start == 0:
-                yield {name: np.concatenate((self.obs[name][i : i + 1], after[name])) for name in names}
-            else:
-                yield after
+    def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
+        """Return each agent's new observations: the first one only at an episode's start."""
+        begins = np.flatnonzero(self.start_steps == 0)
+        if not len(begins):
+            return {name: self.next_obs[name] for name in names}
+        return {name: np.insert(self.next_obs[name], begins, self.obs[name][begins], 0) for name in names}
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield each stream, its step, its reward, and whether its episode ended."""

@@ -90,6 +90,19 @@ def test_rows_are_counted_without_waiting_for_the_device():
     assert normaliser.count.item() == 20 and normaliser.shift.is_meta and normaliser.scale.is_meta
 
 
+@pytest.mark.parametrize("sizes", [(30,), (1,) * 30, (5, 0, 25)])
+def test_added_rows_enter_at_once_however_many_came_at_a_time(sizes):
+    """Bit for bit: a step of many agents in one process is many segments in another."""
+    rows = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    normaliser = after()
+    for portion in np.split(rows, np.cumsum(sizes)[:-1]):
+        normaliser.add({"obs": portion})
+    assert not normaliser.count
+    for _ in range(2):
+        normaliser.settle()
+        assert all(torch.equal(*pair) for pair in zip(normaliser.buffers(), after(rows).buffers(), strict=True))
+
+
 @pytest.mark.parametrize("broken", [1e30, float("inf"), float("nan")])
 def test_a_row_with_a_broken_number_is_left_out(broken):
     """In the statistics it would make all others 0 permanently; seen, it is clipped."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.data import Segment
-from algorithm.nn.normalise import ReturnScale
+from algorithm.nn.return_scale import ReturnScale
 from tests.batches import small_sac
 
 

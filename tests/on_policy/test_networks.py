@@ -17,7 +17,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.recurrent import LSTM
 from algorithm.nn.models.defaults import ModelRep
-from algorithm.nn.normalise import ReturnScale
+from algorithm.nn.return_scale import ReturnScale
 from tests.on_policy.agents import fill, make, train
 
 IMAGES = "algorithm.env.toys:ToyCatch-v0"

@@ -167,6 +167,7 @@ class OffPolicyAgent(Agent):
     def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
         """Make all updates due; ``watch`` is charged with the time of sampling and of updating."""
         run_step = step if run_step is None else run_step
+        self.learner.model.normaliser.settle()
         self.policy.warming_up = step < self._keys.start_step
         self._batches.move(run_step)
         if self._falls_until is not None:

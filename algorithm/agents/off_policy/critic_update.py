@@ -24,8 +24,8 @@ from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.norm import BatchNorm
 from algorithm.nn.learning.gradients import Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
-from algorithm.nn.normalise import NoReturnScale, ReturnScale
 from algorithm.nn.protocols import Obs
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.shapes import added
 
 

@@ -28,9 +28,10 @@ from algorithm.nn.layers.norm import BatchStatistics
 from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.loader import Networks
-from algorithm.nn.normalise import NoNormaliser, NoReturnScale, Normaliser, ReturnScale
+from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.process import graphs_round
 from algorithm.nn.protocols import Obs
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.sac import sequence_priority
 from algorithm.ops.shapes import added, valid_share
 
@@ -195,11 +196,12 @@ class OffPolicyLearner(Learner):
 
     @override
     def observe(self, new: Segment | StepBatch) -> None:
-        """Take observations and rewards of rows that are new in the replay into the running statistics."""
-        normaliser = self.model.normaliser
-        if normaliser.names:
-            for rows in new.new_obs(normaliser.names):
-                normaliser.observe(rows)
+        """Take rewards of rows that are new in the replay into the running statistics.
+
+        Their observations wait for the normaliser's ``settle``.
+        """
+        if names := self.model.normaliser.names:
+            self.model.normaliser.add(new.new_obs(names))
         super().observe(new)
 
     @torch.no_grad()

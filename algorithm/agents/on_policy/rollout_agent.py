@@ -28,7 +28,8 @@ from algorithm.core.wording import Rows
 from algorithm.extensions.base import Extension
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.loader import Networks
-from algorithm.nn.normalise import Normaliser, ReturnScale, vector_names
+from algorithm.nn.normalise import Normaliser, vector_names
+from algorithm.nn.return_scale import ReturnScale
 from algorithm.replay.buffer import ReplayBuffer
 
 LARGEST_FIRST_RATIO = 0.01

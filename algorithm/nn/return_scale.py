@@ -1,0 +1,151 @@
+"""Running statistics of returns, to scale rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from algorithm.core.data import Rewarded
+from algorithm.nn.normalise import UNUSABLE
+
+LARGEST = 5.0
+"""Bound of the largest return so far, after scaling."""
+
+SMALLEST = 1e-8
+"""Smallest divisor of rewards: a return below it is rounding."""
+
+
+class OpenReturn(NamedTuple):
+    """Running discounted return of a stream."""
+
+    next_step: int  # in the episode
+    value: float
+
+
+class NoReturnScale:
+    """Absent scaling: rewards as they are."""
+
+    factor = scale = 1.0
+
+    def observe(self, new: Rewarded) -> None:
+        """Do nothing: there are no statistics."""
+
+    def close(self, stream: int) -> None:
+        """Do nothing: no return is open."""
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Return nothing to log."""
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return no state."""
+        return {}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Do nothing: there is no state."""
+
+    def roll_back(self, tensors: Mapping[str, Tensor]) -> None:
+        """Do nothing: there is no state."""
+
+
+class ReturnScale:
+    """Factor on rewards: 1/max(σ_G, max |G|/5), of the discounted returns G so far.
+
+    G ← γ G + r runs along each stream and is 0 at an episode's start and after a gap. σ_G is the standard
+    deviation of every G since the start. The bound by the largest |G| keeps a rare large return, such as
+    that of a goal, at order one (arXiv 2502.15280, section 4.3). The factor is 1 before a return differs
+    from 0. The statistics are plain numbers, so that no transition waits for a device.
+
+    gamma:   γ in [0, 1]
+    count:   returns so far
+    mean:    of these returns
+    square:  sum of their squared deviations from the mean
+    largest: the largest |G|
+    factor:  of rewards, from the four above
+    """
+
+    def __init__(self, gamma: float) -> None:
+        self._gamma = gamma
+        self._open: dict[int, OpenReturn] = {}
+        self.count = self.mean = self.square = self.largest = 0.0
+        self.factor = 1.0
+        # Of one number without dimensions dynamo would begin its analysis anew.
+        self._scale = torch.ones(1, dtype=torch.float64)
+
+    @property
+    def scale(self) -> Tensor:
+        """The factor as a tensor [], float64, which updates read."""
+        return self._scale[0]
+
+    def observe(self, new: Rewarded) -> None:
+        """Take the rewards of new transitions into the statistics.
+
+        One return at a time (Welford, 1962): most come alone, and it does not matter how many come at once.
+        """
+        for stream, start, rewards, ended in new.rewards():
+            self._follow(stream, start, rewards, ended=ended)
+        self._set_factor()
+
+    def close(self, stream: int) -> None:
+        """End the stream's episode here; of one that goes on, the next return is its reward alone."""
+        self._open.pop(stream, None)
+
+    def _set_factor(self) -> None:
+        spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
+        self.factor = 1.0 / spread if spread > SMALLEST else 1.0
+        self._scale.fill_(self.factor)
+
+    def _follow(self, stream: int, start: int, rewards: list[float], *, ended: bool) -> None:
+        """Take G after each of the stream's ``rewards`` from step ``start`` on, where it is usable."""
+        before = self._open.get(stream)
+        value = before.value if before is not None and before.next_step == start > 0 else 0.0
+        for reward in rewards:
+            value = self._gamma * value + reward
+            if abs(value) < UNUSABLE:
+                self._count(value)
+            else:
+                value = 0.0
+        if ended:
+            self._open.pop(stream, None)
+        else:
+            self._open[stream] = OpenReturn(start + len(rewards), value)
+
+    def _count(self, value: float) -> None:
+        delta, share = value - self.mean, 1.0 / (self.count + 1.0)
+        self.square += delta * delta * self.count * share
+        self.mean += delta * share
+        self.count += 1.0
+        self.largest = max(self.largest, abs(value))
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Return the divisor of rewards."""
+        return {"value/return_scale": self.scale.reciprocal().float()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return ``statistics`` [4] float64: count, mean, square, largest.
+
+        With the open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n].
+        """
+        steps = [one.next_step for one in self._open.values()]
+        values = [one.value for one in self._open.values()]
+        statistics = [self.count, self.mean, self.square, self.largest]
+        return {
+            "statistics": torch.tensor(statistics, dtype=torch.float64),
+            "stream": torch.tensor(list(self._open), dtype=torch.int64),
+            "step": torch.tensor(steps, dtype=torch.int64),
+            "value": torch.tensor(values, dtype=torch.float64),
+        }
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the state of :meth:`tensors`. Raises KeyError if something is missing."""
+        rows = zip(*(tensors[name].tolist() for name in ("stream", "step", "value")), strict=True)
+        self._open = {stream: OpenReturn(step, value) for stream, step, value in rows}
+        self.roll_back(tensors)
+
+    def roll_back(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the statistics only: episodes go on. Raises KeyError if they are missing."""
+        self.count, self.mean, self.square, self.largest = tensors["statistics"].tolist()
+        self._set_factor()
