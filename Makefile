@@ -5,7 +5,7 @@ ARGS :=
 JOBS := 2
 PYTHON :=
 RESULTS := models/evidence
-BENCHES := updates steps memory replay pixels workers checkpoints rollouts inbox learners signals devices exports tuning engines scaling bare evidence
+BENCHES := updates steps memory replay pixels workers lanes checkpoints rollouts inbox learners signals devices exports tuning engines scaling bare evidence
 ONLY := $(BENCHES)
 
 PY := .venv/bin/python

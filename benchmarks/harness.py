@@ -45,6 +45,7 @@ QUESTIONS = {
     "replay": "replay",
     "pixels": "speed",
     "workers": "workers",
+    "lanes": "lanes",
     "checkpoints": "checkpoints",
     "rollouts": "speed",
     "inbox": "inbox",

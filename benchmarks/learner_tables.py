@@ -1,4 +1,4 @@
-"""The tables of ``learners``: times of an update by option, signal and device."""
+"""The tables of ``learners`` and ``lanes``: an update by option, signal and device; collecting in lanes."""
 
 from __future__ import annotations
 
@@ -39,3 +39,26 @@ def devices(results: Results) -> str:
     names = next(iter(by_way.values()))
     rows = [[name, *[f"{ms[name]:.1f}" for ms in by_way.values()]] for name in names]
     return table(["", *[f"{way}, ms" for way in by_way]], rows)
+
+
+def lanes(results: Results) -> str:
+    """Transitions per second by number of lanes."""
+    found = {int(n): median(rates) for n, rates in results["lanes"]["rates"].items()}
+    one = found[min(found)]
+    rows = [[f"{n:,}", f"{rate:,.0f}", f"{rate / one:.3g}"] for n, rate in found.items()]
+    return table(["lanes", "transitions/s", "of the first row"], rows)
+
+
+def lanes_proof(results: Results) -> str:
+    """What has come of the proof of each simulator."""
+    rows = [
+        [
+            title,
+            f"{one['transitions']:,}",
+            f"{one['episodes']:,}",
+            f"{one['wrong']:,}",
+            f"{one['phantoms']:,}",
+        ]
+        for title, one in results["lanes"]["proofs"].items()
+    ]
+    return table(["lanes of", "transitions", "ends", "wrong", "last observation of another episode"], rows)

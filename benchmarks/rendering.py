@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.cells import Results, commit, pick, short, table
 from benchmarks.evidence_tables import evidence, evidence_goal, evidence_pictures
-from benchmarks.learner_tables import devices, learners, signals
+from benchmarks.learner_tables import devices, lanes, lanes_proof, learners, signals
 
 SIDES = {"ours": "this project", "peer": "Stable-Baselines3", "preset": "our preset"}
 MEMORIES = {
@@ -273,6 +273,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "pixels": pixels,
     "replay": replay_time,
     "workers": workers,
+    "lanes": lanes,
+    "lanes-proof": lanes_proof,
     "checkpoints": checkpoints,
     "rollouts": rollouts,
     "learners": learners,

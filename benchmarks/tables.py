@@ -16,7 +16,7 @@ from benchmarks.cells import Missing, Results
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
-NAMES = "evidence performance toys memory representation world_model learners export tuning"
+NAMES = "evidence performance lanes toys memory representation world_model learners export tuning"
 PAGES = (
     ROOT / "README.md",
     ROOT / "benchmarks" / "figures.md",

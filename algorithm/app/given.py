@@ -14,11 +14,14 @@ from algorithm.config.loader import load_config
 from algorithm.core.errors import UsageError
 from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, source_of
 from algorithm.env.registry import find_recipe
+from algorithm.env.tensor.contract import TensorEnv
 
 _Name: TypeAlias = str | os.PathLike[str]
 
-EnvLike: TypeAlias = _Name | gym.Env[Any, Any] | VectorEnv | Callable[..., gym.Env[Any, Any]] | EnvObject
-"""A task by name, or an object: an environment, its class, a function that makes it, a vector environment."""
+EnvLike: TypeAlias = (
+    _Name | gym.Env[Any, Any] | VectorEnv | TensorEnv | Callable[..., gym.Env[Any, Any]] | EnvObject
+)
+"""A task by name, or an object: an environment, its class, a function that makes it, many at once."""
 
 
 def is_name(env: EnvLike) -> TypeIs[_Name]:

@@ -126,7 +126,7 @@ def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
     """
     source = given.evaluate if given else None
     if isinstance(source, LentLanes):
-        return Adapter(source.env.single_observation_space, source.env.single_action_space, source.name)
+        return Adapter(*source.spaces, source.name)
     env = make_gym_env(loaded, "evaluate", given=given)
     try:
         return Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.yaml_io import shown
-from algorithm.env.kinds import DM_CONTROL, GYM, OBJECT, OBJECT_RUNS
+from algorithm.env.kinds import BRAX, DM_CONTROL, ENVPOOL, GYM, OBJECT, OBJECT_RUNS, PLAYGROUND
 
 CONFIG_FILE = "config.yaml"
 _INSTALLED = Path(__file__).resolve().parents[1] / "shipped_envs"
@@ -28,7 +28,13 @@ _PACKAGES = {
 }
 """Form of an id that only a package registers -> the name with its package."""
 
-_FORMS = {DM_CONTROL: r"dm\.\w+\.\w+", OBJECT: rf"{OBJECT_RUNS}[\w.-]+"}
+_FORMS = {
+    DM_CONTROL: r"dm\.\w+\.\w+",
+    ENVPOOL: r"envpool\.[\w./-]+",
+    PLAYGROUND: r"playground\.\w+",
+    BRAX: r"brax\.\w+",
+    OBJECT: rf"{OBJECT_RUNS}[\w.-]+",
+}
 """Kind → form of its names; nothing is loaded to tell."""
 
 _OTHERS = "an environment of another package is module:Id, one of your own file.py:Id"
@@ -63,9 +69,9 @@ def find_env(env: str) -> EnvFolder:
     """Find the folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
     Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
-    ``module:Id``, ``file.py:Id`` or ``dm.domain.task``; ``object/Name`` is what runs of environments without
-    a name are filed under. Raises ConfigError if it is neither, naming similar
-    ones.
+    ``module:Id``, ``file.py:Id``, ``dm.domain.task``, ``envpool.Id``, ``playground.Task`` or ``brax.task``.
+    ``object/Name`` is what runs of environments without a name are filed under. Raises ConfigError if it is
+    neither, naming similar ones.
     """
     roots = _roots()
     for folder in (*(root / env for root in roots), Path(env)):

@@ -96,6 +96,7 @@ class BaseConfig(EnvConfig):
         "droq",
         "flash",
         "flash64",
+        "lanes",
     ] = option(
         AUTO,
         "Settings that the task's own override (docs/learners.md). auto: by the spaces. plain: plain SAC.",

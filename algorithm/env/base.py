@@ -63,6 +63,9 @@ class StepResult(Observation):
       again. It is terminated or truncated, ``final`` holds its last observation, and ``obs`` is undefined.
       One that is new and has left is ignored.
 
+    * An agent that was truncated and is ``unknown`` has lost its last observation to the simulator. Its
+      episode ends there, but the last transition is not stored.
+
     An id that appears again starts another episode. Ids are unique over all behaviours.
     """
 
@@ -72,6 +75,7 @@ class StepResult(Observation):
     final: Observation | None = None  # in the same rows; present if any episode ended
     skipped: Bool | None = None  # [N] present if any agent was skipped
     left: Bool | None = None  # [N] present if any agent left
+    unknown: Bool | None = None  # [N] present if the last observation of any is unknown
     vanished: Int | None = None  # ids; present if any agent vanished
 
 
@@ -93,6 +97,11 @@ class Fault:
 
 OnFault = Callable[[Fault], None]
 """Receiver of every failure survived by a restart, and of each harmless one once."""
+
+
+def ignore_fault(fault: Fault) -> None:
+    """Ignore a fault."""
+
 
 Picture = NDArray[np.uint8]
 """An image [H, W, 3]: red, green and blue."""

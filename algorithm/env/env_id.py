@@ -21,6 +21,7 @@ from gymnasium.envs.registration import EnvCreator
 from algorithm.core.errors import GYMNASIUM, EnvError, mend
 from algorithm.core.extras import install_command
 from algorithm.env.pool.process_exit import exits_as_errors
+from algorithm.env.tensor.contract import TensorEnv
 
 
 def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
@@ -58,6 +59,13 @@ def register_env(resolved: str) -> str:
     if isinstance(own, type) and any(base.__module__ == "gym.core" for base in own.__mro__):
         why = f"{name} is an environment of gym, and not of gymnasium"
         raise EnvError("the environment could not be made", where=resolved, why=why, fix=GYMNASIUM)
+    if isinstance(own, type) and issubclass(own, TensorEnv):
+        raise EnvError(
+            "the environment steps as tensors",
+            where=resolved,
+            why=f"{name} is derived from TensorEnv, and environments of Gymnasium are looked for",
+            fix="set base_config.env_type: TENSOR, for example by -o base_config.env_type=TENSOR",
+        )
     return _id_of(module, own) if _is_env_class(own) else name
 
 
@@ -183,6 +191,9 @@ def _is_of(module: ModuleType, entry_point: object) -> bool:
 
 
 _EXTRAS = {
+    "envpool": "envpool",
+    "mujoco_playground": "playground",
+    "brax": "brax",
     "ale_py": "atari",
     "opencv": "atari",
     "Box2D": "box2d",

@@ -22,7 +22,15 @@ from typing_extensions import override
 from algorithm.core.data import Bool, Float, Int, State
 from algorithm.core.errors import EnvError, described
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.base import EpisodeSeed, Observation, ResetResult, StepResult, VecEnv
+from algorithm.env.base import (
+    EpisodeSeed,
+    Observation,
+    OnFault,
+    ResetResult,
+    StepResult,
+    VecEnv,
+    ignore_fault,
+)
 from algorithm.env.env_id import advice
 from algorithm.env.gym import Adapter
 from algorithm.env.masks import MASK
@@ -31,6 +39,7 @@ from algorithm.env.outputs import (
     SpaceMismatchError,
     flags_of,
     info_of,
+    lost_final,
     numbers_of,
     observation_of,
     present,
@@ -56,6 +65,7 @@ class GymVectorEnv(VecEnv):
     options: passed to every ``reset`` called here (``reset_config``)
     name:    of the environment, for messages
     infos:   keys of the infos with numbers of an episode
+    on_fault: is told once of last observations that the class loses
 
     Seeds and options reach the sub-environments with every reset called here: the first one, requested ones,
     and with autoreset disabled that of every episode. Where the class resets by itself, later episodes use
@@ -77,6 +87,7 @@ class GymVectorEnv(VecEnv):
         options: Mapping[str, Any] | None = None,
         name: str,
         infos: Sequence[str] = (),
+        on_fault: OnFault = ignore_fault,
     ) -> None:
         self._env = _make(make, name)
         check_spaces(self._env, name, "single_")
@@ -104,12 +115,13 @@ class GymVectorEnv(VecEnv):
         self._all_allowed.flags.writeable = False  # shared by all steps
         self._seed_of, self._options = seed_of, dict(options or {})
         self._seed_each = isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._on_fault, self._told_lost = on_fault, False
         self._ids: Int = np.arange(self._n)
         self._episode: Int = np.full(self._n, -1)
         self._seeds = [0] * self._n
         self._resets_itself: Bool = np.zeros(self._n, np.bool_)  # reset by the class in the next step
-        # The last output of the class.
-        self._last = Observation(
+        # The last output of the class, and the one before.
+        self._last = self._before = Observation(
             ids=self._ids, obs=adapter.spec.obs.zeros(self._n), action_mask=self._all_allowed
         )
 
@@ -159,7 +171,8 @@ class GymVectorEnv(VecEnv):
         self._resets_itself = np.zeros(self._n, np.bool_)
         # With same-step autoreset the observation already belongs to the next episode.
         over = terminated & (self._mode is not AutoresetMode.SAME_STEP)
-        seen = self._last = self._observation(obs, infos, over)
+        self._before, self._last = self._last, self._observation(obs, infos, over)
+        seen, lost = self._last, self._lost(ended, infos)
         if ended.any():
             seen, final = self._start_next(seen, ended, terminated, infos)
         return {
@@ -170,6 +183,7 @@ class GymVectorEnv(VecEnv):
                 truncated=truncated,
                 final=final,
                 skipped=skipped if skipped.any() else None,
+                unknown=lost & ~terminated if lost.any() else None,
             )
         }
 
@@ -197,20 +211,27 @@ class GymVectorEnv(VecEnv):
     ) -> tuple[Observation, Observation]:
         """Take the last observations from the infos: one object for each, or one structure for all."""
         self._episode[ended] += 1
-        if "final_obs" not in infos or not np.all(infos.get("_final_obs", ended)[ended]):
-            raise self._error(
-                "ended an episode without its last observation",
-                why='same-step autoreset has to put it into infos["final_obs"]',
-                fix="report it to the environment's authors; it cannot be trained on",
-            )
+        lost = self._lost(ended, infos)
         last = {name: value.copy() for name, value in seen.obs.items()}
         mask = seen.action_mask.copy()
-        for i in np.flatnonzero(ended).tolist():
+        for name, value in self._before.obs.items():
+            last[name][lost] = value[lost]
+        for i in np.flatnonzero(ended & ~lost).tolist():
             found = self._last_of(i, infos, over=bool(terminated[i]))
             mask[i] = found.action_mask
             for name, value in found.obs.items():
                 last[name][i] = value[0]
         return seen, Observation(ids=self._ids, obs=last, action_mask=mask)
+
+    def _lost(self, ended: Bool, infos: Mapping[str, Any]) -> Bool:
+        """Return which episodes [N] have ended without their last observations, and tell of the first one."""
+        if self._mode is not AutoresetMode.SAME_STEP:
+            return np.zeros(self._n, np.bool_)
+        lost: Bool = ended & ~np.asarray(infos.get("_final_obs", "final_obs" in infos), np.bool_)
+        if lost.any() and not self._told_lost:
+            self._told_lost = True
+            self._on_fault(lost_final(self._name, self._class, self._step))
+        return lost
 
     def _last_of(self, i: int, infos: Mapping[str, Any], *, over: bool) -> Observation:
         """Return the last observation of sub-environment i's episode, [1, ...]."""

@@ -48,10 +48,34 @@ OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", maker="algorithm.env.dmc:DmControlRecipe")
 
+TENSOR = EnvKind(
+    name="TENSOR",
+    maker="algorithm.env.tensor.vec:make_named",
+    gymnasium=False,
+    films=False,
+    repeats=False,
+)
+"""Classes of :class:`~algorithm.env.tensor.contract.TensorEnv`, which step many lanes at once."""
+
+ENVPOOL = EnvKind(
+    name="ENVPOOL", maker="algorithm.env.envpool:make", gymnasium=False, films=False, repeats=False
+)
+PLAYGROUND, BRAX = (
+    EnvKind(
+        name=name,
+        maker=f"algorithm.env.tensor.jax_envs:make_{name.lower()}",
+        gymnasium=False,
+        films=False,
+        repeats=False,
+    )
+    for name in ("PLAYGROUND", "BRAX")
+)
+
 OBJECT_RUNS = "object/"
 """First part of what the runs of such an environment are filed under."""
 
-KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in (UNITY, GYM, DM_CONTROL, OBJECT)}
+_BUILT_IN = (UNITY, GYM, DM_CONTROL, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT)
+KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in _BUILT_IN}
 """``base_config.env_type`` → built-in kind; for those of other packages see :func:`kind_of`."""
 
 ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", own=tuple(KINDS))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper
 from typing_extensions import override
 
@@ -16,22 +17,9 @@ from algorithm.core.errors import GYMNASIUM, UsageError, described
 from algorithm.core.plugins import accepts
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.second import second
-
-
-class KeptOpen(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment that stays its owner's: a training that ends does not close it."""
-
-    @override
-    def close(self) -> None:
-        """Leave it open."""
-
-
-class LanesKeptOpen(VectorWrapper):
-    """The same for a vector environment."""
-
-    @override
-    def close(self, **kwargs: Any) -> None:
-        """Leave it open."""
+from algorithm.env.spaces import Space
+from algorithm.env.tensor.contract import TensorEnv
+from algorithm.env.wrappers import KeptOpen, LanesKeptOpen
 
 
 class EnvSource:
@@ -188,9 +176,34 @@ class LentLanes(EnvSource):
                 fix="build that into it, or hand in a class or a function that makes a single one",
             )
 
+    @property
+    def spaces(self) -> tuple[Space, Space]:
+        """What a single one shows, and what it takes."""
+        return self.env.single_observation_space, self.env.single_action_space
+
     def make(self) -> VectorEnv:
         """Return the vector environment, to be stepped."""
         return LanesKeptOpen(self.env)
+
+
+class LentTensors(LentLanes):
+    """A tensor environment, the same in torch."""
+
+    kind = "a tensor environment"
+
+    def __init__(self, env: TensorEnv) -> None:
+        self.tensors = env
+        self.lanes = env.num_envs
+        EnvSource.__init__(self, *_names(type(env).__module__, type(env).__qualname__))
+
+    @override
+    def another(self) -> EnvSource:
+        return LentTensors(deepcopy(self.tensors))
+
+    @property
+    @override
+    def spaces(self) -> tuple[Space, Space]:
+        return self.tensors.observation_space, self.tensors.action_space
 
 
 @dataclass(frozen=True)
@@ -238,6 +251,8 @@ def source_of(given: object) -> EnvSource:
         return LentEnv(given)
     if isinstance(given, VectorEnv):
         return LentLanes(given)
+    if isinstance(given, TensorEnv):
+        return LentTensors(given)
     if callable(given):
         return EnvMaker(given)
     raise no_env(given, "it was handed in")
@@ -253,7 +268,7 @@ def no_env(given: object, why: str) -> UsageError:
         fix=GYMNASIUM
         if of_gym
         else "hand in a gymnasium.Env, its class, a function that returns one, a gymnasium.vector.VectorEnv, "
-        "or the name of a task",
+        "a TensorEnv, or the name of a task",
     )
 
 

@@ -19,7 +19,7 @@ from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymRecipe
 from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
-from algorithm.env.objects import EnvSource, LentLanes
+from algorithm.env.objects import EnvSource, LentLanes, LentTensors
 from algorithm.env.parameters.apply import NO_TARGETS, Targets
 from algorithm.env.registered import has_vector_class, make_vector
 from algorithm.env.request import EnvRequest, PoolOptions
@@ -174,7 +174,7 @@ def make_vec_env(
     recipe = _recipe_for(env_type, env, request)
     plain = kind.registered and not (pool.workers or wrappers or pool.parameters.names or render or video)
     if plain and has_vector_class(recipe.env_id, n):
-        return _own_vector(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
+        return own_vector(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
     return pool.make(recipe, n=n, seed_of=seed_of)
 
 
@@ -189,8 +189,12 @@ def _handed_in(source: EnvSource, env_type: str, request: EnvRequest) -> VecEnv:
         "arguments": env_type == OBJECT.name and request.env_args,
     }
     source.check(request.n, pool.workers, [what for what, value in asked.items() if value])
+    if isinstance(source, LentTensors):
+        from algorithm.env.tensor.vec import TensorVecEnv  # it loads torch
+
+        return TensorVecEnv(lambda: source.tensors, request, lent=True)
     if isinstance(source, LentLanes):
-        return _own_vector(source.make, request)
+        return own_vector(source.make, request)
     return pool.make(_recipe_for(env_type, source, request), n=request.n, seed_of=request.seed_of)
 
 
@@ -207,14 +211,15 @@ def _recipe_for(env_type: str, env: str | EnvSource, request: EnvRequest) -> Gym
     return replace(recipe, render=request.render, video=request.video, infos=request.pool.infos)
 
 
-def _own_vector(make: Callable[[], Any], request: EnvRequest) -> GymVectorEnv:
+def own_vector(make: Callable[[], Any], request: EnvRequest) -> GymVectorEnv:
     """Return the environments of a vector class of their own."""
     return GymVectorEnv(
-        make,
+        lambda: request.pool.watch(make()),
         seed_of=request.seed_of,
         options=request.options,
         name=request.env_name,
         infos=request.pool.infos,
+        on_fault=request.pool.on_fault,
     )
 
 

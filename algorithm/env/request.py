@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.core.errors import EnvError
-from algorithm.env.base import EpisodeSeed, Fault, OnFault
+from algorithm.env.base import EpisodeSeed, OnFault, ignore_fault
 from algorithm.env.config import UnityArgs
 from algorithm.env.gym import GymEnv
 from algorithm.env.parameters.curricula import ParameterSource
@@ -19,8 +19,9 @@ from algorithm.env.pool.pool import EnvPool
 from algorithm.env.wrappers import Wrapper
 
 
-def _ignore_fault(fault: Fault) -> None:
-    """Ignore a fault."""
+def as_it_is(env: Any) -> Any:  # noqa: ANN401 - any simulator
+    """Return a simulator itself."""
+    return env
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +56,20 @@ class PoolOptions:
     unity:    more about Unity's players
     parameters: of each episode; none by default
     infos:    keys of the infos with numbers of an episode
+    watch:    gets a simulator that steps many at once, and returns what is stepped in its place
     """
 
     workers: int = 0
     timeout: float = 120.0
     restarts: int = 10
-    on_fault: OnFault = _ignore_fault
+    on_fault: OnFault = ignore_fault
     on_hang: Callable[[EnvError], None] = ignore_hang
     waiting: Callable[[str], None] = ignore_text
     log: Path | None = None
     unity: UnityOptions = field(default_factory=UnityOptions)
     parameters: ParameterSource = field(default_factory=ParameterSource)
     infos: tuple[str, ...] = ()
+    watch: Callable[[Any], Any] = as_it_is
 
     def make(self, make: MakeEnv, *, n: int, seed_of: EpisodeSeed) -> EnvPool:
         """Return a pool of n environments. Raises EnvError if they cannot be built."""

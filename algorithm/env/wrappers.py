@@ -10,6 +10,7 @@ from typing import Any, SupportsFloat, TypeGuard
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -191,3 +192,19 @@ class PressFire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Pass the step on."""
         return self.env.step(action)
+
+
+class KeptOpen(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment that stays its owner's: a training that ends does not close it."""
+
+    @override
+    def close(self) -> None:
+        """Leave it open."""
+
+
+class LanesKeptOpen(VectorWrapper):
+    """The same for a vector environment."""
+
+    @override
+    def close(self, **kwargs: Any) -> None:
+        """Leave it open."""

@@ -79,9 +79,12 @@ class AgentProcessor(LiveAgents):
         self.step += ~skipped
         self.total += result.reward
         over_limit = (self.step == length_limit) & ~ended
-        rows = (~skipped).nonzero()[0]
+        stored = ~skipped if result.unknown is None else ~(skipped | result.unknown)
+        rows = stored.nonzero()[0]
         if self.recorder and len(rows):
             self._store(self.recorder, rows, acted, result, _seen_after(result, ended), over_limit)
+        if result.unknown is not None:
+            self._close(self.ids[result.unknown], self.step[result.unknown])
         self.obs, self.action_mask = dict(result.obs), result.action_mask
         self.prev_action, self.carry = acted.action, acted.carry
         finished = (ended | over_limit).nonzero()[0]

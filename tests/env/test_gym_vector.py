@@ -13,6 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.env.base import Fault
 from algorithm.env.gym_vector import GymVectorEnv
 from tests.toys_vector import Diary, DiaryVector, diary_seed
 
@@ -145,7 +146,7 @@ def test_last_observations_and_masks_may_be_dicts_of_arrays():
 
 
 class Wrong(DiaryVector):
-    """Returns one thing in a wrong shape or undefined, or ends an episode without its last observation."""
+    """Returns one thing in a wrong shape or undefined."""
 
     def __init__(self, what: str) -> None:
         super().__init__(2, mode=SAME)
@@ -161,12 +162,44 @@ class Wrong(DiaryVector):
         if self._what in ("rewards", "truncations"):
             found[self._what] = found[self._what][0]
         found |= {
-            "missing": {"infos": {}},
-            "masked": {"infos": {**found["infos"], "_final_obs": np.zeros(2, np.bool_)}},
             "final_obs": {"infos": {"final_obs": np.zeros((2, 1))}},
             "undefined": {"terminations": np.array([0.0, np.nan])},
         }.get(self._what, {})
         return tuple(found.values())
+
+
+class Loses(DiaryVector):
+    """With same-step autoreset it keeps no last observation, or only those of some."""
+
+    def __init__(self, keeps: list[bool] | None) -> None:
+        super().__init__(3, mode=SAME)
+        self._keeps = keeps
+
+    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict]:
+        *found, infos = super().step(actions)
+        infos = {} if self._keeps is None else {**infos, "_final_obs": np.array(self._keeps)}
+        return (*found, infos)
+
+
+@pytest.mark.parametrize("keeps", [None, [True, False, True]])
+def test_a_lost_last_observation_is_the_one_before_it_and_unknown_where_the_episode_was_cut(keeps):
+    told: list[Fault] = []
+    env = GymVectorEnv(lambda: Loses(keeps), seed_of=diary_seed, name="Diary-v0", on_fault=told.append)
+    whole = adapt(lambda: DiaryVector(3, mode=SAME))
+    begin(whole)
+    before, lost = begin(env).obs["obs"], 0
+    for _ in range(12):
+        result, truth = step(env), step(whole)
+        for i in np.flatnonzero(result.terminated | result.truncated).tolist():
+            kept = keeps is not None and keeps[i]
+            lost += not kept
+            assert np.array_equal(
+                result.final.obs["obs"][i], truth.final.obs["obs"][i] if kept else before[i]
+            )
+            unknown = result.unknown is not None and bool(result.unknown[i])
+            assert unknown == (not kept and not result.terminated[i])
+        before = result.obs["obs"]
+    assert lost > 1 and len(told) == 1
 
 
 def made(vector: type, fails: str) -> GymVectorEnv:
@@ -179,8 +212,6 @@ def made(vector: type, fails: str) -> GymVectorEnv:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: adapt(lambda: Wrong("missing")), "without its last observation"),
-        (lambda: adapt(lambda: Wrong("masked")), "without its last observation"),
         (lambda: adapt(partial(Atlas, tell=False)), "without its last action mask"),
         (lambda: adapt(lambda: Wrong("first")), r"has shape \(4,\), its space says \(2, 4\)"),
         (lambda: adapt(lambda: Wrong("undefined")), "terminations are NaN"),

@@ -100,7 +100,9 @@ def test_added_rows_enter_at_once_however_many_came_at_a_time(sizes):
     assert not normaliser.count
     for _ in range(2):
         normaliser.settle()
-        assert all(torch.equal(*pair) for pair in zip(normaliser.buffers(), after(rows).buffers(), strict=True))
+        assert all(
+            torch.equal(*pair) for pair in zip(normaliser.buffers(), after(rows).buffers(), strict=True)
+        )
 
 
 @pytest.mark.parametrize("broken", [1e30, float("inf"), float("nan")])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from algorithm.app.check.commands import command
+from algorithm.app.check.lanes import check_lanes
 from algorithm.app.check.printer import CheckPrinter
 from algorithm.app.check.process import CheckRequest, check_in_process
 from algorithm.app.check.unity import check_player
@@ -31,7 +32,8 @@ from algorithm.experience.failure_dump import FailureDump
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
     limits = limits or CheckLimits()
-    checks = check_player if loaded.config.base_config.kind.player else check_single
+    kind = loaded.config.base_config.kind
+    checks = check_player if kind.player else check_single if kind.gymnasium else check_lanes
     commands = [("what a training costs", command(options, "--dry_run")), ("train", command(options))]
     return _show(checks(loaded, limits), loaded, commands, quiet=options.quiet)
 

@@ -1,0 +1,80 @@
+"""Findings about a simulator that steps many environments at once, from random actions."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from algorithm.config.loader import LoadedConfig
+from algorithm.core.errors import UserError
+from algorithm.core.seeding import episode_seeds
+from algorithm.env.base import Fault, VecEnv
+from algorithm.env.checks.context import CheckLimits
+from algorithm.env.checks.finding import CheckResult, Finding, error, ok, refusal, warning
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions
+from algorithm.experience.transition_proof import Ledger, Proof, prove
+
+_TRANSITIONS = 1_000_000
+
+
+def check_lanes(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckResult, None, None]:
+    """Yield what a simulator shows in a million transitions, or in ``limits.total`` seconds."""
+    base, faults = loaded.config.base_config, list[Fault]()
+    arrangement = ""
+
+    def make(ledger: Ledger) -> VecEnv:
+        nonlocal arrangement
+        env = make_vec_env(
+            base.env_type,
+            base.env_name,
+            folder=loaded.env_dir,
+            env_args=base.env_args,
+            n=base.n_envs,
+            seed_of=episode_seeds(loaded.seed, "check"),
+            options=loaded.config.reset_config,
+            pool=PoolOptions(on_fault=faults.append, watch=ledger.watch),
+        )
+        arrangement = env.arrangement
+        return env
+
+    yield _result("transitions")
+    try:
+        proof = prove(make, transitions=_TRANSITIONS, seconds=limits.total, seed=loaded.seed)
+    except UserError as refused:
+        yield _result("transitions", refusal(refused))
+        return
+    yield _result("start", ok(arrangement))
+    yield _result("transitions", *_of_transitions(proof, arrangement))
+    lost = [warning(fault.what, where=fault.where, why=fault.why, fix=fault.fix) for fault in faults]
+    yield _result("last observations", *(lost or [_of_ends(proof, arrangement)]))
+    speed = proof.transitions / max(proof.seconds, 1e-9)
+    yield _result("speed", ok(f"{speed:,.0f} steps/s with random actions, this check included"))
+
+
+def _of_transitions(proof: Proof, where: str) -> list[Finding]:
+    stored = f"{proof.transitions:,} were stored, {proof.episodes:,} episodes have ended"
+    if not proof.wrong:
+        return [ok(f"{stored}; all are what the simulator has returned")]
+    return [
+        error(
+            f"{stored}; {proof.wrong:,} are missing, or not what the simulator has returned",
+            where=where,
+            why="an agent would learn from steps that nobody has taken",
+            fix="let reset begin the lanes that it is asked for, and no others; if it does, report it to us",
+        )
+    ]
+
+
+def _of_ends(proof: Proof, where: str) -> Finding:
+    if not proof.phantoms:
+        return ok("no episode ends with the first observation of the next one")
+    return error(
+        f"{proof.phantoms:,} ends have the first observation of the next episode as their last one",
+        where=where,
+        why="the value of a truncated episode would be taken from another one",
+        fix="keep the observation from before the lanes are reset, and return it as the last one",
+    )
+
+
+def _result(title: str, *findings: Finding) -> CheckResult:
+    return CheckResult(group="lanes", title=title, findings=findings)

@@ -1,0 +1,1 @@
+"""Environments that step many copies at once, as tensors on one device."""

@@ -1,0 +1,167 @@
+"""Environments that are written in JAX: MuJoCo Playground and Brax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+from typing_extensions import override
+
+from algorithm.core.errors import EnvError
+from algorithm.env.base import VecEnv
+from algorithm.env.env_id import suggest_name
+from algorithm.env.request import EnvRequest
+from algorithm.env.tensor.contract import TensorEnv, TensorObs, TensorStep
+from algorithm.env.tensor.vec import TensorVecEnv
+
+Jax = Any
+"""What JAX has made: it is imported where it is used, since it is an extra."""
+
+
+class JaxEnv(TensorEnv):
+    """Lanes of an environment with Brax's ``reset(key)`` and ``step(state, action)``, each of one lane.
+
+    The library's own automatic reset keeps no last observation, and begins every episode of a lane alike. So
+    lanes are reset here, each time anew, in the same compiled step. Arrays pass by DLPack, without a copy.
+
+    limit: steps after which an episode is truncated
+    """
+
+    def __init__(self, env: Jax, num_envs: int, limit: int) -> None:
+        import jax
+
+        self._jax, self._limit = jax, limit
+        self._reset_each, self._step_each = jax.vmap(env.reset), jax.vmap(env.step)
+        self._begin, self._advance = jax.jit(self._begun), jax.jit(self._stepped)
+        self._key = jax.random.PRNGKey(0)
+        self.num_envs, self.time_limit = num_envs, limit
+        self.device = torch.device("cuda" if jax.default_backend() == "gpu" else "cpu")
+        seen = jax.eval_shape(env.reset, self._key).obs
+        self.observation_space = _space(seen)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (env.action_size,), np.float32)
+        self._state: Jax = None
+        self._steps = jax.numpy.zeros(num_envs, jax.numpy.int32)
+
+    @override
+    def reset(self, seed: int | None = None, lanes: Tensor | None = None) -> TensorObs:
+        if seed is not None:
+            self._key = self._jax.random.PRNGKey(seed % 2**31)
+        ended = self._jax.numpy.ones(self.num_envs, bool) if lanes is None else self._given(lanes)
+        if self._state is None:
+            self._state = self._reset_each(self._jax.random.split(self._key, self.num_envs))
+        self._key, self._state, self._steps = self._begin(self._key, self._state, self._steps, ended)
+        obs: TensorObs = _torch(self._state.obs)
+        return obs
+
+    @override
+    def step(self, actions: Tensor) -> TensorStep:
+        made = self._advance(self._key, self._state, self._steps, self._given(actions))
+        (self._key, self._state, self._steps), brought = made
+        reward, terminated, truncated, final = (_torch(one) for one in brought)
+        return TensorStep(_torch(self._state.obs), reward, terminated.bool(), truncated.bool(), final)
+
+    @override
+    def state(self) -> Mapping[str, Tensor]:
+        leaves = self._jax.tree.leaves((self._key, self._state, self._steps))
+        return {str(i): _torch(leaf) for i, leaf in enumerate(leaves)}
+
+    @override
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        tree = self._jax.tree.structure((self._key, self._state, self._steps))
+        leaves = [self._jax.numpy.asarray(state[str(i)].numpy()) for i in range(tree.num_leaves)]
+        self._key, self._state, self._steps = self._jax.tree.unflatten(tree, leaves)
+
+    def _given(self, value: Tensor) -> Jax:
+        return self._jax.dlpack.from_dlpack(value.contiguous())
+
+    def _begun(self, key: Jax, state: Jax, steps: Jax, ended: Jax) -> tuple[Jax, Jax, Jax]:
+        """Begin the lanes that have ended anew, if there are any."""
+        jax = self._jax
+        key, own = jax.random.split(key)
+
+        def some() -> Jax:
+            first = self._reset_each(jax.random.split(own, self.num_envs))
+            return jax.tree.map(partial(_rows, jax, ended), first, state)
+
+        state = jax.lax.cond(ended.any(), some, lambda: state)
+        return key, state, jax.numpy.where(ended, 0, steps)
+
+    def _stepped(self, key: Jax, state: Jax, steps: Jax, action: Jax) -> tuple[Jax, Jax]:
+        after, steps = self._step_each(state, action), steps + 1
+        terminated = after.done > 0
+        truncated = (steps >= self._limit) & ~terminated
+        begun = self._begun(key, after, steps, terminated | truncated)
+        flags = (one.astype("uint8") for one in (terminated, truncated))
+        return begun, (after.reward, *flags, after.obs)
+
+
+def _rows(jax: Jax, chosen: Jax, one: Jax, other: Jax) -> Jax:
+    """Return the rows of ``one`` that are chosen, else those of ``other``, in its dtype."""
+    where = chosen.reshape((-1,) + (1,) * (other.ndim - 1))
+    return jax.numpy.where(where, one.astype(other.dtype), other)
+
+
+def _space(seen: Jax) -> gym.Space[Any]:
+    if isinstance(seen, Mapping):
+        return gym.spaces.Dict({name: _space(one) for name, one in seen.items()})
+    return gym.spaces.Box(-np.inf, np.inf, seen.shape, np.float32)
+
+
+def _torch(value: Jax) -> Any:  # noqa: ANN401 - a tensor, or a dict of them
+    if isinstance(value, Mapping):
+        return {name: _torch(one) for name, one in value.items()}
+    return from_dlpack(value)
+
+
+def make_playground(request: EnvRequest) -> VecEnv:
+    """Return lanes of MuJoCo Playground; ``env_args`` replace values of the task's configuration."""
+    return TensorVecEnv(partial(_playground, request), request)
+
+
+def _playground(request: EnvRequest) -> TensorEnv:
+    from mujoco_playground import registry
+
+    task = request.env_name.removeprefix("playground.")
+    if task not in registry.ALL_ENVS:
+        raise _unknown(task, registry.ALL_ENVS)
+    config, given = registry.get_default_config(task), dict(request.env_args)
+    if "impl" in config and _on_cpu():
+        given.setdefault("impl", "jax")  # Warp, which is the default, steps on a GPU only
+    env = registry.load(task, config=config, config_overrides=given)
+    return JaxEnv(env, request.n, config.episode_length)
+
+
+def _on_cpu() -> bool:
+    import jax
+
+    return bool(jax.default_backend() == "cpu")
+
+
+def make_brax(request: EnvRequest) -> VecEnv:
+    """Return lanes of Brax; ``env_args`` are those of the task, and ``episode_length``, 1000."""
+    return TensorVecEnv(partial(_brax, request), request)
+
+
+def _brax(request: EnvRequest) -> TensorEnv:
+    from brax import envs
+
+    args, task = dict(request.env_args), request.env_name.removeprefix("brax.")
+    if task not in envs._envs:
+        raise _unknown(task, tuple(envs._envs))
+    limit = args.pop("episode_length", 1000)
+    return JaxEnv(envs.get_environment(task, **args), request.n, limit)
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> EnvError:
+    return EnvError(
+        "there is no such task",
+        where=f"base_config.env_name: {name}",
+        why="the library has no environment of that name",
+        fix=suggest_name(name, known),
+    )

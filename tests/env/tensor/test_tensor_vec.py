@@ -1,0 +1,309 @@
+"""Lanes of tensor environments: what the program sees and refuses of them, and the proof of their steps."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from torch import Tensor
+
+from algorithm.agents.roles import Episode
+from algorithm.core.data import ActorOutput, StepBatch
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.env.base import Fault, VecEnv
+from algorithm.env.registry import make_vec_env, own_vector
+from algorithm.env.request import EnvRequest, PoolOptions
+from algorithm.env.tensor.contract import TensorEnv, TensorStep
+from algorithm.env.tensor.toys import Pendulum, Reacher
+from algorithm.env.tensor.vec import TensorVecEnv
+from algorithm.experience.collector import LocalCollector
+from algorithm.experience.transition_proof import Ledger, Proof, fingerprints, prove
+
+TOYS = "algorithm.env.tensor.toys"
+
+
+class Count(TensorEnv):
+    """Lane i shows (i, episode, step). Episodes have 2 + i steps; odd lanes terminate, even ones are cut."""
+
+    observation_space = gym.spaces.Box(-1e9, 1e9, (3,), np.float32)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, num_envs: int, device: Any = "cpu", broken: str = "") -> None:
+        self.num_envs, self.device, self._broken = num_envs, torch.device(device), broken
+        self._lane = torch.arange(num_envs)
+        self._episode, self._step = torch.full((num_envs,), -1), torch.zeros(num_envs, dtype=torch.int64)
+
+    def reset(self, seed: int | None = None, lanes: Tensor | None = None) -> Tensor:
+        chosen = torch.ones(self.num_envs, dtype=torch.bool) if lanes is None else lanes
+        self._episode, self._step = self._episode + chosen, torch.where(chosen, 0, self._step)
+        return self._see()
+
+    def step(self, actions: Tensor) -> TensorStep:
+        self._step = self._step + 1
+        over, final = self._step == 2 + self._lane, self._see()
+        self._episode, self._step = self._episode + over, torch.where(over, 0, self._step)
+        odd = self._lane % 2 == 1
+        step = TensorStep(self._see(), actions[:, 0] * 0 + 1, over & odd, over & ~odd, final)
+        if self._broken == "raises":
+            raise RuntimeError("the abacus broke")
+        changed: dict[str, dict[str, Any]] = {
+            "phantom": {"final": step.obs},
+            "lost": {"final": None},
+            "reward": {"reward": step.reward[:1]},
+            "text": {"reward": "one"},
+            "obs": {"obs": step.obs[:, :2]},
+        }
+        return step._replace(**changed.get(self._broken, {}))
+
+    def _see(self) -> Tensor:
+        return torch.stack((self._lane, self._episode, self._step), 1).float()
+
+
+def lanes(n: int, broken: str = "", told: Callable[[Fault], None] = print) -> TensorVecEnv:
+    request = EnvRequest(env_name="Count", n=n, seed_of=lambda i, k: k, pool=PoolOptions(on_fault=told))
+    return TensorVecEnv(partial(Count, n, broken=broken), request)
+
+
+class Seen:
+    """A policy of zeros, and a recorder: each lane's transitions, and after how many one was cut."""
+
+    stored_carry_shape = (0,)
+
+    def __init__(self) -> None:
+        self.of: dict[int, list[tuple[tuple, tuple, bool, bool]]] = {}
+        self.closed: list[tuple[int, int]] = []
+
+    def initial_carry(self, n: int) -> np.ndarray:
+        return np.zeros((n, 0), np.float32)
+
+    def act(self, obs: Any, prev_action: Any, carry: np.ndarray, action_mask: Any) -> ActorOutput:
+        zeros = np.zeros((len(carry), 1), np.float32)
+        return ActorOutput(action=zeros, z=zeros, behaviour_logp=zeros, carry=carry)
+
+    def add_steps(self, steps: StepBatch) -> None:
+        for i, lane in enumerate(steps.streams.tolist()):
+            ends = bool(steps.terminated[i]), bool(steps.truncated[i])
+            rows = (tuple(rows["obs"][i].tolist()) for rows in (steps.obs, steps.next_obs))
+            self.of.setdefault(lane, []).append((*rows, *ends))
+
+    def close(self, stream: int) -> None:
+        self.closed.append((stream, len(self.of[stream])))
+
+
+def rolled(env: VecEnv, steps: int) -> tuple[Seen, list[Episode]]:
+    seen = Seen()
+    rollout = LocalCollector(env, {DEFAULT_BEHAVIOUR: seen}, {DEFAULT_BEHAVIOUR: seen})
+    return seen, [episode for _ in range(steps) for episode in rollout.step()]
+
+
+def test_each_lane_brings_its_own_transitions_and_its_last_observation():
+    found, episodes = rolled(lanes(3), 8)
+    for lane in range(3):
+        length = 2 + lane
+        expected = [
+            (
+                (lane, k // length, k % length),
+                (lane, k // length, k % length + 1),
+                k % length == length - 1 and lane == 1,
+                k % length == length - 1 and lane != 1,
+            )
+            for k in range(8)
+        ]
+        assert found.of[lane] == expected
+    assert [(e.agent, e.length, e.total) for e in episodes if e.agent == 2] == [(2, 4, 4.0)] * 2
+
+
+def test_of_a_cut_episode_without_its_last_observation_the_last_step_is_not_stored_and_said_once():
+    told: list[Fault] = []
+    found, episodes = rolled(lanes(2, "lost", told.append), 9)
+    assert [(before[2], after[2], *ends) for before, after, *ends in found.of[0]] == [
+        (0, 1, False, False)
+    ] * 5
+    assert found.closed == [(0, k) for k in (1, 2, 3, 4)], (
+        "of two steps one is known, and it is cut off there"
+    )
+    assert [(before[2], over) for before, _, over, _ in found.of[1]] == [
+        (0, False),
+        (1, False),
+        (2, True),
+    ] * 3
+    assert [e.length for e in episodes if e.agent == 0] == [2] * 4, "episodes are reported whole"
+    assert [fault.what for fault in told] == ["Count loses the last observation of truncated episodes"]
+
+
+@pytest.mark.parametrize("broken", ["reward", "text", "obs", "raises"])
+def test_what_breaks_the_contract_is_refused_with_its_place(broken):
+    env = lanes(2, broken)
+    env.reset()
+    with pytest.raises(EnvError) as raised:
+        env.step({DEFAULT_BEHAVIOUR: np.zeros((2, 1), np.float32)})
+    assert "Count of 2 lanes, step" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kind"),
+    [
+        ("nowhere:X", {}, EnvError),
+        (f"{TOYS}:Missing", {}, EnvError),
+        (f"{TOYS}:TensorStep", {}, EnvError),
+        ("Pendulum", {}, EnvError),
+        (f"{TOYS}:Pendulum", {"colour": "red"}, EnvError),
+        pytest.param(
+            f"{TOYS}:Pendulum",
+            {"device": "cuda"},
+            UsageError,
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it is there"),
+        ),
+    ],
+)
+def test_names_that_make_no_lanes_are_refused(name, args, kind):
+    with pytest.raises(kind):
+        make_vec_env("TENSOR", name, env_args=args, n=2, seed_of=lambda i, k: 0)
+
+
+def test_lanes_begin_anew_alone_and_go_on_from_a_state_bit_for_bit():
+    def made() -> VecEnv:
+        return make_vec_env("TENSOR", f"{TOYS}:Pendulum", n=3, seed_of=lambda i, k: 7)
+
+    def step(env: VecEnv) -> Any:
+        return env.step({DEFAULT_BEHAVIOUR: np.full((3, 1), 0.5, np.float32)})[DEFAULT_BEHAVIOUR]
+
+    env = made()
+    first = env.reset(episode=0)[DEFAULT_BEHAVIOUR].obs["obs"]
+    again = env.reset([1])[DEFAULT_BEHAVIOUR]
+    assert again.ids.tolist() == [1] and not np.array_equal(again.obs["obs"][0], first[1])
+    [step(env) for _ in range(150)]
+    state = {name: value.copy() for name, value in env.state().arrays.items()}
+    other = made()
+    other.reset(episode=0)
+    assert other.resume(type(env.state())(state)) == {}
+    for _ in range(120):  # beyond an end, with random numbers
+        here, there = step(env), step(other)
+        assert np.array_equal(here.obs["obs"], there.obs["obs"]) and np.array_equal(here.reward, there.reward)
+    plain = lanes(2)
+    plain.reset()
+    assert set(plain.resume(plain.state())) == {0, 1}, "Count tells nothing of its state"
+
+
+def test_the_pendulum_is_that_of_gymnasium():
+    env, one = Pendulum(5), gym.make("Pendulum-v1").unwrapped
+    env.reset(0)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        actions = rng.uniform(-2, 2, (5, 1)).astype(np.float32)
+        before = env.state()["state"].clone().numpy().astype(np.float64)
+        step = env.step(torch.from_numpy(actions))
+        for lane in range(5):
+            one.state = before[lane]
+            obs, reward, *_ = one.step(actions[lane])
+            np.testing.assert_allclose(step.obs[lane].numpy(), obs, atol=1e-4)
+            np.testing.assert_allclose(step.reward[lane].item(), reward, rtol=1e-4, atol=1e-4)
+
+
+def test_the_arm_reaches_its_point_by_a_simple_controller():
+    """A torque along the transposed Jacobian brings the tip within 5 mm, for a return above −5."""
+    env, total = Reacher(64), torch.zeros(64)
+    obs = env.reset(0)
+    for _ in range(50):
+        cos, sin, velocity, gap = obs[:, :2], obs[:, 2:4], obs[:, 4:6], obs[:, 8:]
+        first = torch.atan2(sin[:, 0], cos[:, 0])
+        both = first + torch.atan2(sin[:, 1], cos[:, 1])
+        outer = torch.stack((-both.sin(), both.cos()), 1)
+        inner = torch.stack((-first.sin(), first.cos()), 1) + outer
+        pull = torch.stack(((inner * gap).sum(1), (outer * gap).sum(1)), 1)
+        step = env.step(-3.0 * pull - 0.1 * velocity)
+        obs, total = step.obs, total + step.reward
+    assert step.truncated.all() and step.final is not None
+    assert (step.final[:, 8:].norm(dim=1).median() < 0.005) and total.median() > -5
+
+
+def counted(broken: str, ledger: Ledger) -> VecEnv:
+    pool = PoolOptions(watch=ledger.watch, on_fault=lambda fault: None)
+    request = EnvRequest(env_name="Count", n=8, seed_of=lambda i, k: k, pool=pool)
+    return TensorVecEnv(partial(Count, 8, broken=broken), request)
+
+
+def gathered(mode: AutoresetMode, ledger: Ledger) -> VecEnv:
+    request = EnvRequest(
+        env_name="CartPole-v1", n=8, seed_of=lambda i, k: 8 * k + i, pool=PoolOptions(watch=ledger.watch)
+    )
+    copies = [partial(gym.make, "CartPole-v1")] * 8
+    return own_vector(lambda: SyncVectorEnv(copies, autoreset_mode=mode), request)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_every_autoreset_mode_is_proved(mode):
+    proof = prove(partial(gathered, mode), transitions=2000)
+    assert (proof.wrong, proof.phantoms) == (0, 0) and proof.transitions >= 2000 and proof.episodes > 50
+
+
+def test_the_proof_sees_a_last_observation_that_is_the_next_first_one():
+    assert prove(partial(counted, ""), transitions=2000).phantoms == 0
+    bad = prove(partial(counted, "phantom"), transitions=2000)
+    assert bad.wrong == 0 and bad.phantoms == bad.episodes > 100
+
+
+def test_the_proof_expects_nothing_of_a_lost_end():
+    proof = prove(partial(counted, "lost"), transitions=2000)
+    assert (proof.wrong, proof.phantoms) == (0, 0)
+
+
+@pytest.mark.parametrize("field", ["obs", "reward", "terminated", "final"])
+def test_the_proof_sees_every_difference_between_what_came_and_what_is_stored(field, monkeypatch):
+    """Here the program itself changes one lane in each step."""
+    own = TensorVecEnv.step
+
+    def changed(self: TensorVecEnv, actions: Any) -> Any:
+        result = own(self, actions)[DEFAULT_BEHAVIOUR]
+        if field == "reward":
+            result.reward[0] += 1
+        elif field == "terminated":
+            result.terminated[0] |= result.truncated[0]
+        elif field == "obs":
+            result.obs["obs"][3, 0] += 1
+        elif result.final is not None:
+            result.final.obs["obs"][:] = result.obs["obs"]
+        return {DEFAULT_BEHAVIOUR: result}
+
+    monkeypatch.setattr(TensorVecEnv, "step", changed)
+    assert prove(partial(counted, ""), transitions=200).wrong > 5
+
+
+def test_fingerprints_differ_by_any_byte_and_are_those_of_rows():
+    rows = {"a": np.arange(12, dtype=np.float32).reshape(4, 3), "b": np.arange(4, dtype=np.uint8)[:, None]}
+    whole = fingerprints(rows)
+    assert len(set(whole.tolist())) == 4
+    assert np.array_equal(fingerprints({name: value[1:3] for name, value in rows.items()}), whole[1:3])
+    rows["b"][2] ^= 128
+    assert (fingerprints(rows) != whole).tolist() == [False, False, True, False]
+
+
+def of_kind(kind: str, name: str, args: dict[str, Any], ledger: Ledger) -> VecEnv:
+    pool = PoolOptions(watch=ledger.watch)
+    return make_vec_env(kind, name, env_args=args, n=4, seed_of=lambda i, k: 5, pool=pool)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "args", "package"),
+    [
+        ("ENVPOOL", "CartPole-v1", {}, "envpool"),
+        ("BRAX", "inverted_pendulum", {"episode_length": 30}, "brax"),
+        ("PLAYGROUND", "CartpoleBalance", {"episode_length": 30}, "mujoco_playground"),
+        ("GYM", "ale_py:ALE/Pong-v5", {}, "ale_py"),
+    ],
+)
+def test_simulators_of_many_are_proved_where_they_are_installed(kind, name, args, package):
+    if importlib.util.find_spec(package) is None:
+        with pytest.raises((EnvError, UsageError), match="pip install"):
+            of_kind(kind, name, args, Ledger())
+        return
+    proof: Proof = prove(partial(of_kind, kind, name, args), transitions=400)
+    assert (proof.wrong, proof.phantoms) == (0, 0) and proof.transitions >= 400
