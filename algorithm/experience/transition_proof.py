@@ -29,7 +29,7 @@ Prints = NDArray[np.uint64]
 
 
 @dataclass
-class Expected:
+class SimulatorStep:
     """The transitions of a step of N lanes, as they follow from what the simulator has returned."""
 
     took: Bool  # [N] there is one
@@ -48,7 +48,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.spec: AgentSpec | None = None
-        self.expected: Expected | None = None
+        self.expected: SimulatorStep | None = None
         self._seen: Prints | None = None
 
     def watch(self, env: Any) -> Any:  # noqa: ANN401 - either kind
@@ -68,7 +68,7 @@ class Ledger:
         now, before, over = self._prints(obs), self._seen, ends | cut
         last = before if final is None else self._prints(final)
         known = took if final is not None else took & ~(cut & ~ends)
-        self.expected = Expected(
+        self.expected = SimulatorStep(
             took=known,
             before=before,
             after=np.where(over, last, now),

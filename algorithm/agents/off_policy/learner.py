@@ -200,8 +200,7 @@ class OffPolicyLearner(Learner):
 
         Their observations wait for the normaliser's ``settle``.
         """
-        if names := self.model.normaliser.names:
-            self.model.normaliser.add(new.new_obs(names))
+        self.model.normaliser.add(new.new_obs(self.model.normaliser.names))
         super().observe(new)
 
     @torch.no_grad()
