@@ -65,6 +65,7 @@ def make_networks(inputs: Inputs, classes: Mapping[str, Network]) -> Networks:
         classes,
         seq_encoder=run.seq_encoder,
         context=run.burn_in_step + 1,
+        critic_only=run.critic_observations,
         **dict(inputs.config.nn_config),
     )
 

@@ -130,6 +130,12 @@ class RunConfig(Block):
         "Final learning rate of a schedule as a share of the first. FlashSAC: 0.5.",
         resume="free: as if it had been so from the start",
     )
+    critic_observations: Annotated[tuple[str, ...], Strict(False)] = option(
+        (),
+        "Vector observations, by name, that only critics and values see, not the policy.",
+        resume=OTHER_NETWORKS,
+        shared=True,
+    )
     use_normalization: bool = option(
         True,
         "Normalize vector observations by running mean and variance, clipped to ±5.",

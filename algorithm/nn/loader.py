@@ -19,6 +19,7 @@ from torch import nn
 from algorithm.core.errors import RUN_BLOCK, ModelError
 from algorithm.core.spec import AgentSpec
 from algorithm.nn import models
+from algorithm.nn.critic_only import BlindPolicy, CriticRep, seen_by_policy, width
 from algorithm.nn.dry_run import blame, check_rep
 from algorithm.nn.models import defaults
 from algorithm.nn.protocols import Memory, Rep
@@ -70,6 +71,7 @@ def load_networks(
     *,
     seq_encoder: Memory | None = None,
     context: int = 1,
+    critic_only: Sequence[str] = (),
     **options: Mapping[str, Any] | None,
 ) -> Networks:
     """Build and dry-run the networks of an agent.
@@ -78,6 +80,7 @@ def load_networks(
     classes:     of the family, by name and in the order of construction
     seq_encoder: the memory that ``ModelRep`` has
     context:     tokens in attention's reach; with ``ATTN`` an argument of ``ModelRep``
+    critic_only: observations that ``ModelRep`` and ``ModelPolicy`` do not get; states end with them
     options:     keyword arguments by block of ``nn_config``
     Raises :class:`ModelError` if the file does not import or lacks a class, or if a class does not build,
     returns a wrong shape or has another memory.
@@ -96,12 +99,18 @@ def load_networks(
     def make(name: str, *args: object) -> nn.Module:
         if name in OPTIONAL:
             return _optional(module, place, name, *args)
-        sizes = () if name == "ModelRep" else (state_size,)
         given, key = options.get(blocks[name]) or {}, f"nn_config.{blocks[name]}"
-        return instance(types[name], (spec, *sizes), given, name=name, key=key, where=where[name])
+        args = {"ModelRep": (seen,), "ModelPolicy": (seen, own_size)}.get(name, (spec, state_size))
+        made = instance(types[name], args, given, name=name, key=key, where=where[name])
+        if critic_only and name == "ModelRep":
+            return CriticRep(cast(Rep, made), critic_only)
+        return BlindPolicy(made, own_size, critic_only) if critic_only and name == "ModelPolicy" else made
 
+    seen = seen_by_policy(spec, critic_only) if critic_only else spec
+    state_size = own_size = 0
     rep = make("ModelRep")
     state_size = check_rep(rep, spec, where["ModelRep"], seq_encoder)
+    own_size = state_size - width(spec, critic_only)
     built = {}
     for name, one in classes.items():
         built[name] = make(name)

@@ -58,6 +58,7 @@ OBSERVATIONS = {
         ("float32", "uint8", "int64", "float32"),
         ((), (), (2, 3), ()),
     ),
+    "for critics": ObsSpec(("v", "h"), ((3,), (2,)), ("float32",) * 2),
     "goals": ObsSpec(  # in hindsight, where windows are sampled
         ("achieved_goal", "desired_goal", "observation"), ((2,), (2,), (3,)), ("float32",) * 3
     ),
@@ -235,6 +236,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         rep = {**rep, "bounded": False}  # without layer norm
     of_acting, head = chosen.get("exploration", EXPLORATION["fresh"])
     options = {**of_action, **of_memory, **extensions, **of_norm, **of_acting}
+    options |= {"critic_observations": ("h",)} if row["obs"] == "for critics" else {}
     for factor in ("head", "targets", "critics", "replay"):
         options |= chosen[factor]
     shown, cloning = chosen["demonstrated"]

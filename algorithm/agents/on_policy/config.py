@@ -36,6 +36,7 @@ SHARED = frozenset(
         "threads",
         "matmul_precision",
         "gamma",
+        "critic_observations",
         "seq_encoder",
         "burn_in_step",
         "curiosity",

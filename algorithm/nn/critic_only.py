@@ -1,0 +1,89 @@
+"""Observations that only critics see, not the policy (asymmetric actor-critic, arXiv 1710.06542)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.spec import AgentSpec
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.protocols import Obs, Rep
+
+
+class CriticRep(Rep):
+    """An encoder of what the policy sees, whose states end with what only critics see, [..., S + hidden].
+
+    rep:    of the other observations
+    hidden: names, in order
+    """
+
+    def __init__(self, rep: Rep, hidden: Sequence[str]) -> None:
+        nn.Module.__init__(self)
+        self.rep, self._hidden = rep, tuple(hidden)
+        self.carry_shape, self.stored_carry_shape = rep.carry_shape, rep.stored_carry_shape
+
+    @override
+    def initial_carry(self, batch: int) -> Tensor:
+        return self.rep.initial_carry(batch)
+
+    @override
+    def forward(
+        self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        state, carry = self.rep(without(obs, self._hidden), prev_action, carry, valid)
+        return torch.cat([state, *(obs[name].flatten(2) for name in self._hidden)], -1), carry
+
+
+class BlindPolicy(nn.Module):
+    """A policy that gets the first ``state_size`` numbers of a state, and the observations that it sees."""
+
+    def __init__(self, policy: nn.Module, state_size: int, hidden: Sequence[str]) -> None:
+        super().__init__()
+        self.policy, self._size, self._hidden = policy, state_size, tuple(hidden)
+
+    @override
+    def forward(self, state: Tensor, obs: Obs) -> HybridAction:
+        found: HybridAction = self.policy(state[..., : self._size], without(obs, self._hidden))
+        return found
+
+
+def without(obs: Obs, hidden: Sequence[str]) -> dict[str, Tensor]:
+    """Return the observations of other names."""
+    return {name: value for name, value in obs.items() if name not in hidden}
+
+
+def seen_by_policy(spec: AgentSpec, hidden: Sequence[str]) -> AgentSpec:
+    """Return what a policy gets. Raises UsageError for names that cannot be hidden, or all."""
+    obs, key = spec.obs, f"{RUN_BLOCK}.critic_observations"
+    if unknown := [name for name in hidden if name not in obs.names]:
+        raise UsageError(
+            f"there is no observation {unknown[0]!r}",
+            where=key,
+            why=f"the environment shows {', '.join(obs.names)}",
+            fix="name some of these",
+        )
+    shapes = {name: shape for name, shape, kind in obs.items() if kind == "float32"}
+    coded = {name for name, choices in zip(obs.names, obs.categories, strict=True) if choices}
+    others = [name for name in hidden if len(shapes.get(name, ())) != 1 or name in coded]
+    if others or len(set(hidden)) == len(obs.names):
+        raise UsageError(
+            f"{others[0]!r} cannot be for critics only" if others else "the policy would see nothing",
+            where=key,
+            why="it is no vector of numbers" if others else "all observations are listed",
+            fix="leave it out",
+        )
+    stays = [i for i, name in enumerate(obs.names) if name not in hidden]
+    columns = ("names", "shapes", "dtypes", "categories", "stacks", "axes")
+    kept = {column: tuple(getattr(obs, column)[i] for i in stays) for column in columns}
+    return replace(spec, obs=replace(obs, **kept))
+
+
+def width(spec: AgentSpec, hidden: Sequence[str]) -> int:
+    """Return how many numbers critics see alone."""
+    return sum(prod(shape) for name, shape, _ in spec.obs.items() if name in hidden)
