@@ -14,6 +14,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
+import asac
 from algorithm.agents.roles import Episode
 from algorithm.core.data import ActorOutput, StepBatch
 from algorithm.core.errors import EnvError, UsageError
@@ -307,3 +308,34 @@ def test_simulators_of_many_are_proved_where_they_are_installed(kind, name, args
         return
     proof: Proof = prove(partial(of_kind, kind, name, args), transitions=400)
     assert (proof.wrong, proof.phantoms) == (0, 0) and proof.transitions >= 400
+
+
+class Alone(gym.Env):
+    """One lane as an environment of Gymnasium; its random numbers go on from the first seed."""
+
+    observation_space, action_space = Pendulum.observation_space, Pendulum.action_space
+
+    def __init__(self) -> None:
+        self._lane, self._over, self._next = Pendulum(1), False, torch.zeros(1, 3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        if not self._over:
+            self._next = self._lane.reset(seed)
+        self._over = False
+        return self._next[0].numpy(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self._next, reward, terminated, truncated, final = self._lane.step(torch.from_numpy(action)[None])
+        self._over = truncated.item()
+        return final[0].numpy(), reward.item(), terminated.item(), self._over, {}
+
+
+def test_one_lane_is_learned_from_as_the_same_environment_alone_bit_for_bit(tmp_path):
+    runs = [
+        asac.train(env, seed=2, max_step=700, start_step=300, directory=tmp_path / name, quiet=True)
+        for name, env in (("lane", Pendulum(1)), ("alone", Alone()))
+    ]
+    files = "checkpoints/step_*/*.safetensors"
+    found = [{file.name: file.read_bytes() for file in run.folder.glob(files)} for run in runs]
+    assert len(found[0]) > 1 and found[0].keys() == found[1].keys()
+    assert all(found[0][name] == found[1][name] for name in ("model.safetensors", "optim.safetensors"))
