@@ -12,9 +12,9 @@ from typing_extensions import TypeIs
 
 from algorithm.config.loader import load_config
 from algorithm.core.errors import UsageError
+from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, source_of
 from algorithm.env.registry import find_recipe
-from algorithm.env.tensor.contract import TensorEnv
 
 _Name: TypeAlias = str | os.PathLike[str]
 

@@ -20,8 +20,8 @@ from gymnasium.envs.registration import EnvCreator
 
 from algorithm.core.errors import GYMNASIUM, EnvError, mend
 from algorithm.core.extras import install_command
+from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.pool.process_exit import exits_as_errors
-from algorithm.env.tensor.contract import TensorEnv
 
 
 def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:

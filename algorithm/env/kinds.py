@@ -20,6 +20,7 @@ class EnvKind:
     repeats:    an episode can begin again from its seed
     registered: their ids are those of Gymnasium's registry, with reward thresholds and vector classes
     player:     each is a program of its own with ports, or an editor, of which there is only one
+    lanes:      many step at once, hardly dearer than one
     parameters: ``reset_config`` holds numbers, and not the options of ``reset``; parameters go by name
     """
 
@@ -30,6 +31,7 @@ class EnvKind:
     repeats: bool = True
     registered: bool = False
     player: bool = False
+    lanes: bool = False
     parameters: bool = False
 
 
@@ -48,28 +50,17 @@ OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", maker="algorithm.env.dmc:DmControlRecipe")
 
-TENSOR = EnvKind(
-    name="TENSOR",
-    maker="algorithm.env.tensor.vec:make_named",
-    gymnasium=False,
-    films=False,
-    repeats=False,
-)
-"""Classes of :class:`~algorithm.env.tensor.contract.TensorEnv`, which step many lanes at once."""
 
-ENVPOOL = EnvKind(
-    name="ENVPOOL", maker="algorithm.env.envpool:make", gymnasium=False, films=False, repeats=False
-)
-PLAYGROUND, BRAX = (
-    EnvKind(
-        name=name,
-        maker=f"algorithm.env.tensor.jax_envs:make_{name.lower()}",
-        gymnasium=False,
-        films=False,
-        repeats=False,
-    )
-    for name in ("PLAYGROUND", "BRAX")
-)
+def _many(name: str, maker: str) -> EnvKind:
+    return EnvKind(name=name, maker=maker, gymnasium=False, films=False, repeats=False, lanes=True)
+
+
+TENSOR = _many("TENSOR", "algorithm.env.lanes.tensor:make_named")
+"""Classes of :class:`~algorithm.env.lanes.contract.TensorEnv`."""
+
+ENVPOOL = _many("ENVPOOL", "algorithm.env.lanes.envpool:make")
+PLAYGROUND = _many("PLAYGROUND", "algorithm.env.lanes.jax_envs:make_playground")
+BRAX = _many("BRAX", "algorithm.env.lanes.jax_envs:make_brax")
 
 OBJECT_RUNS = "object/"
 """First part of what the runs of such an environment are filed under."""

@@ -16,9 +16,9 @@ from typing_extensions import override
 from algorithm.core.errors import GYMNASIUM, UsageError, described
 from algorithm.core.plugins import accepts
 from algorithm.env.kinds import OBJECT_RUNS
+from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.second import second
 from algorithm.env.spaces import Space
-from algorithm.env.tensor.contract import TensorEnv
 from algorithm.env.wrappers import KeptOpen, LanesKeptOpen
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from algorithm.core.data import Array, Bool, Double, Float, Int
-from algorithm.env.base import Fault
 
 
 class SpaceMismatchError(Exception):
@@ -109,18 +108,6 @@ _SUMMED = "reward"
 def present(keys: Sequence[str], values: Double) -> dict[str, float]:
     """Return the finite numbers of an episode by key. values: [K], NaN for what is not there."""
     return {key: value for key, value in zip(keys, values.tolist(), strict=True) if math.isfinite(value)}
-
-
-def lost_final(name: str, owner: str, step: int) -> Fault:
-    """Return what its user should know of an environment that loses last observations."""
-    return Fault(
-        what=f"{name} loses the last observation of truncated episodes",
-        where=f"{owner}, step {step:,}",
-        why="it resets lanes in the step in which their episodes end, and returns the next ones' first "
-        "observations only",
-        fix="the last transition of each truncated episode is not stored; make it return the last "
-        "observation, too",
-    )
 
 
 class EpisodeInfos:

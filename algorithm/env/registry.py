@@ -17,8 +17,8 @@ from algorithm.core.program import as_typed
 from algorithm.env.base import EpisodeSeed, VecEnv
 from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymRecipe
-from algorithm.env.gym_vector import GymVectorEnv
 from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
+from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.objects import EnvSource, LentLanes, LentTensors
 from algorithm.env.parameters.apply import NO_TARGETS, Targets
 from algorithm.env.registered import has_vector_class, make_vector
@@ -190,7 +190,7 @@ def _handed_in(source: EnvSource, env_type: str, request: EnvRequest) -> VecEnv:
     }
     source.check(request.n, pool.workers, [what for what, value in asked.items() if value])
     if isinstance(source, LentTensors):
-        from algorithm.env.tensor.vec import TensorVecEnv  # it loads torch
+        from algorithm.env.lanes.tensor import TensorVecEnv  # it loads torch
 
         return TensorVecEnv(lambda: source.tensors, request, lent=True)
     if isinstance(source, LentLanes):
@@ -256,5 +256,5 @@ def _unable(kind: EnvKind, asked: Sequence[str]) -> UsageError:
     return UsageError(
         f"{kind.name} environments have no {' and no '.join(asked)}",
         why="their simulator makes and steps all of them itself; they are no Gymnasium environments",
-        fix="leave that out; --run and --render show a window",
+        fix="leave that out" + "; --run and --render show a window" * kind.player,
     )

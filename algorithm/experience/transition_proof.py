@@ -20,7 +20,7 @@ from typing_extensions import override
 from algorithm.core.data import ActorOutput, Array, Bool, Float, Int, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import VecEnv
-from algorithm.env.tensor.contract import TensorEnv, TensorObs, TensorStep
+from algorithm.env.lanes.contract import TensorEnv, TensorObs, TensorStep
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer
 

@@ -96,12 +96,14 @@ class Assembly:
         evaluated = last_lessons(config.parameters) if self.lessons is None else self.lessons
         printed = "players" if base.kind.player else "workers"
         given = self.given.source(purpose) if self.given else None
+        if purpose == "evaluate":
+            n = (given and given.lanes) or max(n, config.eval_config.episodes if base.kind.lanes else 1)
         env = make_vec_env(
             base.env_type,
             given or base.env_name,
             folder=self.loaded.env_dir,
             env_args=base.env_args,
-            n=given.lanes if given and given.lanes and purpose == "evaluate" else n,
+            n=n,
             seed_of=episode_seeds(self.loaded.seed if self.seed is None else self.seed, purpose),
             options=config.reset_config,
             render=render,

@@ -18,7 +18,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.actions import Actions
 from algorithm.env.gym import Adapter
-from algorithm.env.gym_vector import GymVectorEnv
+from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.masks import Masks
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.registry import make_vec_env

@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, OnFault, VecEnv
-from algorithm.env.gym_vector import GymVectorEnv
+from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import LocalCollector

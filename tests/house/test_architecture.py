@@ -19,7 +19,6 @@ LONGER = {
     "algorithm.agents.off_policy.agent",
     "algorithm.agents.on_policy.learner",
     "algorithm.config.schema",
-    "algorithm.env.gym_vector",
     "algorithm.replay.buffer",
     "algorithm.runs.checkpoints.checkpoint",
     "algorithm.runs.logs.metrics",

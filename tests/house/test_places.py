@@ -42,7 +42,7 @@ from functools import partial
 
 from algorithm.env.gym import GymRecipe
 from algorithm.env.registered import make_vector
-from algorithm.env.gym_vector import GymVectorEnv
+from algorithm.env.lanes.gym_vector import GymVectorEnv
 
 
 class OwnRecipe(GymRecipe):

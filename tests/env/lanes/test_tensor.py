@@ -22,13 +22,13 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.registry import make_vec_env, own_vector
 from algorithm.env.request import EnvRequest, PoolOptions
-from algorithm.env.tensor.contract import TensorEnv, TensorStep
-from algorithm.env.tensor.toys import Pendulum, Reacher
-from algorithm.env.tensor.vec import TensorVecEnv
+from algorithm.env.lanes.contract import TensorEnv, TensorStep
+from algorithm.env.lanes.toys import Pendulum, Reacher
+from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.transition_proof import Ledger, Proof, fingerprints, prove
 
-TOYS = "algorithm.env.tensor.toys"
+TOYS = "algorithm.env.lanes.toys"
 
 
 class Count(TensorEnv):
@@ -146,7 +146,7 @@ def test_what_breaks_the_contract_is_refused_with_its_place(broken):
     env.reset()
     with pytest.raises(EnvError) as raised:
         env.step({DEFAULT_BEHAVIOUR: np.zeros((2, 1), np.float32)})
-    assert "Count of 2 lanes, step" in str(raised.value)
+    assert "Count of 2 environments, index unknown, step" in str(raised.value)
 
 
 @pytest.mark.parametrize(

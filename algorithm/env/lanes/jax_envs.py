@@ -16,9 +16,9 @@ from typing_extensions import override
 from algorithm.core.errors import EnvError
 from algorithm.env.base import VecEnv
 from algorithm.env.env_id import suggest_name
+from algorithm.env.lanes.contract import TensorEnv, TensorObs, TensorStep
+from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.request import EnvRequest
-from algorithm.env.tensor.contract import TensorEnv, TensorObs, TensorStep
-from algorithm.env.tensor.vec import TensorVecEnv
 
 Jax = Any
 """What JAX has made: it is imported where it is used, since it is an extra."""

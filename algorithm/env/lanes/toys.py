@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from algorithm.env.tensor.contract import TensorEnv, TensorStep
+from algorithm.env.lanes.contract import TensorEnv, TensorStep
 
 
 class _TorchEnv(TensorEnv):

@@ -19,33 +19,29 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from typing_extensions import override
 
-from algorithm.core.data import Bool, Float, Int, State
-from algorithm.core.errors import EnvError, described
+from algorithm.core.data import Bool, Float, Int
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import (
     EpisodeSeed,
     Observation,
     OnFault,
-    ResetResult,
     StepResult,
-    VecEnv,
     ignore_fault,
 )
-from algorithm.env.env_id import advice
 from algorithm.env.gym import Adapter
+from algorithm.env.lanes.base import LanesVecEnv, made
 from algorithm.env.masks import MASK
 from algorithm.env.outputs import (
     EpisodeInfos,
     SpaceMismatchError,
     flags_of,
     info_of,
-    lost_final,
     numbers_of,
     observation_of,
     present,
 )
 from algorithm.env.pool.env_group import close_error
-from algorithm.env.pool.process_exit import as_exception, exits_as_errors
+from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.spaces import check_spaces
 
 _T = TypeVar("_T")
@@ -57,7 +53,7 @@ _PHRASES = {
 }
 
 
-class GymVectorEnv(VecEnv):
+class GymVectorEnv(LanesVecEnv):
     """N sub-environments, stepped by one vector class.
 
     make:    builds the vector environment, usually by ``gymnasium.make_vec``
@@ -89,69 +85,32 @@ class GymVectorEnv(VecEnv):
         infos: Sequence[str] = (),
         on_fault: OnFault = ignore_fault,
     ) -> None:
-        self._env = _make(make, name)
-        check_spaces(self._env, name, "single_")
-        self._n = self._env.num_envs
-        self._class = type(self._env.unwrapped).__name__
-        self._name, self._step = name, 0
+        self._env = env = made(make, name, "a vector class of its own")
+        check_spaces(env, name, "single_")
+        super().__init__(
+            Adapter(env.single_observation_space, env.single_action_space, name),
+            env.num_envs,
+            name=name,
+            owner=type(env.unwrapped).__name__,
+            seed_of=seed_of,
+            on_fault=on_fault,
+        )
         self._mode = self._autoreset_mode()
         self._start_next = {
             AutoresetMode.NEXT_STEP: self._next_step,
             AutoresetMode.SAME_STEP: self._same_step,
             AutoresetMode.DISABLED: self._reset_ended,
         }[self._mode]
-        adapter = Adapter(self._env.single_observation_space, self._env.single_action_space, name)
-        self.specs = {DEFAULT_BEHAVIOUR: adapter.spec}
-        self.fps = None  # images come from single environments
-        self.render_modes = ()
-        spec = self._env.spec
+        spec = env.spec
         self.time_limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
         self.arrangement = f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
-        self._observations, self._masks = adapter.observations, adapter.masks
-        self._actions = adapter.actions
         self._infos = EpisodeInfos(infos, self._n)
         self._last_infos = "final_info" if self._mode is AutoresetMode.SAME_STEP else ""
-        self._all_allowed = adapter.spec.action.all_allowed(self._n)
-        self._all_allowed.flags.writeable = False  # shared by all steps
-        self._seed_of, self._options = seed_of, dict(options or {})
-        self._seed_each = isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        self._on_fault, self._told_lost = on_fault, False
-        self._ids: Int = np.arange(self._n)
-        self._episode: Int = np.full(self._n, -1)
+        self._options = dict(options or {})
+        self._seed_each = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._seeds = [0] * self._n
         self._resets_itself: Bool = np.zeros(self._n, np.bool_)  # reset by the class in the next step
-        # The last output of the class, and the one before.
-        self._last = self._before = Observation(
-            ids=self._ids, obs=adapter.spec.obs.zeros(self._n), action_mask=self._all_allowed
-        )
-
-    @override
-    def reset(
-        self, indices: Sequence[int] | None = None, *, episode: int | None = None
-    ) -> dict[str, ResetResult]:
-        chosen = self._ids if indices is None else np.array(indices, np.int64)
-        if episode is not None:
-            self._episode[chosen] = episode - 1
-        seen = self._reset(chosen)
-        return {
-            DEFAULT_BEHAVIOUR: ResetResult(
-                ids=chosen,
-                obs={name: value[chosen] for name, value in seen.obs.items()},
-                action_mask=seen.action_mask[chosen],
-            )
-        }
-
-    @override
-    def state(self) -> State:
-        return State({"episode": self._episode.copy()})
-
-    @override
-    def resume(self, state: State) -> dict[int, str]:
-        """Restore the numbers of the episodes: the class cannot repeat one environment's episode alone."""
-        episode = state.arrays["episode"][: self._n]
-        self._episode[: len(episode)] = episode
-        reason = f"{self._class} steps all environments together and cannot repeat the episode of one"
-        return dict.fromkeys(range(self._n), reason)
+        self._before = self._last  # the output before the last one
 
     @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
@@ -171,7 +130,7 @@ class GymVectorEnv(VecEnv):
         self._resets_itself = np.zeros(self._n, np.bool_)
         # With same-step autoreset the observation already belongs to the next episode.
         over = terminated & (self._mode is not AutoresetMode.SAME_STEP)
-        self._before, self._last = self._last, self._observation(obs, infos, over)
+        self._before, self._last = self._last, self._read(obs, infos, over)
         seen, lost = self._last, self._lost(ended, infos)
         if ended.any():
             seen, final = self._start_next(seen, ended, terminated, infos)
@@ -228,9 +187,8 @@ class GymVectorEnv(VecEnv):
         if self._mode is not AutoresetMode.SAME_STEP:
             return np.zeros(self._n, np.bool_)
         lost: Bool = ended & ~np.asarray(infos.get("_final_obs", "final_obs" in infos), np.bool_)
-        if lost.any() and not self._told_lost:
-            self._told_lost = True
-            self._on_fault(lost_final(self._name, self._class, self._step))
+        if lost.any():
+            self._tell_lost()
         return lost
 
     def _last_of(self, i: int, infos: Mapping[str, Any], *, over: bool) -> Observation:
@@ -258,8 +216,8 @@ class GymVectorEnv(VecEnv):
     ) -> tuple[Observation, Observation]:
         return self._reset(np.flatnonzero(ended)), seen
 
+    @override
     def _reset(self, chosen: Int) -> Observation:
-        """Start the next episode in the sub-environments ``chosen``. Returns the observations of all."""
         self._episode[chosen] += 1
         self._infos.begin_next(chosen)
         for i in chosen.tolist():
@@ -271,7 +229,7 @@ class GymVectorEnv(VecEnv):
         if kept.any():
             options["reset_mask"] = ~kept
         obs, infos = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
-        first = self._observation(obs, infos, kept & self._resets_itself)
+        first = self._read(obs, infos, kept & self._resets_itself)
         if any(
             not np.array_equal(value[kept], self._last.obs[name][kept], equal_nan=True)
             for name, value in first.obs.items()
@@ -293,26 +251,6 @@ class GymVectorEnv(VecEnv):
         mask = np.where(kept[:, None], self._last.action_mask, first.action_mask)
         return replace(first, action_mask=mask)
 
-    def _observation(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
-        """Copy the class's arrays, which it may reuse. over: sub-environments whose task has ended."""
-        try:
-            own = self._observations.read_batch(obs, self._n)
-            mask = self._masks.read_batch(obs, infos, over)
-        except SpaceMismatchError as error:
-            raise self._space_error(str(error)) from error
-        return Observation(ids=self._ids, obs=own, action_mask=self._all_allowed if mask is None else mask)
-
-    def _call(self, call: str, run: Callable[[], _T]) -> _T:
-        try:
-            return run()
-        except BaseException as raised:
-            error = as_exception(raised)
-            raise self._error(
-                f"failed in {call}",
-                why=described(error),
-                fix="run with --debug for the environment's own traceback",
-            ) from error
-
     def _autoreset_mode(self) -> AutoresetMode:
         stated = self._env.metadata.get("autoreset_mode")
         if not isinstance(stated, AutoresetMode):
@@ -329,29 +267,3 @@ class GymVectorEnv(VecEnv):
                 fix="build it with shared_memory=True or another autoreset_mode",
             )
         return stated
-
-    def _space_error(self, why: str) -> EnvError:
-        return self._error(
-            "returned what its spaces do not allow", why=why, fix="report it to the environment's authors"
-        )
-
-    def _error(self, what: str, *, why: str, fix: str) -> EnvError:
-        return EnvError(
-            f"{self._name} {what}",
-            where=f"{self._class} of {self._n} environments, index unknown, step {self._step}",
-            why=why,
-            fix=fix,
-        )
-
-
-def _make(make: Callable[[], VectorEnv], name: str) -> VectorEnv:
-    try:
-        with exits_as_errors():
-            return make()
-    except Exception as error:
-        raise EnvError(
-            "the environment could not be made",
-            where=f"{name}, a vector class of its own",
-            why=described(error),
-            fix=advice(error, "check base_config.env_name and env_args"),
-        ) from error

@@ -1,0 +1,133 @@
+"""The common part of simulators that step many environments in one call, each with one agent."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from typing_extensions import override
+
+from algorithm.core.data import Bool, Int, State
+from algorithm.core.errors import EnvError, UserError, described
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.env.base import EpisodeSeed, Fault, Observation, OnFault, ResetResult, VecEnv
+from algorithm.env.env_id import advice
+from algorithm.env.gym import Adapter
+from algorithm.env.outputs import SpaceMismatchError
+from algorithm.env.pool.process_exit import as_exception, exits_as_errors
+
+_T = TypeVar("_T")
+
+
+class LanesVecEnv(VecEnv):
+    """N lanes of one simulator.
+
+    adapter: of the spaces of one lane
+    n:       lanes
+    name:    of the environment; owner: of the simulator's class; both for messages
+    seed_of: seed of each episode
+    on_fault: is told once of last observations that the simulator loses
+    """
+
+    def __init__(
+        self, adapter: Adapter, n: int, *, name: str, owner: str, seed_of: EpisodeSeed, on_fault: OnFault
+    ) -> None:
+        self.specs = {DEFAULT_BEHAVIOUR: adapter.spec}
+        self.fps, self.render_modes = None, ()  # images come from single environments
+        self._n, self._name, self._class, self._step = n, name, owner, 0
+        self._observations, self._masks, self._actions = adapter.observations, adapter.masks, adapter.actions
+        self._all_allowed = adapter.spec.action.all_allowed(n)
+        self._all_allowed.flags.writeable = False  # shared by all steps
+        self._seed_of, self._on_fault, self._told_lost = seed_of, on_fault, False
+        self._ids: Int = np.arange(n)
+        self._episode: Int = np.full(n, -1)
+        # The last output of the simulator.
+        self._last = Observation(ids=self._ids, obs=adapter.spec.obs.zeros(n), action_mask=self._all_allowed)
+
+    @abstractmethod
+    def _reset(self, chosen: Int) -> Observation:
+        """Begin the next episodes of the lanes ``chosen``; return the observations of all."""
+
+    @override
+    def reset(
+        self, indices: Sequence[int] | None = None, *, episode: int | None = None
+    ) -> dict[str, ResetResult]:
+        chosen = self._ids if indices is None else np.array(indices, np.int64)
+        if episode is not None:
+            self._episode[chosen] = episode - 1
+        seen = self._reset(chosen)
+        obs = {name: value[chosen] for name, value in seen.obs.items()}
+        first = ResetResult(ids=chosen, obs=obs, action_mask=seen.action_mask[chosen])
+        return {DEFAULT_BEHAVIOUR: first}
+
+    @override
+    def state(self) -> State:
+        return State({"episode": self._episode.copy()})
+
+    @override
+    def resume(self, state: State) -> dict[int, str]:
+        """Restore the numbers of the episodes: all lanes step together, so one cannot be repeated alone."""
+        episode = state.arrays["episode"][: self._n]
+        self._episode[: len(episode)] = episode
+        reason = f"{self._class} steps all environments together and cannot repeat the episode of one"
+        return dict.fromkeys(range(self._n), reason)
+
+    def _read(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
+        """Copy arrays of all lanes, which may be used again. over: [N] those whose task has ended."""
+        try:
+            own = self._observations.read_batch(obs, self._n)
+            mask = self._masks.read_batch(obs, infos, over)
+        except SpaceMismatchError as error:
+            raise self._space_error(str(error)) from error
+        return Observation(ids=self._ids, obs=own, action_mask=self._all_allowed if mask is None else mask)
+
+    def _tell_lost(self) -> None:
+        """Say, the first time, that a last observation is lost."""
+        if self._told_lost:
+            return
+        self._told_lost = True
+        self._on_fault(
+            Fault(
+                what=f"{self._name} loses the last observation of truncated episodes",
+                where=f"{self._class}, step {self._step:,}",
+                why="it resets lanes in the step in which their episodes end, and returns the next ones' "
+                "first observations only",
+                fix="the last transition of each truncated episode is not stored; make it return the last "
+                "observation, too",
+            )
+        )
+
+    def _call(self, call: str, run: Callable[[], _T]) -> _T:
+        try:
+            return run()
+        except BaseException as raised:
+            error = as_exception(raised)
+            fix = "run with --debug for the environment's own traceback"
+            raise self._error(f"failed in {call}", why=described(error), fix=fix) from error
+
+    def _space_error(self, why: str) -> EnvError:
+        return self._error(
+            "returned what its spaces do not allow", why=why, fix="report it to the environment's authors"
+        )
+
+    def _error(self, what: str, *, why: str, fix: str) -> EnvError:
+        where = f"{self._class} of {self._n} environments, index unknown, step {self._step}"
+        return EnvError(f"{self._name} {what}", where=where, why=why, fix=fix)
+
+
+def made(make: Callable[[], _T], name: str, what: str) -> _T:
+    """Return a simulator. what: its kind, for the message of EnvError, which everything else becomes."""
+    try:
+        with exits_as_errors():
+            return make()
+    except UserError:
+        raise
+    except Exception as error:
+        raise EnvError(
+            "the environment could not be made",
+            where=f"{name}, {what}",
+            why=described(error),
+            fix=advice(error, "check base_config.env_name and env_args"),
+        ) from error

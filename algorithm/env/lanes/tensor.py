@@ -1,0 +1,163 @@
+"""Lanes of a tensor environment as the program sees any simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from algorithm.core.data import Array, Bool, Float, Int, State
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.env.base import Observation, StepResult
+from algorithm.env.env_id import import_source, resolve_env_id
+from algorithm.env.gym import Adapter
+from algorithm.env.lanes.base import LanesVecEnv, made
+from algorithm.env.lanes.contract import TensorEnv, TensorObs, TensorStep
+from algorithm.env.outputs import SpaceMismatchError, flags_of, numbers_of
+from algorithm.env.request import EnvRequest
+from algorithm.env.spaces import check_spaces
+
+_T = TypeVar("_T")
+
+
+class TensorVecEnv(LanesVecEnv):
+    """Lanes of a tensor environment.
+
+    make:    makes the environment
+    request: for its name, seeds, and who is told of what
+    lent:    it stays its owner's, and is not closed
+
+    The seed of the first episode seeds all lanes. Later ones use the environment's own random numbers.
+    Raises :class:`EnvError` if it cannot be made, and for spaces that are not supported.
+    """
+
+    def __init__(self, make: Callable[[], TensorEnv], request: EnvRequest, *, lent: bool = False) -> None:
+        name = request.env_name
+        env = made(make, name, "as tensors")
+        check_spaces(env, name)
+        super().__init__(
+            Adapter(env.observation_space, env.action_space, name),
+            env.num_envs,
+            name=name,
+            owner=type(env).__name__,
+            seed_of=request.seed_of,
+            on_fault=request.pool.on_fault,
+        )
+        self._env, self._lent, self.time_limit = request.pool.watch(env), lent, env.time_limit
+        self.arrangement = f"{self._n} in {self._class} on {env.device}"
+
+    @override
+    def _reset(self, chosen: Int) -> Observation:
+        self._episode[chosen] += 1
+        seed, lanes = None, None
+        if len(chosen) == self._n:
+            seed = self._seed_of(0, int(self._episode[0]))
+        else:
+            lanes = torch.zeros(self._n, dtype=torch.bool)
+            lanes[torch.from_numpy(chosen)] = True
+            lanes = lanes.to(self._env.device)
+        self._last = self._seen(self._call("reset", lambda: self._env.reset(seed, lanes)))
+        return self._last
+
+    @override
+    def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
+        scaled = torch.from_numpy(np.ascontiguousarray(self._actions.to_env(actions[DEFAULT_BEHAVIOUR])))
+        taken = self._call("step", lambda: TensorStep(*self._env.step(scaled.to(self._env.device))))
+        self._step += 1
+        before, self._last = self._last, self._seen(taken.obs)
+        try:
+            reward = numbers_of(_host(taken.reward), self._n, "rewards")
+            terminated = flags_of(_host(taken.terminated), self._n, "terminated")
+            truncated = flags_of(_host(taken.truncated), self._n, "truncated")
+        except SpaceMismatchError as error:
+            raise self._space_error(str(error)) from error
+        ended, final, unknown = terminated | truncated, None, None
+        if ended.any():
+            self._episode += ended
+            final = before
+            if taken.final is not None:
+                final = self._seen(taken.final, over=terminated)
+            elif truncated.any():
+                unknown = truncated & ~terminated
+                self._tell_lost()
+        result = StepResult(
+            **vars(self._last),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            final=final,
+            unknown=unknown,
+        )
+        return {DEFAULT_BEHAVIOUR: result}
+
+    @override
+    def state(self) -> State:
+        own = {f"env.{name}": _host(value) for name, value in (self._env.state() or {}).items()}
+        return State({**super().state().arrays, **own})
+
+    @override
+    def resume(self, state: State) -> dict[int, str]:
+        """Continue exactly if the environment has told its state; if not, episodes keep their numbers."""
+        names = [name for name in state.arrays if name.startswith("env.")]
+        saved = {name[4:]: torch.from_numpy(np.array(state.arrays[name])) for name in names}
+        lost = super().resume(state)
+        if not saved or len(state.arrays["episode"]) != self._n:
+            return lost
+        self._call("load_state", lambda: self._env.load_state(saved))
+        return {}
+
+    @override
+    def close(self) -> None:
+        if not self._lent:
+            self._call("close", self._env.close)
+
+    def _seen(self, obs: TensorObs, over: Bool | None = None) -> Observation:
+        """Return the program's own arrays of observations. over: [N] lanes whose task has ended."""
+        try:
+            host = {k: _host(v) for k, v in obs.items()} if isinstance(obs, Mapping) else _host(obs)
+        except SpaceMismatchError as error:
+            raise self._space_error(str(error)) from error
+        return self._read(host, {}, np.zeros(self._n, np.bool_) if over is None else over)
+
+
+def make_named(request: EnvRequest) -> TensorVecEnv:
+    """Return the lanes of a class by its name, ``module:Class`` or ``file.py:Class``. Raises EnvError."""
+    resolved = resolve_env_id(request.env_name, request.folder)
+    return TensorVecEnv(partial(_named, resolved, request), request)
+
+
+def _named(resolved: str, request: EnvRequest) -> TensorEnv:
+    source, _, name = resolved.rpartition(":")
+    if not source:
+        raise ValueError("it has to be module:Class or file.py:Class")
+    kind = getattr(import_source(source), name)
+    if not (isinstance(kind, type) and issubclass(kind, TensorEnv)):
+        raise TypeError(f"{name} is no class derived from algorithm.env.lanes.contract.TensorEnv")
+    return _placed(kind, request)
+
+
+def _placed(kind: Callable[..., TensorEnv], request: EnvRequest) -> TensorEnv:
+    """Return the environment of a class. Raises UsageError for a device that is not there."""
+    args: dict[str, Any] = dict(request.env_args)
+    device = torch.device(args.pop("device", "cpu"))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"there is no device {device}",
+            where="base_config.env_args.device",
+            why="torch finds no GPU here",
+            fix="leave it out: the lanes then step on the CPU",
+        )
+    return kind(request.n, device=device, **args)
+
+
+def _host(value: Tensor) -> Array:
+    """Return a tensor as an array, whose memory it shares on a CPU."""
+    if not isinstance(value, Tensor):
+        raise SpaceMismatchError(f"a {type(value).__name__} is no tensor")
+    return value.detach().cpu().numpy()
