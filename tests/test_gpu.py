@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from algorithm.agents.off_policy.learner import OffPolicyLearner
-from algorithm.core.data import SequenceBatch
+from algorithm.core.data import SequenceBatch, State
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.env.base import StepResult, VecEnv
+from algorithm.env.registry import make_vec_env
 from main import main
 from tests.batches import random_batch, small_sac, weights
 
@@ -16,6 +20,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
+TOYS = "algorithm.env.lanes.toys"
 WORDS = ["toy/two_cameras", "--device=cuda", "--seed=1", "-n", "run"]
 
 
@@ -52,3 +57,39 @@ def test_a_training_on_images_goes_on(on_device, tmp_path, monkeypatch):
     assert main([*WORDS, "--max_step=500", "--resume"]) == 0
     result = json.loads((tmp_path / "models/toy/two_cameras/run/result.json").read_text())
     assert result["steps"] == 500 and result["updates"] > 0
+
+
+def test_lanes_step_on_the_gpu_and_go_on_bit_for_bit():
+    def made() -> VecEnv:
+        args = {"device": "cuda"}
+        return make_vec_env("TENSOR", f"{TOYS}:Pendulum", env_args=args, n=64, seed_of=lambda i, k: 7)
+
+    def step(env: VecEnv) -> StepResult:
+        return env.step({DEFAULT_BEHAVIOUR: np.full((64, 1), 0.5, np.float32)})[DEFAULT_BEHAVIOUR]
+
+    env, other = made(), made()
+    env.reset(episode=0)
+    for _ in range(150):
+        step(env)
+    state = State({name: value.copy() for name, value in env.state().arrays.items()})
+    other.reset(episode=0)
+    assert other.resume(state) == {}
+    for _ in range(120):  # beyond an end, with random numbers
+        here, there = step(env), step(other)
+        assert np.array_equal(here.obs["obs"], there.obs["obs"]) and np.array_equal(here.reward, there.reward)
+
+
+def test_lanes_on_the_gpu_are_learned_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kind = [
+        "-o",
+        "base_config.env_type=TENSOR",
+        "-o",
+        "base_config.env_args={device: cuda}",
+        "-o",
+        "n_envs=64",
+    ]
+    words = [f"{TOYS}:Pendulum", *kind, "--preset=lanes", "-o", "replay_ratio=0.03125"]
+    assert main([*words, "--max_step=12800", "--device=cuda", "-n=run"]) == 0
+    (file,) = (tmp_path / "models").rglob("result.json")
+    assert json.loads(file.read_text())["updates"] > 300

@@ -20,11 +20,11 @@ from algorithm.core.data import ActorOutput, StepBatch
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
+from algorithm.env.lanes.contract import TensorEnv, TensorStep
+from algorithm.env.lanes.tensor import TensorVecEnv
+from algorithm.env.lanes.toys import Pendulum, Reacher
 from algorithm.env.registry import make_vec_env, own_vector
 from algorithm.env.request import EnvRequest, PoolOptions
-from algorithm.env.lanes.contract import TensorEnv, TensorStep
-from algorithm.env.lanes.toys import Pendulum, Reacher
-from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.transition_proof import Ledger, Proof, fingerprints, prove
 
