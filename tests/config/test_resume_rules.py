@@ -19,7 +19,7 @@ base_config.reward_scale nn_config.rep nn_config.policy nn_config.q replay_confi
 replay_config.sampler
 sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority sac_config.start_step
 sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
-sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization
+sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization sac_config.critic_observations
 sac_config.reward_scaling sac_config.use_prediction sac_config.curiosity sac_config.use_rnd
 nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rms ppo_config.shared
 a2c_config.shared a3c_config.rollout_step a3c_config.use_tf_rms a3c_config.shared acktr_config.rollout_step

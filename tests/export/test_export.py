@@ -51,6 +51,9 @@ ROWS: tuple[tuple[str, str, str, str, str, int, bool], ...] = (
     ("ACKTR", "discrete", "none", "vector", "v-trace", 15, False),
     ("ACER", "branches", "GRU", "vector", "v-trace", 9, True),
     ("ACER", "continuous", "none", "vector", "v-trace", 15, False),
+    ("SAC", "hybrid", "GRU", "for critics", "v-trace", 15, False),
+    ("SAC", "greedy", "none", "for critics", "slow encoder", 15, False),
+    ("PPO", "continuous", "none", "for critics", "v-trace", 9, False),
 )
 
 
@@ -100,7 +103,7 @@ def test_every_kind_of_observation_is_what_was_trained_on(
 
 
 def test_every_two_kinds_stand_together() -> None:
-    places, seen = range(4), agents.OBSERVATIONS.keys() - {"goals"}  # which are vectors to a policy
+    places, seen = range(4), agents.OBSERVATIONS.keys() - {"goals", "for critics"}  # vectors, too
     pairs = {(i, row[i], j, row[j]) for row in ROWS for i, j in combinations(places, 2)}
     for memory, obs in [(m, o) for m in agents.MEMORIES for o in seen]:
         assert (2, memory, 3, obs) in pairs
