@@ -108,7 +108,7 @@ def test_every_two_kinds_stand_together() -> None:
     for memory, obs in [(m, o) for m in agents.MEMORIES for o in seen]:
         assert (2, memory, 3, obs) in pairs
     for action in agents.ACTIONS:
-        assert {obs for i, a, j, obs in pairs if (i, a, j) == (1, action, 3)} == seen
+        assert seen <= {obs for i, a, j, obs in pairs if (i, a, j) == (1, action, 3)}
 
 
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])
