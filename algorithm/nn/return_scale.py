@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from algorithm.core.data import Rewarded
+from algorithm.core.data import Rewarded, StepBatch
 from algorithm.nn.normalise import UNUSABLE
 
 LARGEST = 5.0
@@ -85,8 +86,11 @@ class ReturnScale:
 
         One return at a time (Welford, 1962): most come alone, and it does not matter how many come at once.
         """
-        for stream, start, rewards, ended in new.rewards():
-            self._follow(stream, start, rewards, ended=ended)
+        if isinstance(new, StepBatch):
+            self._follow_step(new)
+        else:
+            for stream, start, rewards, ended in new.rewards():
+                self._follow(stream, start, rewards, ended=ended)
         self._set_factor()
 
     def close(self, stream: int) -> None:
@@ -102,23 +106,47 @@ class ReturnScale:
         """Take G after each of the stream's ``rewards`` from step ``start`` on, where it is usable."""
         before = self._open.get(stream)
         value = before.value if before is not None and before.next_step == start > 0 else 0.0
+        found = []
         for reward in rewards:
             value = self._gamma * value + reward
             if abs(value) < UNUSABLE:
-                self._count(value)
+                found.append(value)
             else:
                 value = 0.0
+        self._count(found)
         if ended:
             self._open.pop(stream, None)
         else:
             self._open[stream] = OpenReturn(start + len(rewards), value)
 
-    def _count(self, value: float) -> None:
-        delta, share = value - self.mean, 1.0 / (self.count + 1.0)
-        self.square += delta * delta * self.count * share
-        self.mean += delta * share
-        self.count += 1.0
-        self.largest = max(self.largest, abs(value))
+    def _follow_step(self, new: StepBatch) -> None:
+        """Do the same for a step of many streams."""
+        streams, starts = new.streams.tolist(), new.start_steps.tolist()
+        pairs = zip(map(self._open.get, streams), starts, strict=True)
+        before = [
+            one.value if one is not None and one.next_step == start > 0 else 0.0 for one, start in pairs
+        ]
+        values = self._gamma * np.array(before) + new.reward.astype(np.float64)
+        usable = np.abs(values) < UNUSABLE
+        self._count(values[usable].tolist())
+        ended = (new.terminated | new.truncated).tolist()
+        for stream, start, value, over in zip(
+            streams, starts, np.where(usable, values, 0.0).tolist(), ended, strict=True
+        ):
+            if over:
+                self._open.pop(stream, None)
+            else:
+                self._open[stream] = OpenReturn(start + 1, value)
+
+    def _count(self, values: Sequence[float]) -> None:
+        count, mean, square = self.count, self.mean, self.square  # local names are faster
+        for value in values:
+            delta, share = value - mean, 1.0 / (count + 1.0)
+            square += delta * delta * count * share
+            mean += delta * share
+            count += 1.0
+        self.count, self.mean, self.square = count, mean, square
+        self.largest = max(self.largest, *map(abs, values), 0.0)
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the divisor of rewards."""

@@ -21,6 +21,9 @@ from algorithm.nn.acting.tracing import Function, Ref, RefusalError, Tape, Taped
 _ARRAYS = np.ndarray | np.generic
 _Program = Callable[..., Sequence[Numbers]]
 
+MANY = 1024
+"""Rows from which on torch is faster: then its larger products outweigh what each operation costs."""
+
 
 class NumpyPrograms:
     """A torch function of arrays, computed by numpy where that is certain to be the same.
@@ -55,6 +58,8 @@ class NumpyPrograms:
         """Return a program, or why there is none; then torch computes the function itself."""
         if self._device.type != "cpu":
             return f"on {self._device.type}"
+        if len(arrays[0]) >= MANY:
+            return f"{len(arrays[0]):,} rows"
         try:
             program = _written(trace(self._function, _tensors(arrays), KNOWN), len(arrays))
             pairs = zip(program(*arrays), self._computed(arrays), strict=True)
