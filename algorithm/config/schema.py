@@ -40,6 +40,7 @@ from algorithm.core.fields import (
 )
 from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig
+from algorithm.env.kinds import EnvKind
 from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
 from algorithm.evaluation.config import EvalConfig
@@ -59,8 +60,14 @@ MAX_ENVS = 2**16
 AUTO, PLAIN = "auto", "plain"
 """Values of ``base_config.preset`` that name no section."""
 
-_NO_WRAPPERS = "a Unity player is no Gymnasium environment, which the wrappers are for"
-_LEAVE_WRAPPERS = "leave the wrappers out, and change the scene or the networks"
+
+def _no_wrappers(kind: EnvKind) -> tuple[str, str]:
+    """Return why environments of a kind have no wrappers, and what to do."""
+    if kind.player:
+        why = "a Unity player is no Gymnasium environment, which the wrappers are for"
+        return why, "leave the wrappers out, and change the scene or the networks"
+    why = "wrappers are for single environments, and this simulator steps many in its own way"
+    return why, "leave the wrappers out, and build what they do into the environment"
 
 
 def _new_end(old: Config, new: Config) -> str:
@@ -231,14 +238,15 @@ class BaseConfig(EnvConfig):
             (
                 alone and self.workers > 0,
                 ("env_type", "workers"),
-                "a Unity player is a process already; worker processes are for environments of this one",
-                "set workers: 0; n_envs players are stepped at once",
+                "a Unity player is a process already; worker processes are for environments of this one"
+                if self.kind.player
+                else "worker processes are for single environments, and this simulator steps many itself",
+                "set workers: 0; all n_envs are stepped at once",
             ),
             (
                 alone and len(self.wrappers) > 0,
                 ("env_type", "wrappers"),
-                _NO_WRAPPERS,
-                _LEAVE_WRAPPERS,
+                *_no_wrappers(self.kind),
             ),
             (
                 editor and self.n_envs > 1,
@@ -374,14 +382,15 @@ class Config(Block):
             (
                 not kind.films and self.eval_config.video,
                 ("base_config.env_type", "eval_config.video"),
-                "a Unity player draws in a window of its own and hands out no pictures",
-                "set eval_config.video: false; --watch shows the player",
+                "a Unity player draws in a window of its own and hands out no pictures"
+                if kind.player
+                else "its simulator hands out no pictures",
+                "set eval_config.video: false" + "; --watch shows the player" * kind.player,
             ),
             (
                 not kind.gymnasium and bool(self.eval_config.wrappers),
                 ("base_config.env_type", "eval_config.wrappers"),
-                _NO_WRAPPERS,
-                _LEAVE_WRAPPERS,
+                *_no_wrappers(kind),
             ),
             (
                 isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0,

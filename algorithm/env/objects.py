@@ -198,7 +198,15 @@ class LentTensors(LentLanes):
 
     @override
     def another(self) -> EnvSource:
-        return LentTensors(deepcopy(self.tensors))
+        try:
+            return LentTensors(deepcopy(self.tensors))
+        except Exception as error:
+            raise UsageError(
+                "evaluations need a second environment, and there is one",
+                where=self.name,
+                why=f"a deep copy cannot be made: {described(error)}",
+                fix="hand in a second one: eval_env=…",
+            ) from error
 
     @property
     @override

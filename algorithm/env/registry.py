@@ -231,6 +231,8 @@ def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request:
     """Return the environments that a simulator makes itself. Raises UsageError for what they cannot have."""
     unable = {
         "video": request.video and not kind.films,
+        "window": request.render and kind.lanes,
+        "options of reset": request.options and kind.lanes,
         "workers": request.pool.workers,
         "wrappers": request.wrappers,
     }

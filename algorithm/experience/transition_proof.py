@@ -20,6 +20,7 @@ from typing_extensions import override
 from algorithm.core.data import ActorOutput, Array, Bool, Float, Int, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import VecEnv
+from algorithm.env.lanes.base import LanesVecEnv
 from algorithm.env.lanes.contract import TensorEnv, TensorObs, TensorStep
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer
@@ -43,11 +44,11 @@ class SimulatorStep:
 class Ledger:
     """What a simulator has returned. ``expected``: of its last step.
 
-    spec: of its agents, whose dtypes observations are converted to before they are compared
+    read: converts observations of all lanes into those of the program
     """
 
     def __init__(self) -> None:
-        self.spec: AgentSpec | None = None
+        self.read: Callable[[object], Mapping[str, Array]] | None = None
         self.expected: SimulatorStep | None = None
         self._seen: Prints | None = None
 
@@ -66,7 +67,7 @@ class Ledger:
         assert self._seen is not None, "it has been reset"
         ends, cut = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         now, before, over = self._prints(obs), self._seen, ends | cut
-        last = before if final is None else self._prints(final)
+        last = before if final is None else self._prints(_picked(over, final, obs))
         known = took if final is not None else took & ~(cut & ~ends)
         self.expected = SimulatorStep(
             took=known,
@@ -74,16 +75,13 @@ class Ledger:
             after=np.where(over, last, now),
             reward=np.array(reward, np.float32),
             terminated=ends,
-            phantom=took & over & (last == now) if final is not None else np.zeros_like(took),
+            phantom=took & over & (last == now) & (last != before) & (final is not None),
         )
         self._seen = now
 
     def _prints(self, obs: object) -> Prints:
-        assert self.spec is not None
-        names = self.spec.obs.names
-        parts = obs if isinstance(obs, Mapping) else {names[0]: obs}
-        kinds = {name: kind for name, _, kind in self.spec.obs.items()}
-        return fingerprints({name: np.asarray(parts[name]).astype(kinds[name]) for name in names})
+        assert self.read is not None
+        return fingerprints(self.read(obs))
 
 
 class _TensorLog(TensorEnv):
@@ -195,7 +193,8 @@ def prove(
     ledger, proof = Ledger(), Proof()
     with closing(make(ledger)) as env:
         ((name, spec),) = env.specs.items()
-        ledger.spec, stored = spec, _Stored(spec, seed)
+        assert isinstance(env, LanesVecEnv), "it steps many at once"
+        ledger.read, stored = env.observations, _Stored(spec, seed)
         collector = LocalCollector(env, {name: stored}, {name: stored})
         began = time.monotonic()
         while proof.transitions < transitions and proof.seconds < seconds:
@@ -238,6 +237,15 @@ def fingerprints(obs: Mapping[str, Array]) -> Prints:
     weights = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) * 2 + 1
     prints: Prints = (words * weights).sum(1, dtype=np.uint64)
     return prints
+
+
+def _picked(over: Bool, final: Any, obs: Any) -> Any:  # noqa: ANN401 - arrays, or a dict of them
+    """Return ``final`` where an episode is over, else ``obs``."""
+    if isinstance(final, Mapping):
+        return {name: _picked(over, value, obs[name]) for name, value in final.items()}
+    picked = np.array(obs)
+    picked[over] = np.asarray(final)[over]
+    return picked
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - tensors, or a dict of them

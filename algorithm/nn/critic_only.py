@@ -78,6 +78,8 @@ def seen_by_policy(spec: AgentSpec, hidden: Sequence[str]) -> AgentSpec:
             why="it is no vector of numbers" if others else "all observations are listed",
             fix="leave it out",
         )
+    if len(set(hidden)) < len(hidden):
+        raise UsageError("an observation is listed twice", where=key, fix="leave one of them out")
     stays = [i for i, name in enumerate(obs.names) if name not in hidden]
     columns = ("names", "shapes", "dtypes", "categories", "stacks", "axes")
     kept = {column: tuple(getattr(obs, column)[i] for i in stays) for column in columns}

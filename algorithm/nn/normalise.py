@@ -130,6 +130,12 @@ class Normaliser(nn.Module):
             added, self._added = self._added, []
             self.observe({name: np.concatenate([rows[name] for rows in added]) for name in self.names})
 
+    @override
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Save all that has been added as well."""
+        self.settle()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
     @torch.no_grad()
     def observe(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Take n rows into the statistics, name -> [n, *shape]; n may be 0.

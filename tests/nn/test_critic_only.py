@@ -62,6 +62,7 @@ def test_a_value_and_a_second_encoder_get_them_too():
         (SPEC, ("speed",), "no observation 'speed'.*eye, h, v"),
         (SPEC, ("eye",), "'eye' cannot be for critics only"),
         (CODED, ("c",), "'c' cannot be for critics only"),
+        (SPEC, ("v", "v"), "listed twice"),
         (AgentSpec(ObsSpec(("v",), ((3,),), ("float32",)), ActionSpec((3,))), ("v",), "would see nothing"),
     ],
 )

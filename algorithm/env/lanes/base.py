@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from algorithm.core.data import Bool, Int, State
+from algorithm.core.data import Array, Bool, Int, State
 from algorithm.core.errors import EnvError, UserError, described
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import EpisodeSeed, Fault, Observation, OnFault, ResetResult, VecEnv
@@ -46,6 +46,10 @@ class LanesVecEnv(VecEnv):
         # The last output of the simulator.
         self._last = Observation(ids=self._ids, obs=adapter.spec.obs.zeros(n), action_mask=self._all_allowed)
 
+    def observations(self, obs: Any) -> dict[str, Array]:  # noqa: ANN401 - any space
+        """Return copies of the simulator's observations of all lanes, as the program has them."""
+        return self._observations.read_batch(obs, self._n)
+
     @abstractmethod
     def _reset(self, chosen: Int) -> Observation:
         """Begin the next episodes of the lanes ``chosen``; return the observations of all."""
@@ -77,7 +81,7 @@ class LanesVecEnv(VecEnv):
     def _read(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
         """Copy arrays of all lanes, which may be used again. over: [N] those whose task has ended."""
         try:
-            own = self._observations.read_batch(obs, self._n)
+            own = self.observations(obs)
             mask = self._masks.read_batch(obs, infos, over)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error

@@ -27,8 +27,8 @@ class EnvPoolVector(VectorEnv):
     def __init__(self, task: str, num_envs: int, **args: Any) -> None:  # noqa: ANN401 - the task's own
         import envpool  # an extra of its own
 
-        # The seed of a reset would be ignored.
-        self._pool = envpool.make(task, env_type="gymnasium", num_envs=num_envs, **args)
+        self._make = partial(envpool.make, task, env_type="gymnasium", num_envs=num_envs, **args)
+        self._pool, self._begun = self._make(), False
         self.num_envs, self.spec = num_envs, None
         self.single_observation_space = self._pool.observation_space
         self.single_action_space = self._pool.action_space
@@ -39,7 +39,11 @@ class EnvPoolVector(VectorEnv):
     @override
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         chosen = (options or {}).get("reset_mask")
-        if chosen is None or self._obs is None:
+        if chosen is None:
+            if seed is not None or self._begun:  # a pool gets its only seed when it is made
+                self._pool.close()
+                self._pool = self._make(**({} if seed is None else {"seed": seed % 2**31}))
+            self._begun = True
             self._obs, _ = self._pool.reset()
         else:
             ids = np.flatnonzero(chosen).astype(np.int32)
@@ -69,6 +73,5 @@ def _put(whole: Any, ids: Array, rows: Any) -> Any:  # noqa: ANN401 - arrays, or
 
 def make(request: EnvRequest) -> VecEnv:
     """Return the environments of a task. Raises EnvError if there are none."""
-    args = {"seed": request.seed_of(0, 0) % 2**31, **request.env_args}
     task = request.env_name.removeprefix("envpool.")
-    return own_vector(partial(EnvPoolVector, task, request.n, **args), request)
+    return own_vector(partial(EnvPoolVector, task, request.n, **request.env_args), request)

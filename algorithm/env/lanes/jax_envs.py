@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 from typing_extensions import override
 
-from algorithm.core.errors import EnvError
+from algorithm.core.errors import EnvError, UsageError
 from algorithm.env.base import VecEnv
 from algorithm.env.env_id import suggest_name
 from algorithm.env.lanes.contract import TensorEnv, TensorObs, TensorStep
@@ -133,6 +133,13 @@ def _playground(request: EnvRequest) -> TensorEnv:
     config, given = registry.get_default_config(task), dict(request.env_args)
     if "impl" in config and _on_cpu():
         given.setdefault("impl", "jax")  # Warp, which is the default, steps on a GPU only
+    if given.get("action_repeat", 1) != 1:
+        raise UsageError(
+            "actions of Playground are not repeated here",
+            where="base_config.env_args.action_repeat",
+            why="Playground's own training does that outside of its environments",
+            fix="leave it out, or set ctrl_dt, the time of an action",
+        )
     env = registry.load(task, config=config, config_overrides=given)
     return JaxEnv(env, request.n, config.episode_length)
 

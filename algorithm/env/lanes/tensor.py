@@ -62,8 +62,18 @@ class TensorVecEnv(LanesVecEnv):
             lanes = torch.zeros(self._n, dtype=torch.bool)
             lanes[torch.from_numpy(chosen)] = True
             lanes = lanes.to(self._env.device)
-        self._last = self._seen(self._call("reset", lambda: self._env.reset(seed, lanes)))
-        return self._last
+        first = self._seen(self._call("reset", lambda: self._env.reset(seed, lanes)))
+        kept = np.ones(self._n, np.bool_)
+        kept[chosen] = False
+        pairs = ((value[kept], self._last.obs[name][kept]) for name, value in first.obs.items())
+        if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
+            raise self._error(
+                "changed lanes that it was not asked to reset",
+                why="reset(lanes=…) has returned other observations of the others",
+                fix="begin only the lanes that are true, and return the last observations of the others",
+            )
+        self._last = first
+        return first
 
     @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
@@ -82,7 +92,9 @@ class TensorVecEnv(LanesVecEnv):
             self._episode += ended
             final = before
             if taken.final is not None:
-                final = self._seen(taken.final, over=terminated)
+                ends = torch.from_numpy(ended).to(self._env.device)
+                last = self._call("step", lambda: _picked(ends, taken.final, taken.obs))
+                final = self._seen(last, over=terminated)
             elif truncated.any():
                 unknown = truncated & ~terminated
                 self._tell_lost()
@@ -99,7 +111,8 @@ class TensorVecEnv(LanesVecEnv):
     @override
     def state(self) -> State:
         own = {f"env.{name}": _host(value) for name, value in (self._env.state() or {}).items()}
-        return State({**super().state().arrays, **own})
+        last = {f"last.{name}": value for name, value in self._last.obs.items()}
+        return State({**super().state().arrays, **own, **last, "mask": self._last.action_mask})
 
     @override
     def resume(self, state: State) -> dict[int, str]:
@@ -110,6 +123,8 @@ class TensorVecEnv(LanesVecEnv):
         if not saved or len(state.arrays["episode"]) != self._n:
             return lost
         self._call("load_state", lambda: self._env.load_state(saved))
+        obs = {name: np.array(state.arrays[f"last.{name}"]) for name in self._last.obs}
+        self._last = Observation(ids=self._ids, obs=obs, action_mask=np.array(state.arrays["mask"]))
         return {}
 
     @override
@@ -124,6 +139,13 @@ class TensorVecEnv(LanesVecEnv):
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
         return self._read(host, {}, np.zeros(self._n, np.bool_) if over is None else over)
+
+
+def _picked(ended: Tensor, final: Any, obs: Any) -> Any:  # noqa: ANN401 - tensors, or a dict of them
+    """Return ``final`` where an episode has ended, else ``obs``: what else is in ``final`` is not read."""
+    if isinstance(final, Mapping):
+        return {name: _picked(ended, value, obs[name]) for name, value in final.items()}
+    return torch.where(ended.view(-1, *[1] * (final.dim() - 1)), final, obs)
 
 
 def make_named(request: EnvRequest) -> TensorVecEnv:

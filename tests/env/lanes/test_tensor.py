@@ -23,6 +23,7 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.lanes.contract import TensorEnv, TensorStep
 from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.lanes.toys import Pendulum, Reacher
+from algorithm.env.objects import LentTensors
 from algorithm.env.registry import make_vec_env, own_vector
 from algorithm.env.request import EnvRequest, PoolOptions
 from algorithm.experience.collector import LocalCollector
@@ -43,7 +44,8 @@ class Count(TensorEnv):
         self._episode, self._step = torch.full((num_envs,), -1), torch.zeros(num_envs, dtype=torch.int64)
 
     def reset(self, seed: int | None = None, lanes: Tensor | None = None) -> Tensor:
-        chosen = torch.ones(self.num_envs, dtype=torch.bool) if lanes is None else lanes
+        everyone = lanes is None or self._broken == "resets all"
+        chosen = torch.ones(self.num_envs, dtype=torch.bool) if everyone else lanes
         self._episode, self._step = self._episode + chosen, torch.where(chosen, 0, self._step)
         return self._see()
 
@@ -147,6 +149,31 @@ def test_what_breaks_the_contract_is_refused_with_its_place(broken):
     with pytest.raises(EnvError) as raised:
         env.step({DEFAULT_BEHAVIOUR: np.zeros((2, 1), np.float32)})
     assert "Count of 2 environments, index unknown, step" in str(raised.value)
+
+
+def test_lanes_that_begin_unasked_are_refused():
+    env, good = lanes(3, "resets all"), lanes(3)
+    for one in (env, good):
+        one.reset()
+        one.step({DEFAULT_BEHAVIOUR: np.zeros((3, 1), np.float32)})
+    assert good.reset([1])[DEFAULT_BEHAVIOUR].obs["obs"].tolist() == [[1, 1, 0]]
+    with pytest.raises(EnvError, match="not asked to reset"):
+        env.reset([1])
+
+
+@pytest.mark.parametrize(
+    "asked", [{"wrappers": ({"TimeLimit": {}},)}, {"render": True}, {"video": True}, {"options": {"a": 1}}]
+)
+def test_what_many_at_once_cannot_have_is_refused(asked):
+    with pytest.raises(UsageError, match="TENSOR environments have no"):
+        make_vec_env("TENSOR", f"{TOYS}:Pendulum", n=2, seed_of=lambda i, k: 0, **asked)
+
+
+def test_an_instance_that_cannot_be_copied_asks_for_a_second_one():
+    env = Pendulum(2)
+    env.handle = np  # a module
+    with pytest.raises(UsageError, match="eval_env"):
+        LentTensors(env).another()
 
 
 @pytest.mark.parametrize(
