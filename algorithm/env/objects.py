@@ -295,7 +295,5 @@ def _names_of(env: gym.Env[Any, Any] | VectorEnv) -> tuple[str, str]:
 def _rendering(env: gym.Env[Any, Any], mode: object) -> gym.Env[Any, Any]:
     """Return an environment that renders as is asked for. Raises ValueError for any other."""
     if mode is not None and env.render_mode != mode:
-        raise ValueError(
-            f"its render_mode is {env.render_mode!r}; make it with {mode!r}, or hand in its class"
-        )
+        raise ValueError(f"its render_mode is {env.render_mode!r}; make it with {mode!r}, or use its class")
     return env
