@@ -96,7 +96,7 @@ def compare(options, steps=7):
         if step == 2:
             batch.reward[0] = math.nan  # the critics' step is skipped
         for sac in (plain, other):  # between two updates the scale of rewards is another one
-            sac.return_scale._count(float(step))
+            sac.return_scale._count([float(step)])
             sac.return_scale._set_factor()
             sac.scale_learning_rate(1.0 - step / 20)
         expected, found = plain.update(batch), other.update(batch)
