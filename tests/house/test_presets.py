@@ -165,7 +165,7 @@ def test_a_preset_of_learners_trains_resumes_and_plays(
 ) -> None:
     """A task of which nothing is known but its name; the run knows by itself what the preset has set."""
     monkeypatch.chdir(tmp_path)
-    small = shrunk()
+    small = shrunk() + ["-o=n_envs=8", "-o=replay_ratio=0.25"] * (preset == "lanes")
     assert main(["Pendulum-v1", "--preset", preset, *small, "--seed=1", "-n=a"]) == 0, capsys.readouterr()
     assert re.search(rf"preset +{preset}\n", capsys.readouterr().out)
     assert main(["Pendulum-v1", "-n=a", "--resume", "--max_step=300"]) == 0, capsys.readouterr()
