@@ -76,7 +76,7 @@ def _rate(bench: Bench, n: int, steps: int) -> float:
 
 
 def proof(title: str, transitions: int) -> Answer:
-    """What comes of the proof of a simulator, or of Gymnasium's class in one of its modes."""
+    """Return the counts of the proof of a simulator, or of Gymnasium's class in one of its modes."""
     make = partial(_simulator, *SIMULATORS[title][:4]) if title in SIMULATORS else partial(_sync, title)
     return vars(prove(make, transitions=transitions))
 

@@ -50,7 +50,7 @@ def lanes(results: Results) -> str:
 
 
 def lanes_proof(results: Results) -> str:
-    """What has come of the proof of each simulator."""
+    """Results of the proof by simulator."""
     rows = [
         [
             title,

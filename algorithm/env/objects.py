@@ -178,7 +178,7 @@ class LentLanes(EnvSource):
 
     @property
     def spaces(self) -> tuple[Space, Space]:
-        """What a single one shows, and what it takes."""
+        """Observation and action space of a single one."""
         return self.env.single_observation_space, self.env.single_action_space
 
     def make(self) -> VectorEnv:

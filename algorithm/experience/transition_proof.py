@@ -42,7 +42,7 @@ class SimulatorStep:
 
 
 class Ledger:
-    """What a simulator has returned. ``expected``: of its last step.
+    """Notes of a simulator's results. ``expected``: the transitions of its last step.
 
     read: converts observations of all lanes into those of the program
     """
@@ -143,7 +143,7 @@ class _VectorLog(VectorWrapper):
 
 @dataclass
 class Proof:
-    """What has come of it."""
+    """Counts of a proof."""
 
     transitions: int = 0  # that were stored
     wrong: int = 0  # of these, or missing

@@ -35,12 +35,20 @@ class LanesVecEnv(VecEnv):
         self, adapter: Adapter, n: int, *, name: str, owner: str, seed_of: EpisodeSeed, on_fault: OnFault
     ) -> None:
         self.specs = {DEFAULT_BEHAVIOUR: adapter.spec}
-        self.fps, self.render_modes = None, ()  # images come from single environments
-        self._n, self._name, self._class, self._step = n, name, owner, 0
-        self._observations, self._masks, self._actions = adapter.observations, adapter.masks, adapter.actions
+        self.fps = None  # images come from single environments
+        self.render_modes = ()
+        self._n = n
+        self._name = name
+        self._class = owner
+        self._step = 0
+        self._observations = adapter.observations
+        self._masks = adapter.masks
+        self._actions = adapter.actions
         self._all_allowed = adapter.spec.action.all_allowed(n)
         self._all_allowed.flags.writeable = False  # shared by all steps
-        self._seed_of, self._on_fault, self._told_lost = seed_of, on_fault, False
+        self._seed_of = seed_of
+        self._on_fault = on_fault
+        self._told_lost = False
         self._ids: Int = np.arange(n)
         self._episode: Int = np.full(n, -1)
         # The last output of the simulator.

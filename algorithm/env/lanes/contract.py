@@ -17,7 +17,7 @@ TensorObs: TypeAlias = "Tensor | Mapping[str, Tensor]"
 
 
 class TensorStep(NamedTuple):
-    """What a step of N lanes has brought.
+    """Result of a step of N lanes.
 
     Where an episode has ended, the next one has begun. ``obs`` is its first observation, ``final`` the last
     one of the episode that ended. Rows of ``final`` that belong to other lanes are not read, so it is

@@ -21,7 +21,7 @@ from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.request import EnvRequest
 
 Jax = Any
-"""What JAX has made: it is imported where it is used, since it is an extra."""
+"""An array, state or function of JAX, which is imported where it is used, since it is an extra."""
 
 
 class JaxEnv(TensorEnv):
