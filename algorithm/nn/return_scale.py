@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from algorithm.core.data import Rewarded, StepBatch
+from algorithm.core.open_streams import OpenStreams
 from algorithm.nn.normalise import UNUSABLE
 
 LARGEST = 5.0
@@ -17,13 +17,6 @@ LARGEST = 5.0
 
 SMALLEST = 1e-8
 """Smallest divisor of rewards: a return below it is rounding."""
-
-
-class OpenReturn(NamedTuple):
-    """Running discounted return of a stream."""
-
-    next_step: int  # in the episode
-    value: float
 
 
 class NoReturnScale:
@@ -70,7 +63,7 @@ class ReturnScale:
 
     def __init__(self, gamma: float) -> None:
         self._gamma = gamma
-        self._open: dict[int, OpenReturn] = {}
+        self._open = OpenStreams(np.float64)  # running discounted returns
         self.count = self.mean = self.square = self.largest = 0.0
         self.factor = 1.0
         # Of one number without dimensions dynamo would begin its analysis anew.
@@ -95,7 +88,7 @@ class ReturnScale:
 
     def close(self, stream: int) -> None:
         """End the stream's episode here; of one that goes on, the next return is its reward alone."""
-        self._open.pop(stream, None)
+        self._open.close(stream)
 
     def _set_factor(self) -> None:
         spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
@@ -105,7 +98,7 @@ class ReturnScale:
     def _follow(self, stream: int, start: int, rewards: list[float], *, ended: bool) -> None:
         """Take G after each of the stream's ``rewards`` from step ``start`` on, where it is usable."""
         before = self._open.get(stream)
-        value = before.value if before is not None and before.next_step == start > 0 else 0.0
+        value = before.number if before is not None and before.step == start > 0 else 0.0
         found = []
         for reward in rewards:
             value = self._gamma * value + reward
@@ -115,28 +108,20 @@ class ReturnScale:
                 value = 0.0
         self._count(found)
         if ended:
-            self._open.pop(stream, None)
+            self._open.close(stream)
         else:
-            self._open[stream] = OpenReturn(start + len(rewards), value)
+            self._open.put(stream, start + len(rewards), value)
 
     def _follow_step(self, new: StepBatch) -> None:
         """Do the same for a step of many streams."""
-        streams, starts = new.streams.tolist(), new.start_steps.tolist()
-        pairs = zip(map(self._open.get, streams), starts, strict=True)
-        before = [
-            one.value if one is not None and one.next_step == start > 0 else 0.0 for one, start in pairs
-        ]
-        values = self._gamma * np.array(before) + new.reward.astype(np.float64)
+        starts = new.start_steps
+        known, at, before = self._open.of(new.streams)
+        follows = known & (at == starts) & (starts > 0)
+        values = self._gamma * np.where(follows, before, 0.0) + new.reward.astype(np.float64)
         usable = np.abs(values) < UNUSABLE
         self._count(values[usable].tolist())
-        ended = (new.terminated | new.truncated).tolist()
-        for stream, start, value, over in zip(
-            streams, starts, np.where(usable, values, 0.0).tolist(), ended, strict=True
-        ):
-            if over:
-                self._open.pop(stream, None)
-            else:
-                self._open[stream] = OpenReturn(start + 1, value)
+        ended = new.terminated | new.truncated
+        self._open.renew(new.streams, starts + 1, np.where(usable, values, 0.0), ended)
 
     def _count(self, values: Sequence[float]) -> None:
         count, mean, square = self.count, self.mean, self.square  # local names are faster
@@ -157,20 +142,21 @@ class ReturnScale:
 
         With the open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n].
         """
-        steps = [one.next_step for one in self._open.values()]
-        values = [one.value for one in self._open.values()]
+        opened = list(self._open)
         statistics = [self.count, self.mean, self.square, self.largest]
         return {
             "statistics": torch.tensor(statistics, dtype=torch.float64),
-            "stream": torch.tensor(list(self._open), dtype=torch.int64),
-            "step": torch.tensor(steps, dtype=torch.int64),
-            "value": torch.tensor(values, dtype=torch.float64),
+            "stream": torch.tensor([stream for stream, _ in opened], dtype=torch.int64),
+            "step": torch.tensor([one.step for _, one in opened], dtype=torch.int64),
+            "value": torch.tensor([one.number for _, one in opened], dtype=torch.float64),
         }
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state of :meth:`tensors`. Raises KeyError if something is missing."""
         rows = zip(*(tensors[name].tolist() for name in ("stream", "step", "value")), strict=True)
-        self._open = {stream: OpenReturn(step, value) for stream, step, value in rows}
+        self._open.clear()
+        for stream, step, value in rows:
+            self._open.put(stream, step, value)
         self.roll_back(tensors)
 
     def roll_back(self, tensors: Mapping[str, Tensor]) -> None:

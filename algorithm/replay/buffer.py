@@ -19,7 +19,7 @@ from algorithm.replay.relabel import Marks, Relabel
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
-from algorithm.replay.writer import Head, NamedOrOne, Writer
+from algorithm.replay.writer import NamedOrOne, Writer
 
 __all__ = [
     "FifoSampler",
@@ -191,7 +191,7 @@ class ReplayBuffer:
 
     def close_all(self) -> None:
         """End every open episode here, as truncated."""
-        for stream in list(self._writer.heads):
+        for stream, _ in list(self._writer.heads):
             self.close(stream)
 
     def sample(self) -> SequenceBatch | None:
@@ -329,7 +329,7 @@ class ReplayBuffer:
             "capacity": self.capacity,
             "next_id": self.next_id,
             "columns": self._columns(),
-            "streams": [[stream, *head] for stream, head in self._writer.heads.items()],
+            "streams": [[stream, head.number, head.step] for stream, head in self._writer.heads],
             "sampler": scalars,
             "rng": self._rng.bit_generator.state,
         }
@@ -354,9 +354,11 @@ class ReplayBuffer:
             self._storage.put_in_order(self._storage.carry, state.arrays["carry"])
         self._storage.saved.forget(refreshed="carry" in state.arrays and not shift)
         self._sampler.load_state(state.arrays, meta["sampler"], shift)
-        heads = {stream: Head(id_ - shift, step) for stream, id_, step in meta["streams"]}
-        # The head row of a stream may have been overwritten: it must not come to life as a negative id.
-        self._writer.heads = {s: h for s, h in heads.items() if not shift or h.id >= 0}
+        self._writer.heads.clear()
+        for stream, id_, step in meta["streams"]:
+            # The head row of a stream may have been overwritten: it must not come to life as a negative id.
+            if not shift or id_ >= shift:
+                self._writer.heads.put(stream, step, id_ - shift)
         self._rng.bit_generator.state = meta["rng"]
 
     def _check_fits(self, state: ReplayState) -> None:

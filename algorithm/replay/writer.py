@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from algorithm.core.data import Array, Bool, Float, Int, Segment, StepBatch
+from algorithm.core.open_streams import OpenStreams
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, TRUNCATED, Index, Storage
 
 NamedOrOne: TypeAlias = Mapping[str, Array] | Array
@@ -17,19 +18,16 @@ MAX_STEP = 2**31 - 1
 SQUASH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than that is another action
 
 
-class Head(NamedTuple):
-    """Newest row of a stream's open episode, with an observation and no action yet."""
-
-    id: int
-    step: int
-
-
 class Writer:
-    """Writer of rows, with the head row of each stream."""
+    """Writer of rows.
+
+    heads: of every stream with an open episode, the step and the id of its newest row, which has an
+           observation and no action yet
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self.heads: dict[int, Head] = {}
+        self.heads = OpenStreams(np.int64)
         action = storage.spec.action
         # name, rows beyond the number of transitions, shape of one row
         self._columns: tuple[tuple[str, int, tuple[int, ...]], ...] = (
@@ -55,8 +53,8 @@ class Writer:
         self._check(segment)
         head = self.heads.get(segment.stream)
         oldest_after = self._storage.next_id + segment.length - self._storage.capacity
-        if head is not None and head.step == segment.start_step and head.id >= oldest_after:
-            ids = self._continue(segment, head)
+        if head is not None and head.step == segment.start_step and head.number >= oldest_after:
+            ids = self._continue(segment, int(head.number))
         else:
             self.close(segment.stream)
             ids = self._begin(segment)
@@ -74,24 +72,13 @@ class Writer:
         if len(steps) == 1:
             return None
         self._check_steps(steps)
-        streams, start_steps = steps.streams.tolist(), steps.start_steps.tolist()
-        heads = [self.heads.get(stream) for stream in streams]
+        continues, at, heads = self.heads.of(steps.streams)
         oldest_after = self._storage.next_id + 2 * len(steps) - self._storage.capacity
-        ends_chain = (
-            head is not None and (head.step != start or head.id < oldest_after)
-            for head, start in zip(heads, start_steps, strict=True)
-        )
-        if oldest_after > self._storage.next_id or any(ends_chain):
+        ends_chain = continues & ((at != steps.start_steps) | (heads < oldest_after))
+        if oldest_after > self._storage.next_id or ends_chain.any():
             return None
-        begins = np.array([head is None for head in heads])
-        before = np.array([-1 if head is None else head.id for head in heads])
-        taken, newest = self._write_steps(steps, begins, before)
-        closed = (steps.terminated | steps.truncated).tolist()
-        for stream, id_, start, ended in zip(streams, newest.tolist(), start_steps, closed, strict=True):
-            if ended:
-                self.heads.pop(stream, None)
-            else:
-                self.heads[stream] = Head(id_, start + 1)
+        taken, newest = self._write_steps(steps, ~continues, heads)
+        self.heads.renew(steps.streams, steps.start_steps + 1, newest, steps.terminated | steps.truncated)
         return taken, newest
 
     def segment(
@@ -130,13 +117,14 @@ class Writer:
 
         Nothing happens if the stream has no open episode or its last transition has been overwritten.
         """
-        head = self.heads.pop(stream, None)
+        head = self.heads.close(stream)
         storage = self._storage
         if head is None:
             return
         # If the head itself is overwritten this reads another row's link, yet ``last`` is dead all the same.
-        back = int(storage.links[head.id % storage.capacity, PREV])
-        last = head.id - back
+        newest = int(head.number)
+        back = int(storage.links[newest % storage.capacity, PREV])
+        last = newest - back
         if back and last >= storage.next_id - storage.capacity:
             storage.saved.touch(last)
             storage.links[last % storage.capacity, NEXT] |= TRUNCATED
@@ -177,22 +165,22 @@ class Writer:
         self._act(segment, storage.locate(first, length))
         return np.arange(first, first + length + 1)
 
-    def _continue(self, segment: Segment, head: Head) -> Int:
-        """Write the last L observations as rows that follow ``head``."""
+    def _continue(self, segment: Segment, head: int) -> Int:
+        """Write the last L observations as rows that follow the row ``head``."""
         storage, length = self._storage, segment.length
-        storage.saved.touch(head.id)
-        distance = storage.next_id - head.id
+        storage.saved.touch(head)
+        distance = storage.next_id - head
         first = storage.append(
             {name: value[1:] for name, value in segment.obs.items()},
             segment.action_mask[1:],
             segment.carry[1:],
-            first_step=head.step + 1,
+            first_step=segment.start_step + 1,
             back=distance,
         )
         ids = np.arange(first - 1, first + length)
-        ids[0] = head.id
-        self._act(segment, storage.locate(head.id, 1) if length == 1 else ids[:-1] % storage.capacity)
-        storage.links[head.id % storage.capacity, NEXT] = distance << FLAG_BITS
+        ids[0] = head
+        self._act(segment, storage.locate(head, 1) if length == 1 else ids[:-1] % storage.capacity)
+        storage.links[head % storage.capacity, NEXT] = distance << FLAG_BITS
         return ids
 
     def _act(self, segment: Segment, slots: Index) -> None:
@@ -205,9 +193,9 @@ class Writer:
         terminated, truncated = segment.terminated.item(-1), segment.truncated.item(-1)
         if terminated or truncated:
             storage.links[ids[-2] % storage.capacity, NEXT] |= TERMINATED * terminated + TRUNCATED * truncated
-            self.heads.pop(segment.stream, None)
+            self.heads.close(segment.stream)
         else:
-            self.heads[segment.stream] = Head(storage.next_id - 1, segment.start_step + segment.length)
+            self.heads.put(segment.stream, segment.start_step + segment.length, storage.next_id - 1)
 
     def _check(self, segment: Segment) -> None:
         length = segment.length
