@@ -18,12 +18,14 @@ from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError
 from algorithm.core.wording import Sized
 from algorithm.env.gym import Adapter
+from algorithm.env.kinds import kind_of
+from algorithm.env.lanes.base import LanesVecEnv
 from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import ParameterSource
-from algorithm.env.registry import find_recipe
+from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.train.assembly import Purpose
 
 
@@ -122,11 +124,22 @@ def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
     """Return what an environment of evaluations shows and takes; it is made once for that, and closed.
 
     given: what was handed in instead of the task
-    Raises UsageError for other simulators than Gymnasium's.
+    Raises UsageError for simulators that show no spaces of Gymnasium's.
     """
-    source = given.evaluate if given else None
+    source, base = given.evaluate if given else None, loaded.config.base_config
     if isinstance(source, LentLanes):
         return Adapter(*source.spaces, source.name)
+    if kind_of(base.env_type).lanes:
+        lanes = make_vec_env(
+            base.env_type,
+            base.env_name,
+            folder=loaded.env_dir,
+            env_args=base.env_args,
+            seed_of=lambda lane, episode: 0,
+        )
+        assert isinstance(lanes, LanesVecEnv)
+        lanes.close()
+        return lanes.adapter
     env = make_gym_env(loaded, "evaluate", given=given)
     try:
         return Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))

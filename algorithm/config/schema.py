@@ -98,7 +98,6 @@ class BaseConfig(EnvConfig):
         "lean",
         "cross",
         "tqc",
-        "xqc",
         "simba",
         "droq",
         "flash",

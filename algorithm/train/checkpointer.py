@@ -144,5 +144,6 @@ def _refuse_non_finite(snapshot: Snapshot) -> None:
         for name, tensor in named.items():
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
                 continue
-            if not bool(torch.isfinite(tensor).all()):
+            # A sum is finite only if all its numbers are, and takes a tenth of the time.
+            if not (tensor.sum().isfinite() or torch.isfinite(tensor).all()):
                 raise diverged(f"{name} holds NaN or infinity", snapshot.step)

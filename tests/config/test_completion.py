@@ -24,7 +24,7 @@ from algorithm.runs.names import report_names, run_names
 EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}
 SHIPPED = {
     *("seed", "raw", "memory", "continuous", "images"),
-    *("lean", "cross", "tqc", "xqc", "simba", "droq", "flash", "flash64", "lanes"),
+    *("lean", "cross", "tqc", "simba", "droq", "flash", "flash64", "lanes"),
 }
 OWN = """\
 default:

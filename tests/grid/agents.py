@@ -73,8 +73,8 @@ NORMS = {
     "layer": ({"norm": "layer"}, {}),
     "residual": ({"block": "residual"}, {"weight_decay": 0.01}),
     "batch": ({"norm": "batch"}, {}),
-    "batch_first": ({"norm": "batch_first"}, {"unit_weights": True}),
-    "inverted": ({"norm": "batch_first", "block": "inverted"}, {"unit_weights": True}),
+    "batch_first": ({"norm": "batch_first"}, {}),
+    "inverted": ({"norm": "batch_first", "block": "inverted"}, {}),
 }
 TARGETS = {"slow": {}, "none": {"use_target_network": False}}
 CRITICS = {

@@ -156,7 +156,7 @@ def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
         "flash64",
         *(
             pytest.param(one, marks=pytest.mark.slow)
-            for one in ("lean", "tqc", "droq", "xqc", "simba", "flash", "lanes")
+            for one in ("lean", "tqc", "droq", "simba", "flash", "lanes")
         ),
     ],
 )

@@ -12,7 +12,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.inverted import inverted_mlp
 from algorithm.nn.layers.mlp import ACTIVATIONS, ActionHead, mlp, residual_mlp
 from algorithm.nn.layers.noisy import NoisyLinear
-from algorithm.nn.layers.norm import EPSILON, BatchNorm, BatchStatistics, NormedLinear
+from algorithm.nn.layers.norm import EPSILON, BatchNorm, BatchStatistics
 from algorithm.nn.models.defaults import AttentionRep, ModelPolicy, ModelQ, ModelRep, RecurrentRep
 from tests.oracles import PlainNet
 
@@ -25,8 +25,8 @@ INVERTED = {"block": "inverted", "norm": "batch_first"}
     ({}, [LINEAR, RELU], LINEAR),
     ({"norm": "layer"}, [LINEAR, nn.LayerNorm, RELU], LINEAR),
     ({"linear": NoisyLinear}, [NoisyLinear, RELU], NoisyLinear),
-    ({"norm": "batch"}, [NormedLinear, RELU, BatchNorm], LINEAR),
-    ({"norm": "batch_first"}, [NormedLinear, BatchNorm, RELU], LINEAR),
+    ({"norm": "batch"}, [nn.Linear, RELU, BatchNorm], LINEAR),
+    ({"norm": "batch_first"}, [nn.Linear, BatchNorm, RELU], LINEAR),
     ({"norm": "batch", "activation": nn.Tanh}, [LINEAR, nn.Tanh, BatchNorm], LINEAR),
 ])  # fmt: skip
 def test_where_the_layers_stand(options, hidden, last):

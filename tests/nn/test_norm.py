@@ -15,7 +15,6 @@ from algorithm.nn.layers.norm import (
     WARM_UP,
     BatchNorm,
     BatchStatistics,
-    NormedLinear,
     has_batch_norm,
 )
 
@@ -60,7 +59,7 @@ def test_the_running_statistics_by_hand(share):
     with statistics.of_batch(share):
         layer(NUMBERS)
     assert (float(layer.mean), float(layer.var)) == (1.0, 4.0)
-    shift = statistics.settle(TAKEN, unify=False)
+    shift = statistics.settle(TAKEN)
     found = torch.cat([layer.mean, layer.var, layer.steps[None], shift[None]])
     expected = torch.tensor([1.02, 4.01, 1.0, 2.0 / (4.0 + module.EPSILON) ** 0.5])
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
@@ -71,7 +70,7 @@ def test_a_step_that_was_skipped_moves_nothing():
     before = copy.deepcopy(layer.state_dict())
     with statistics.of_batch():
         layer(torch.full((4, 1), torch.nan))
-    statistics.settle(SKIPPED, unify=False)
+    statistics.settle(SKIPPED)
     assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
 
 
@@ -90,7 +89,7 @@ def test_it_is_torch_s_batch_norm_while_it_warms_up():
         torch.autograd.grad(y, [x, *layer.parameters()], up) for y, layer in ((ours, own), (theirs, other))
     ]
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
-    statistics.settle(TAKEN, unify=False)
+    statistics.settle(TAKEN)
     torch.testing.assert_close(own.mean, other.running_mean)
     torch.testing.assert_close(own.var, 0.99 + 0.01 * x.detach().var(0, correction=0))
     other.eval().running_var.copy_(own.var)
@@ -106,7 +105,7 @@ def test_rows_without_a_share_change_nothing():
         with statistics.of_batch(torch.tensor([0.25, 0.25, 0.25, 0.25, 0.0, 0.0])):
             y = layer(x.requires_grad_())
         (gradient,) = torch.autograd.grad(y[:4].square().sum(), x)
-        statistics.settle(TAKEN, unify=False)
+        statistics.settle(TAKEN)
         seen.append([y[:4], gradient[:4], layer.mean, layer.var])
     assert all(torch.equal(one, two) for one, two in zip(*seen, strict=True))
 
@@ -133,7 +132,7 @@ def test_the_back_ends_of_an_ensemble_are_alike_with_and_without_shares(kind, sh
         if backend == "vmap":
             by_parameter = [of[0] for of in by_parameter]
         assert all(one.abs().max() > 1e-9 for one in by_parameter)
-        statistics.settle(TAKEN, unify=True)
+        statistics.settle(TAKEN)
         found.append([out, *by_parameter, *q.buffers(), *q.parameters(), q(x), q.frozen(x)])
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
@@ -144,15 +143,3 @@ def test_the_running_statistics_alone_are_in_a_checkpoint():
     names = q.state_dict().keys()
     assert {"0/mean", "0/var", "0/steps", "3/mean"} <= set(names) and not any("seen" in one for one in names)
     assert has_batch_norm(q.members[0]) and not has_batch_norm(mlp(3, [4], 2, norm="layer"))
-
-
-def test_rows_of_length_one_by_hand():
-    layer, norm = NormedLinear(2, 1, bias=False), of_one(mean=10.0, var=50.0)[0]
-    for usable, rows, running in (
-        (SKIPPED, [[3.0, 4.0]], [10.0, 50.0]),
-        (TAKEN, [[0.6, 0.8]], [2.0, 2.0]),
-    ):
-        layer.weight.data.copy_(torch.tensor([[3.0, 4.0]]))
-        layer.unify(usable, norm)
-        torch.testing.assert_close(layer.weight.data, torch.tensor(rows))
-        torch.testing.assert_close(torch.cat([norm.mean, norm.var]), torch.tensor(running))

@@ -29,7 +29,7 @@ def agent_and_rollout(env_name=CART, n=2, *, capacity=500, max_step=200, memory=
     env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
     sac = {"start_step": 20, "batch_size": 16, "clip_epsilon": -1.0, **options}
     config = Config(
-        base_config=BaseConfig(max_step=max_step),
+        base_config=BaseConfig(max_step=max_step, n_envs=n),
         replay_config=ReplayConfig(capacity=capacity, **dict(replay)),
         sac_config=SacConfig(**sac),
         nn_config=SMALL,
@@ -253,6 +253,8 @@ MEMORY = {"burn_in_step": 2, "learn_step": 4}
         ({"seq_encoder": "ATTN", **MEMORY}, "burn_in_step is 2: attention sees the last 3 observations"),
         ({"seq_encoder": "ATTN", **MEMORY, "burn_in_step": 3}, None),
         ({"replay": {"on_device": True}}, "on_device has no effect: the learner computes on the CPU"),
+        ({"replay_ratio": 50}, "100 updates follow each step of the 2 environments"),
+        ({"replay_ratio": 49}, None),
         ({"compile": "on"}, "compile has no effect: there is no C++ compiler"),
     ],
     ids=str,
@@ -276,4 +278,4 @@ def test_a_replay_on_the_device_without_images_is_told():
 def test_looks_that_are_the_same_are_told(siamese, obs, said):
     keys, spec = SacConfig(siamese=siamese), AgentSpec(obs, ActionSpec((2,)))
     heads = ActionHeads(spec.action, keys)
-    assert len(notices(spec, keys, heads, has_encoder=True)) == said
+    assert len(notices(spec, keys, heads, has_encoder=True, n_envs=1)) == said

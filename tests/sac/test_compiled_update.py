@@ -34,7 +34,6 @@ FLASH = {
     "policy": INVERTED,
     "value_head": "categorical",
     "categorical_num": 11,
-    "unit_weights": True,
     "reward_scaling": True,
     "policy_update_per_step": 2,
 }

@@ -134,7 +134,7 @@ def test_without_a_norm_both_passes_say_the_same():
     exists = torch.ones(8, dtype=torch.bool)
     found = []
     critics = sac.model.q, sac.model.target_q
-    for passes in (Separate(*critics), Joint(*critics, own_target=True, all_rows_exist=True, unify=False)):
+    for passes in (Separate(*critics), Joint(*critics, own_target=True, all_rows_exist=True)):
         found.append(passes((state, action), (state + 1, action), (exists, exists), None))
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-6)
@@ -145,7 +145,6 @@ FLASH = {
     "policy": INVERTED,
     "value_head": "categorical",
     "reward_scaling": True,
-    "unit_weights": True,
 }
 OPTIONS = [
     {
@@ -156,7 +155,7 @@ OPTIONS = [
         "use_n_step_is": False,
         "spec": HYBRID,
     },
-    {"q": {"norm": "batch_first"}, "policy": {"norm": "batch_first"}, "unit_weights": True, "n_step": 2},
+    {"q": {"norm": "batch_first"}, "policy": {"norm": "batch_first"}, "n_step": 2},
     {"value_head": "quantile", "policy": BATCH, "weight_decay": 0.5},
     {**FLASH, "spec": HYBRID, "n_step": 2},
 ]
@@ -230,8 +229,6 @@ def test_without_target_networks_a_checkpoint_holds_none_and_the_online_ones_sta
         ({"use_target_network": False}, "the critics have no batch norm"),
         ({"q": BATCH, "batch_size": 8}, "batch_size is 8"),
         ({"policy": BATCH, "batch_size": 8}, "batch_size is 8"),
-        ({"unit_weights": True}, "there is no batch norm"),
-        ({"unit_weights": True, "q": {**BATCH, "activation": "tanh"}}, "takes away lengths"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):

@@ -76,7 +76,7 @@ quantiles:
 flash: # windows with padding, priorities, choices beside continuous actions
   inherited: rnn
   base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0", wrappers: [], preset: flash64, max_step: 400}
-  sac_config: {batch_size: 16, use_priority: true, unit_weights: true}
+  sac_config: {batch_size: 16, use_priority: true}
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
 lessons: # killed in the middle of one, whose measure is smoothed and whose values are drawn

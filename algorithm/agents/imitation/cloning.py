@@ -107,7 +107,6 @@ class Cloning:
     store:    demonstrations; batch_size: sequences of a step
     updates:  steps for each update of the agent
     squash:   of the continuous part; without one an error beyond ±1 has a gradient
-    unify:    bring rows of weights in front of the policy's batch norms to length 1
     """
 
     def __init__(
@@ -123,10 +122,9 @@ class Cloning:
         learning_rate: float,
         skipped: Tensor,
         squash: Squash = lambda mean: mean,
-        unify: bool = False,
     ) -> None:
         self._model, self._discrete, self._store, self._batch_size = model, discrete, store, batch_size
-        self.updates, self._squash, self._unify = updates, squash, unify
+        self.updates, self._squash = updates, squash
         self._training_mode = training_mode
         self._norms = BatchStatistics([model.policy])
         self._layer_noise = LayerNoise([model.rep, model.policy], on=True)
@@ -169,7 +167,7 @@ class Cloning:
         for optimiser in (first, *others):
             optimiser.move()
         if self._norms:
-            self._norms.settle(first.usable, unify=self._unify)
+            self._norms.settle(first.usable)
         return loss.detach()
 
     def _loss(self, batch: SequenceBatch) -> Tensor:

@@ -268,10 +268,10 @@ class OffPolicyAgent(Agent):
     def own_notices(self) -> list[str]:
         """Return lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self.learner.model.rep.parameters())
-        max_step, heads = self.config.base_config.max_step, self.learner.heads
-        own = notices(self.spec, self._keys, heads, has_encoder=has_encoder)
+        base, heads = self.config.base_config, self.learner.heads
+        own = notices(self.spec, self._keys, heads, has_encoder=has_encoder, n_envs=base.n_envs)
         if not (self.config.behavioral_cloning.pretrain or self.config.demonstrations.pretrain):
-            own = [*too_short(self._keys, self.config.demonstrations, max_step), *own]
+            own = [*too_short(self._keys, self.config.demonstrations, base.max_step), *own]
         own += on_device_notices(self.spec, self.config.replay_config, self.inputs.device)
         own += filter(None, [self.replay.relabel.notice])
         if self._keys.compile == "on" and self._not_compiled is not None:

@@ -123,11 +123,6 @@ class OffPolicyConfig(RunConfig):
         "AdamW weight decay for weight matrices of critics, encoder and policy. SimBa: 0.01.",
         ge=0,
     )
-    unit_weights: bool = option(
-        False,
-        "Rescale rows of layers before a batch norm to length 1 after each step (docs/learners.md).",
-        resume="free: running statistics are scaled along, so that outputs stay the same",
-    )
     max_grad_norm: Positive | None = option(
         None,
         "Clip gradient norms to this, but not those of temperatures.",

@@ -93,8 +93,14 @@ def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[s
     return [f"nothing will be learned: {first}, and the training ends at {max_step:,}"]
 
 
-def notices(spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, *, has_encoder: bool) -> list[str]:
-    """Return a line for each key that is set and has no effect, or less than expected."""
+MANY_UPDATES = 100
+"""Updates between two steps of the environments that are likely not meant."""
+
+
+def notices(
+    spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, *, has_encoder: bool, n_envs: int
+) -> list[str]:
+    """Return a line for each key that is set and has no effect, or another one than expected."""
     moot = [key for key in ("tau", "update_target_per_step") if getattr(keys, key) != _DEFAULT[key].default]
     table = (
         (
@@ -122,6 +128,11 @@ def notices(spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, *, has_encoder
             f"burn_in_step is {keys.burn_in_step}: attention sees the last {keys.burn_in_step + 1} "
             f"observations only (burn_in_step + 1), fewer than the {keys.learn_step} steps of learn_step; "
             "raise burn_in_step where what matters lies further back",
+        ),
+        (
+            (due := round(keys.replay_ratio * n_envs)) >= MANY_UPDATES and n_envs > 1,
+            f"replay_ratio is {keys.replay_ratio:g}: {due:,} updates follow each step of the {n_envs:,} "
+            "environments; --preset lanes makes two, and evaluates and saves less often",
         ),
         *_of_extensions(spec, keys, has_encoder=has_encoder),
     )

@@ -244,9 +244,7 @@ class OffPolicyLearner(Learner):
         # greedy actions alone have no policy to learn
         metrics = by.descend(steps, evaluate)[0] if self.heads.learns else evaluate()[1]
         if self.heads.learns and self._policy_norms:
-            metrics["norm/shift_policy"] = self._policy_norms.settle(
-                self._policy_step.usable, unify=self._keys.unit_weights
-            )
+            metrics["norm/shift_policy"] = self._policy_norms.settle(self._policy_step.usable)
         shape = -1, self._keys.learn_step
         return {name: x.unflatten(-1, shape) if x.dim() else x for name, x in metrics.items()}
 

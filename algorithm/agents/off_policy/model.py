@@ -17,7 +17,7 @@ from algorithm.nn.acting.model import ActingModel, TrainingMode
 from algorithm.nn.dry_run import check_policy, check_q
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.ensemble import Backend, Ensemble
-from algorithm.nn.layers.norm import BatchStatistics, NormedLinear, has_batch_norm
+from algorithm.nn.layers.norm import BatchStatistics, has_batch_norm
 from algorithm.nn.learning.flat import FlatParameters, NoTarget, Target
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.models import defaults
@@ -151,11 +151,8 @@ class Joint:
     networks it is theirs, on the same rows and by statistics of their own (XQC, arXiv 2509.25174).
     """
 
-    def __init__(
-        self, q: Ensemble, target_q: Ensemble, *, own_target: bool, all_rows_exist: bool, unify: bool
-    ) -> None:
-        self._q, self._target_q = q, target_q
-        self._all_rows_exist, self._unify = all_rows_exist, unify
+    def __init__(self, q: Ensemble, target_q: Ensemble, *, own_target: bool, all_rows_exist: bool) -> None:
+        self._q, self._target_q, self._all_rows_exist = q, target_q, all_rows_exist
         self._statistics = BatchStatistics(q.members, q.copies)
         self._target = BatchStatistics((), target_q.copies) if own_target else None
 
@@ -184,7 +181,7 @@ class Joint:
 
     def settle(self, usable: Tensor) -> dict[str, Tensor]:
         """Move the running statistics."""
-        return {"norm/shift": self._statistics.settle(usable, unify=self._unify)}
+        return {"norm/shift": self._statistics.settle(usable)}
 
 
 Passes = Separate | Joint
@@ -196,8 +193,7 @@ def make_passes(q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig) -> Passe
     if not has_batch_norm(q.members[0]):
         return Separate(q, target_q)
     alike = keys.seq_encoder is None and (keys.n_step == 1 or not keys.use_n_step_is)
-    own_target, unify = keys.use_target_network, keys.unit_weights
-    return Joint(q, target_q, own_target=own_target, all_rows_exist=alike, unify=unify)
+    return Joint(q, target_q, own_target=keys.use_target_network, all_rows_exist=alike)
 
 
 def halves(now_valid: Tensor, then_valid: Tensor) -> Tensor:
@@ -227,11 +223,4 @@ def check_norms(model: Model, config: OffPolicyConfig) -> None:
             f"sac_config.batch_size is {config.batch_size}, and there is a batch norm",
             why=f"the mean and the variance of {config.batch_size * config.learn_step} rows say too little",
             fix=f"set it to {SMALLEST_BATCH} or more, or norm to layer",
-        )
-    layers = [*model.q.members[0].modules(), *model.policy.modules()]
-    if config.unit_weights and not any(isinstance(layer, NormedLinear) for layer in layers):
-        raise ModelError(
-            "sac_config.unit_weights is true, and there is no batch norm that takes away lengths",
-            why="without one behind it, with at most a ReLU between, the length of a row of weights matters",
-            fix="set nn_config.q: {norm: batch_first}, or unit_weights: false",
         )

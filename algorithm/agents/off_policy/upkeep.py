@@ -131,7 +131,6 @@ def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, k
         learning_rate=cloning.strength * keys.learning_rate,
         skipped=policy.skipped,
         squash=torch.tanh,
-        unify=keys.unit_weights,
     )
 
 

@@ -117,7 +117,7 @@ class TrainOptions:
     preset: str | None = _what(
         "--preset",
         roles=EVERY_ROLE,
-        help="learner settings: plain, cross, flash64, lean, tqc, xqc, simba, droq, flash, lanes",
+        help="learner settings: plain, cross, flash64, lean, tqc, simba, droq, flash, lanes",
     )
     seed: int | None = _what(
         "--seed", roles=_TRAINING, type=natural, help="random seed; default: that of the file, else a new one"

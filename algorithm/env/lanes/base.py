@@ -34,6 +34,7 @@ class LanesVecEnv(VecEnv):
     def __init__(
         self, adapter: Adapter, n: int, *, name: str, owner: str, seed_of: EpisodeSeed, on_fault: OnFault
     ) -> None:
+        self.adapter = adapter
         self.specs = {DEFAULT_BEHAVIOUR: adapter.spec}
         self.fps = None  # images come from single environments
         self.render_modes = ()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.nn.layers.initial import set_orthogonal
-from algorithm.nn.layers.norm import EPSILON, BatchNorm, NormedLinear, RmsNorm
+from algorithm.nn.layers.norm import EPSILON, BatchNorm, RmsNorm
 
 EXPANSION = 4
 """Width of the hidden layer of a block, in widths of the block (FlashSAC)."""
@@ -27,10 +27,10 @@ class InvertedBlock(nn.Module):
         super().__init__()
         inner = EXPANSION * size
         self.net = nn.Sequential(
-            NormedLinear(size, inner, bias=False),
+            nn.Linear(size, inner, bias=False),
             _norm(inner),
             activation(),
-            NormedLinear(inner, size, bias=False),
+            nn.Linear(inner, size, bias=False),
             _norm(size),
             activation(),
         )

@@ -12,7 +12,7 @@ from typing_extensions import override
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.layers.inverted import inverted_mlp
-from algorithm.nn.layers.norm import BatchNorm, NormedLinear
+from algorithm.nn.layers.norm import BatchNorm
 
 LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""
@@ -83,11 +83,9 @@ def mlp(
     width = in_size
     for size in hidden:
         if norm == "batch":
-            # Behind another activation a norm does not take away the length of a row.
-            before = NormedLinear if activation in (_relu, nn.ReLU) else nn.Linear
-            layers += [before(width, size), activation(), BatchNorm(size)]
+            layers += [nn.Linear(width, size), activation(), BatchNorm(size)]
         elif norm == "batch_first":
-            layers += [NormedLinear(width, size, bias=False), BatchNorm(size), activation()]
+            layers += [nn.Linear(width, size, bias=False), BatchNorm(size), activation()]
         else:
             between = [nn.LayerNorm(size)] if norm == "layer" else []
             layers += [linear(width, size), *between, activation()]

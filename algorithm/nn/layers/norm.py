@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -149,32 +148,6 @@ class RmsNorm(nn.Module):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + RMS_EPSILON) * self.weight
 
 
-class NormedLinear(nn.Linear):
-    """Linear layer whose outputs a batch norm follows, with at most a ReLU between.
-
-    The norm takes away the length of each row, which then only sets how far a step turns it
-    (arXiv 2502.07523).
-    """
-
-    @torch.no_grad()
-    def unify(self, usable: Tensor, norm: BatchNorm) -> None:
-        """Divide each row of weights, its bias included, by its length; ``usable`` [] 0 leaves them.
-
-        The running statistics of ``norm``, which follows, are divided as well. So it returns the same while
-        acting, but for the addend of its variance.
-        """
-        bias = self.bias
-        square = self.weight.square().sum(-1)
-        if bias is not None:
-            square = square + bias.square()
-        factor = torch.where(usable, torch.rsqrt(square.clamp(min=1e-24)), torch.ones_like(square))
-        self.weight.mul_(factor.unsqueeze(-1))
-        if bias is not None:
-            bias.mul_(factor)
-        norm.mean.mul_(factor)
-        norm.var.mul_(factor.square())
-
-
 class BatchStatistics:
     """Batch norms of networks, by the statistics of a batch inside :meth:`of_batch`, else by running ones.
 
@@ -190,7 +163,6 @@ class BatchStatistics:
         self._use = self._all[0].use if self._all else _Use()  # the same for all that hold these layers
         for layer in self._all:
             layer.use = self._use
-        self._normed = [pair for module in own for pair in _normed_layers(module)]
         self.corrects = False
 
     def __bool__(self) -> bool:
@@ -219,18 +191,15 @@ class BatchStatistics:
         return self.corrects
 
     @torch.no_grad()
-    def settle(self, usable: Tensor, *, unify: bool) -> Tensor:
+    def settle(self, usable: Tensor) -> Tensor:
         """Move the running statistics towards those of the last batch, if its step was taken.
 
         usable: [] bool, whether it was; else everything stays as it is
-        unify:  bring the rows of every layer in front of a norm to length 1
         Returns the largest |μ_B − μ|/σ of that batch, a scalar: how far its means lie off.
         """
         shift = torch.stack([layer.shift() for layer in self._own]).amax()
         for layer in self._own:
             layer.commit(usable)
-        for linear, norm in self._normed if unify else ():
-            linear.unify(usable, norm)
         return shift
 
 
@@ -242,14 +211,6 @@ def _moments(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
 
 def _norms(modules: Iterable[nn.Module]) -> list[BatchNorm]:
     return [layer for module in modules for layer in module.modules() if isinstance(layer, BatchNorm)]
-
-
-def _normed_layers(module: nn.Module) -> Iterator[tuple[NormedLinear, BatchNorm]]:
-    """Yield the linear layers, each with the norm that is the next one behind it."""
-    layers = [layer for layer in module.modules() if isinstance(layer, NormedLinear | BatchNorm)]
-    for layer, following in pairwise(layers):
-        if isinstance(layer, NormedLinear) and isinstance(following, BatchNorm):
-            yield layer, following
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -357,6 +357,15 @@ class Alone(gym.Env):
         return final[0].numpy(), reward.item(), terminated.item(), self._over, {}
 
 
+def test_a_policy_of_lanes_acts_in_python_for_one_and_for_many(tmp_path):
+    many = {"env_type": "TENSOR", "n_envs": 8, "start_step": 64, "max_step": 96}
+    run = asac.train(f"{TOYS}:Pendulum", directory=tmp_path, quiet=True, **many)
+    policy = run.policy("latest")
+    seen = policy.observation_space.sample()
+    one, several = policy.act(seen)[0], policy.act(np.stack([seen] * 3))[0]
+    np.testing.assert_allclose(several, [one] * 3, rtol=1e-5)
+
+
 def test_one_lane_is_learned_from_as_the_same_environment_alone_bit_for_bit(tmp_path):
     runs = [
         asac.train(env, seed=2, max_step=700, start_step=300, directory=tmp_path / name, quiet=True)
