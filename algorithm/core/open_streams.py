@@ -56,11 +56,6 @@ class OpenStreams:
         self._free.append(place)
         return self._at(place)
 
-    def clear(self) -> None:
-        """Forget all streams."""
-        for stream in list(self._places):
-            self.close(stream)
-
     def of(self, streams: Int) -> tuple[Bool, Int, NDArray[Any]]:
         """Return which of ``streams`` [N] are open, and their steps and numbers; any of the others."""
         places = np.fromiter(map(self._places.get, streams.tolist(), repeat(-1)), np.int64, len(streams))

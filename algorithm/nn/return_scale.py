@@ -154,7 +154,7 @@ class ReturnScale:
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state of :meth:`tensors`. Raises KeyError if something is missing."""
         rows = zip(*(tensors[name].tolist() for name in ("stream", "step", "value")), strict=True)
-        self._open.clear()
+        self._open = OpenStreams(np.float64)
         for stream, step, value in rows:
             self._open.put(stream, step, value)
         self.roll_back(tensors)

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.open_streams import OpenStreams
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Sized
 from algorithm.replay.layout import ArrayChunks, Records, SegmentFile
@@ -354,7 +355,7 @@ class ReplayBuffer:
             self._storage.put_in_order(self._storage.carry, state.arrays["carry"])
         self._storage.saved.forget(refreshed="carry" in state.arrays and not shift)
         self._sampler.load_state(state.arrays, meta["sampler"], shift)
-        self._writer.heads.clear()
+        self._writer.heads = OpenStreams(np.int64)
         for stream, id_, step in meta["streams"]:
             # The head row of a stream may have been overwritten: it must not come to life as a negative id.
             if not shift or id_ >= shift:

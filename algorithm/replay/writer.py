@@ -122,9 +122,8 @@ class Writer:
         if head is None:
             return
         # If the head itself is overwritten this reads another row's link, yet ``last`` is dead all the same.
-        newest = int(head.number)
-        back = int(storage.links[newest % storage.capacity, PREV])
-        last = newest - back
+        back = int(storage.links[int(head.number) % storage.capacity, PREV])
+        last = int(head.number) - back
         if back and last >= storage.next_id - storage.capacity:
             storage.saved.touch(last)
             storage.links[last % storage.capacity, NEXT] |= TRUNCATED

@@ -142,8 +142,10 @@ def _refuse_non_finite(snapshot: Snapshot) -> None:
         if file == "run":  # numbers of the environment, which are checked where they enter
             continue
         for name, tensor in named.items():
-            if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
-                continue
-            # A sum is finite only if all its numbers are, and takes a tenth of the time.
-            if not (tensor.sum().isfinite() or torch.isfinite(tensor).all()):
+            if (
+                isinstance(tensor, torch.Tensor)
+                and tensor.is_floating_point()
+                # A sum is finite only if all its numbers are, and takes a tenth of the time.
+                and not (tensor.sum().isfinite() or torch.isfinite(tensor).all())
+            ):
                 raise diverged(f"{name} holds NaN or infinity", snapshot.step)

@@ -25,6 +25,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
 from tests.batches import random_batch, sac_agent, weights
+from tests.on_policy.agents import train
 from tests.run.sessions import run
 
 pytestmark = pytest.mark.fault("F11")
@@ -186,12 +187,6 @@ def agent_and_rollout(
         memory=MemoryBudget(),
     )
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
-
-
-def train(agent: OffPolicyAgent, rollout: LocalCollector, steps: int) -> None:
-    while rollout.steps < steps:
-        rollout.step()
-        agent.learn(rollout.steps)
 
 
 def all_finite(agent: OffPolicyAgent) -> bool:

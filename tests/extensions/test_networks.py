@@ -12,7 +12,6 @@ GAIL = {"signals": RewardSignals(gail=GailSignal(strength=1.0))}
 ATC, BYOL = {"siamese": "ATC"}, {"siamese": "BYOL"}
 FORWARD, INVERSE = {"curiosity": "FORWARD"}, {"curiosity": "INVERSE"}
 PREDICTION, RND = {"use_prediction": True}, {"use_rnd": True}
-TWICE, PAIR = "torch.cat([state, action], -1)", "(state, state[..., :1])"
 WRONG = {
     "ModelForwardDynamic": (
         FORWARD,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from algorithm.agents.base import Agent
 from algorithm.agents.config import NnConfig
 from algorithm.agents.on_policy.family import FAMILIES, OnPolicyAgent
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
@@ -66,7 +67,7 @@ def make(
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
 
 
-def train(agent: OnPolicyAgent, collector: LocalCollector, steps: int) -> None:
+def train(agent: Agent, collector: LocalCollector, steps: int) -> None:
     """Take steps and learn until there are so many."""
     while collector.steps < steps:
         collector.step()

@@ -17,6 +17,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.experience.collector import LocalCollector
 from algorithm.replay.budget import MemoryBudget
 from tests.batches import sac_agent
+from tests.on_policy.agents import train
 from tests.oracles_replay import digest
 
 SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
@@ -44,12 +45,6 @@ def agent_and_rollout(env_name=CART, n=2, *, capacity=500, max_step=200, memory=
         memory=memory or MemoryBudget(),
     )
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
-
-
-def train(agent, rollout, steps):
-    while rollout.steps < steps:
-        rollout.step()
-        agent.learn(rollout.steps)
 
 
 @pytest.mark.parametrize(

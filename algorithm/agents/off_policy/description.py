@@ -93,10 +93,6 @@ def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[s
     return [f"nothing will be learned: {first}, and the training ends at {max_step:,}"]
 
 
-MANY_UPDATES = 100
-"""Updates between two steps of the environments that are likely not meant."""
-
-
 def notices(
     spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, *, has_encoder: bool, n_envs: int
 ) -> list[str]:
@@ -130,7 +126,7 @@ def notices(
             "raise burn_in_step where what matters lies further back",
         ),
         (
-            (due := round(keys.replay_ratio * n_envs)) >= MANY_UPDATES and n_envs > 1,
+            (due := round(keys.replay_ratio * n_envs)) >= 100 and n_envs > 1,
             f"replay_ratio is {keys.replay_ratio:g}: {due:,} updates follow each step of the {n_envs:,} "
             "environments; --preset lanes makes two, and evaluates and saves less often",
         ),
@@ -141,13 +137,13 @@ def notices(
 
 def on_device_notices(spec: AgentSpec, replay: ReplayConfig, device: torch.device) -> list[str]:
     """Return a line if ``replay_config.on_device`` is set and has no effect."""
-    key = "replay_config.on_device has no effect:"
-    if replay.on_device and device.type == "cpu":
-        return [f"{key} the learner computes on the CPU, where the replay is"]
     plain = all(kind == "float32" for kind in spec.obs.dtypes) and max(spec.obs.stacks, default=1) == 1
-    if replay.on_device and plain:
-        return [f"{key} no observation is an image"]
-    return []
+    reasons = (
+        (device.type == "cpu", "the learner computes on the CPU, where the replay is"),
+        (plain, "no observation is an image"),
+    )
+    found = [f"replay_config.on_device has no effect: {why}" for holds, why in reasons if holds]
+    return found[:1] if replay.on_device else []
 
 
 def _of_extensions(
