@@ -109,7 +109,8 @@ class Optimiser:
             if number > len(rows):
                 return None
             if not self._study.get_trials(deepcopy=False, states=[self._states.WAITING]):
-                self._study.enqueue_trial({k: self._stored(k, v) for k, v in rows[number - 1].items()})
+                row = rows[number - 1].items()
+                self._study.enqueue_trial({k: inline(v) if self._space[k].choices else v for k, v in row})
         self._study.sampler = self._sampler(number)
         self._study.ask(self._distributions)
         return self.trials[-1]
@@ -183,9 +184,6 @@ class Optimiser:
         if parameter.whole:
             return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
         return FloatDistribution(low, high, log=log, step=step)
-
-    def _stored(self, path: str, value: object) -> object:
-        return inline(value) if self._space[path].choices else value
 
     def _sampler(self, number: int) -> BaseSampler:
         from optuna import samplers

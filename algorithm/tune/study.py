@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from algorithm.core.errors import UsageError
 from algorithm.core.wording import counted, short
@@ -13,13 +13,21 @@ from algorithm.tune.optimiser import Optimiser
 from algorithm.tune.records import SIDES, TrialRecord, best_of, shown
 from algorithm.tune.trial import OUTPUT, RunPlan, StudyRun, Trial, run_name, score
 
-_TICK_S = 0.5
+_TICK_S = 0.2
 _ALIKE = 3  # failures for one reason that end a study
 _REFUSED = "refused"
 _OF_VALUES = (_REFUSED, "exit code 5")
 """Beginnings of what is said of trials for whose end their values are the reason: numbers diverged."""
 
 _FRESH = 10_000  # above the seed of the study begin those of the final runs
+
+
+def _stop(what: Collection[Trial | StudyRun]) -> None:
+    """Have all save and end at the same time."""
+    for one in what:
+        one.ask_to_stop()
+    for one in what:
+        one.stop()
 
 
 class Study:
@@ -54,17 +62,16 @@ class Study:
         waiting = [one for one in self._optimiser.trials if one.state == "running"]
         try:
             while not stop and (self._fill(waiting) or self._active):
-                for trial in [one for one in self._active if one.advance()]:
+                over = [one for one in self._active if one.advance()]
+                for trial in over:
                     self._active.remove(trial)
                     self._say(self._line(self._optimiser.trials[trial.number - 1]))
                     ended()
                     self._check()
-                time.sleep(_TICK_S)
+                if not over:
+                    time.sleep(_TICK_S)
         finally:
-            for trial in self._active:
-                trial.ask_to_stop()
-            for trial in self._active:
-                trial.stop()
+            _stop(self._active)
 
     def compare(self, stop: StopRequest, best: TrialRecord) -> dict[str, list[float | None]]:
         """Train the best trial's values and the section as it is on fresh seeds.
@@ -81,15 +88,13 @@ class Study:
         }
         try:
             while not stop and len(ended) < len(runs):
-                for key in [one for one in runs if one not in ended][: self._plan.tune.jobs]:
-                    if runs[key].advance() != "running":
-                        ended[key] = self._final(*key, runs[key])
-                time.sleep(_TICK_S)
+                due = [one for one in runs if one not in ended][: self._plan.tune.jobs]
+                over = [one for one in due if runs[one].advance() != "running"]
+                ended |= {key: self._final(*key, runs[key]) for key in over}
+                if not over:
+                    time.sleep(_TICK_S)
         finally:
-            for run in runs.values():
-                run.ask_to_stop()
-            for run in runs.values():
-                run.stop()
+            _stop(runs.values())
         return {side: [ended.get((index, side)) for index in seeds] for side in SIDES}
 
     def _final(self, index: int, side: str, run: StudyRun) -> float | None:
@@ -119,9 +124,10 @@ class Study:
         return begun
 
     def _may_ask(self) -> bool:
-        tune = self._plan.tune
-        over = tune.timeout is not None and time.monotonic() - self._begun > 60 * tune.timeout
-        return not over and len(self._optimiser.trials) < tune.trials
+        limit = 60 * (self._plan.tune.timeout or math.inf)
+        return (
+            time.monotonic() - self._begun <= limit and len(self._optimiser.trials) < self._plan.tune.trials
+        )
 
     def _check(self) -> None:
         """Raise UsageError where most draws are refused, or the last trials have failed for one reason."""
