@@ -178,6 +178,7 @@ class ActionChoice:
 
     scorers: extensions that choose among several candidates
     names:   of the observations, in the order of the first ones
+    absent:  observations that are not given, since only critics see them, and their shapes: they are 0
     """
 
     model: ActingModel
@@ -186,6 +187,7 @@ class ActionChoice:
     scorers: Sequence[Extension]
     value_of: Callable[[Tensor], Tensor]
     names: list[str] = field(default_factory=list)
+    absent: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return z [N, A_c], one-hots [N, ΣN], log-probabilities [N, H], and carries [N, *C] if any.
@@ -211,7 +213,11 @@ class ActionChoice:
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor
     ) -> tuple[Mapping[str, Tensor], Tensor, list[Tensor]]:
         """Return normalised observations name -> [N, ...], states [N, S], and carries [N, *C] if any."""
-        seen = self.model.normaliser(obs)
+        zeros = {  # of an exported graph N is not known
+            name: prev_action.detach()[:, :1] * prev_action.new_zeros(shape)
+            for name, shape in self.absent.items()
+        }
+        seen = self.model.normaliser({**obs, **zeros})
         state, after = self.model.rep(
             {name: value.unsqueeze(1) for name, value in seen.items()},
             prev_action.unsqueeze(1),

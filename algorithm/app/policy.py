@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -137,9 +137,8 @@ def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
             env_args=base.env_args,
             seed_of=lambda lane, episode: 0,
         )
-        assert isinstance(lanes, LanesVecEnv)
         lanes.close()
-        return lanes.adapter
+        return cast(LanesVecEnv, lanes).adapter
     env = make_gym_env(loaded, "evaluate", given=given)
     try:
         return Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))

@@ -39,8 +39,7 @@ class OpenStreams:
 
     def get(self, stream: int) -> Open | None:
         """Return what is known of a stream, None unless it is open."""
-        place = self._places.get(stream)
-        return None if place is None else self._at(place)
+        return self._at(self._places[stream]) if stream in self._places else None
 
     def put(self, stream: int, step: int, number: float) -> None:
         """Open a stream, or renew what is known of it."""
@@ -50,11 +49,10 @@ class OpenStreams:
 
     def close(self, stream: int) -> Open | None:
         """Forget a stream; return what was known of it, None unless it was open."""
-        place = self._places.pop(stream, None)
-        if place is None:
-            return None
-        self._free.append(place)
-        return self._at(place)
+        known = self.get(stream)
+        if known is not None:
+            self._free.append(self._places.pop(stream))
+        return known
 
     def of(self, streams: Int) -> tuple[Bool, Int, NDArray[Any]]:
         """Return which of ``streams`` [N] are open, and their steps and numbers; any of the others."""
@@ -74,11 +72,10 @@ class OpenStreams:
         return Open(self._steps.item(place), self._numbers.item(place))
 
     def _place(self, stream: int) -> int:
-        place = self._places.get(stream)
-        if place is None:
+        if stream not in self._places:
             place = self._free.pop() if self._free else len(self._places)
             if place == len(self._steps):
                 self._steps = np.resize(self._steps, 2 * place)
                 self._numbers = np.resize(self._numbers, 2 * place)
             self._places[stream] = place
-        return place
+        return self._places[stream]

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent
 from algorithm.core.errors import UsageError
 from algorithm.core.program import VERSION
 from algorithm.core.spec import AgentSpec
-from algorithm.export.check import Checked, Checker
+from algorithm.export.check import Checker
 from algorithm.export.config import ExportConfig
 from algorithm.export.errors import required
 from algorithm.export.graph import PolicyGraph, draw_graph
 from algorithm.export.lint import lint, operators, target_of
 from algorithm.export.names import Port, Ports, cleaned
 from algorithm.export.reference import Reference
+from algorithm.nn.critic_only import seen_by_policy
 from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.normalise import Normaliser
 
@@ -73,13 +74,17 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
             why="its family acts in a way of its own",
             fix="train with one of the families that the program brings",
         )
-    graph = PolicyGraph(policy.choice, spec, sampled=keys.sampled)
+    choice, hidden = policy.choice, agent.config.run.critic_observations
+    if hidden and not choice.parts.discrete.asks_critics:
+        choice = replace(choice, absent={name: of for name, of, _ in spec.obs.items() if name in hidden})
+        spec = seen_by_policy(spec, hidden)
+    graph = PolicyGraph(choice, spec, sampled=keys.sampled)
     model = draw_graph(graph, keys.opset)
     lint(model, keys.opset)
     data, checked = model.SerializeToString(), None
     if keys.check:
-        checked = Checker(data, graph.ports, Reference(policy.choice, spec), sampled=keys.sampled)()
-    normaliser = policy.choice.model.normaliser
+        checked = Checker(data, graph.ports, Reference(choice, spec), sampled=keys.sampled)()
+    normaliser = choice.model.normaliser
     card = {
         **origin.content,
         "version": VERSION,
@@ -88,7 +93,8 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
         "operators": dict(operators(model)),
         **_interface(graph.ports, spec, keys),
         "normalised_observations": int(normaliser.count) if isinstance(normaliser, Normaliser) else None,
-        **_outcome(checked),
+        "largest_difference": checked.difference if checked else None,
+        "compared_draws": checked.draws if checked else None,
     }
     return Exported(data, card)
 
@@ -108,13 +114,6 @@ def _interface(ports: Ports, spec: AgentSpec, keys: ExportConfig) -> dict[str, o
         "environment_action": action.description,
         "memory": ports.memory,
         "one_action": ("sampled" if keys.sampled else "deterministic") if ports.memory else "",
-    }
-
-
-def _outcome(checked: Checked | None) -> dict[str, object]:
-    return {
-        "largest_difference": None if checked is None else checked.difference,
-        "compared_draws": None if checked is None else checked.draws,
     }
 
 

@@ -143,9 +143,10 @@ class ReturnScale:
         With the open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n].
         """
         opened = list(self._open)
-        statistics = [self.count, self.mean, self.square, self.largest]
         return {
-            "statistics": torch.tensor(statistics, dtype=torch.float64),
+            "statistics": torch.tensor(
+                [self.count, self.mean, self.square, self.largest], dtype=torch.float64
+            ),
             "stream": torch.tensor([stream for stream, _ in opened], dtype=torch.int64),
             "step": torch.tensor([one.step for _, one in opened], dtype=torch.int64),
             "value": torch.tensor([one.number for _, one in opened], dtype=torch.float64),

@@ -65,6 +65,10 @@ def test_the_graph_is_the_policy(row: tuple[Any, ...]) -> None:
     agent = agent_of(family=family, action=action, memory=memory, obs=obs, replay=replay, exploration=acts)
     found = exported(agent, opset=opset, sampled=sampled)
     assert found.card["largest_difference"] < 1e-5
+    # Greedy branches are chosen by the critics.
+    assert len(agent.spec.obs.names) - len(found.card["observations"]) == (
+        obs == "for critics" and action != "greedy"
+    )
     assert found.card["compared_draws"] == (20_000 if memory == "none" or sampled else 0)
     assert found.card["opset"] == opset and found.card["target"]["name"] == (
         "Barracuda" if opset == 9 else "Sentis"
