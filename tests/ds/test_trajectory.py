@@ -118,7 +118,7 @@ def test_every_window_is_the_same_as_if_stored_on_the_spot(
             replay.close(agent)
     deliver(packed, there, rng)
     assert [windows(replay) for replay in there.values()] == [windows(replay) for replay in here.values()]
-    assert not any(replay._writer.heads for replay in there.values()), "nothing is left open"
+    assert not any(list(replay._writer.heads) for replay in there.values()), "nothing is left open"
     assert sum(one.steps for one in packed) == rollout.steps
     assert Counter(episode for one in packed for episode in one.episodes) == ended
     for one in packed:
