@@ -145,11 +145,11 @@ def tuning(results: Results) -> str:
                 ", ".join(f"{value:+.0f}" for value in better),
                 f"{median(one['steps'] for one in found):,.0f}",
                 f"{median(pruned):.0f}",
-                f"{median(one['seconds'] for one in found) / 60:.1f}",
+                f"{median(one['cpu_seconds'] for one in found) / 60:.1f}",
                 f"{median(one['own_cpu_seconds'] / one['cpu_seconds'] for one in found):.1%}",
             ]
         )
-    heads = ["best trial", "better by, fresh seeds", "steps", "pruned", "minutes", "own CPU of the runs'"]
+    heads = ["best trial", "better by, fresh seeds", "steps", "pruned", "CPU minutes", "own share"]
     return table(["study", *heads], rows)
 
 
