@@ -129,7 +129,7 @@ def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
     source, base = given.evaluate if given else None, loaded.config.base_config
     if isinstance(source, LentLanes):
         return Adapter(*source.spaces, source.name)
-    if kind_of(base.env_type).lanes:
+    if given is None and kind_of(base.env_type).lanes:
         lanes = make_vec_env(
             base.env_type,
             base.env_name,

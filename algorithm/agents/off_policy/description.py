@@ -126,9 +126,9 @@ def notices(
             "raise burn_in_step where what matters lies further back",
         ),
         (
-            (due := round(keys.replay_ratio * n_envs)) >= 100 and n_envs > 1,
+            (due := round(keys.replay_ratio * n_envs)) >= 64 <= n_envs and keys.use_replay_buffer,
             f"replay_ratio is {keys.replay_ratio:g}: {due:,} updates follow each step of the {n_envs:,} "
-            "environments; --preset lanes makes two, and evaluates and saves less often",
+            f"environments; {2 / n_envs:g} makes two, and --preset lanes suits 1,024 (docs/lanes.md)",
         ),
         *_of_extensions(spec, keys, has_encoder=has_encoder),
     )

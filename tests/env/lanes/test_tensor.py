@@ -358,11 +358,12 @@ class Alone(gym.Env):
 
 
 def test_a_policy_of_lanes_acts_in_python_for_one_and_for_many(tmp_path):
-    many = {"env_type": "TENSOR", "n_envs": 8, "start_step": 64, "max_step": 96}
-    run = asac.train(f"{TOYS}:Pendulum", directory=tmp_path, quiet=True, **many)
-    policy, seen = run.policy("latest"), np.array([1.0, 0.0, 2.0], np.float32)
-    several = policy.act(np.stack([seen] * 3))[0]
-    np.testing.assert_allclose(several, [policy.act(seen)[0]] * 3, rtol=1e-5)
+    keys = {"env_type": "TENSOR", "n_envs": 8, "start_step": 64, "max_step": 96, "directory": tmp_path}
+    run = asac.train(f"{TOYS}:Pendulum", quiet=True, **keys)
+    one, three = (run.policy("latest").act(np.ones(shape, np.float32))[0] for shape in (3, (3, 3)))
+    np.testing.assert_allclose(three, [one] * 3, rtol=1e-5)
+    with pytest.raises(UsageError, match="other observations"):
+        run.policy("latest", env="CartPole-v1")
 
 
 def test_one_lane_is_learned_from_as_the_same_environment_alone_bit_for_bit(tmp_path):
