@@ -259,8 +259,8 @@ def draw(
     for line in lines:
         x, y = line.known
         colour, own = LIGHT[line.colour], marker if line.has_dots else ""
-        looks = _LOOKS[line.style]
-        axes.plot(x, y, color=colour, label=line.label, marker=own, markersize=4, clip_on=False, **looks)
+        looks = {**_LOOKS[line.style], "clip_on": line.style == "crowd"}
+        axes.plot(x, y, color=colour, label=line.label, marker=own, markersize=4, **looks)
         if line.band is not None:
             low, high = line.band
             known = np.isfinite(low) & np.isfinite(high)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -140,13 +140,6 @@ def side_lines(sides: Mapping[str, Runs], axis: str, tones: Mapping[str, int]) -
             for of in runs.values()
             for one in of
         ]
-    if thick:
-        ends = np.concatenate([end for line in thick if line.band for end in line.band])
-        room = 0.1 * float(np.ptp(ends))
-        low, high = ends.min() - room, ends.max() + room
-        thin = [
-            Line(label="", x=one.x, y=np.clip(one.y, low, high), style="crowd", tone=one.tone) for one in thin
-        ]
     return [*thin, *thick]
 
 
@@ -189,8 +182,14 @@ def _draw_plot(place: Axes, plot: Plot) -> None:
     from matplotlib.ticker import FuncFormatter
 
     draw(place, plot.lines, ticks=(6, 6), marker="o")
+    ends = [*(end for line in plot.lines for end in line.band or ()), *(y for _, y in plot.points.values())]
+    if ends:  # a single run that lies far off would leave no room for the others
+        low, high = float(np.min(np.concatenate(ends))), float(np.max(np.concatenate(ends)))
+        room = 0.1 * (high - low) or 0.1
+        place.set_ylim(low - room, high + room)
     for number, (label, (x, y)) in enumerate(plot.points.items()):
-        place.plot(x, y, "x+12"[number % 4], color=LIGHT["ink"], label=label, markersize=7, zorder=4)
+        looks: dict[str, Any] = {"color": LIGHT["ink"], "markersize": 7, "zorder": 4, "clip_on": False}
+        place.plot(x, y, "x+12"[number % 4], label=label, **looks)
     for row, (label, one) in enumerate(reversed([*plot.bars.items()])):
         colour = LIGHT[f"c{plot.tones[label]}"]
         place.plot([one.low[0], one.high[0]], [row, row], color=colour, linewidth=3)
