@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -187,9 +187,8 @@ def _draw_plot(place: Axes, plot: Plot) -> None:
         low, high = float(np.min(np.concatenate(ends))), float(np.max(np.concatenate(ends)))
         room = 0.1 * (high - low) or 0.1
         place.set_ylim(low - room, high + room)
-    for number, (label, (x, y)) in enumerate(plot.points.items()):
-        looks: dict[str, Any] = {"color": LIGHT["ink"], "markersize": 7, "zorder": 4, "clip_on": False}
-        place.plot(x, y, "x+12"[number % 4], label=label, **looks)
+    for cross, (label, (x, y)) in zip(cycle("x+12"), plot.points.items(), strict=False):
+        place.plot(x, y, cross, color=LIGHT["ink"], label=label, markersize=7, zorder=4, clip_on=False)
     for row, (label, one) in enumerate(reversed([*plot.bars.items()])):
         colour = LIGHT[f"c{plot.tones[label]}"]
         place.plot([one.low[0], one.high[0]], [row, row], color=colour, linewidth=3)
