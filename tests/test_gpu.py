@@ -89,7 +89,8 @@ def test_lanes_on_the_gpu_are_learned_from(tmp_path, monkeypatch):
         "-o",
         "n_envs=64",
     ]
-    words = [f"{TOYS}:Pendulum", *kind, "--preset=lanes", "-o", "replay_ratio=0.03125"]
+    own = ["-o", "replay_ratio=0.03125", "-o", "replay_config.on_device=true"]
+    words = [f"{TOYS}:Pendulum", *kind, "--preset=lanes", *own]
     assert main([*words, "--max_step=12800", "--device=cuda", "-n=run"]) == 0
     (file,) = (tmp_path / "models").rglob("result.json")
     assert json.loads(file.read_text())["updates"] > 300

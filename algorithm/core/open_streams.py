@@ -56,7 +56,7 @@ class OpenStreams:
 
     def of(self, streams: Int) -> tuple[Bool, Int, NDArray[Any]]:
         """Return which of ``streams`` [N] are open, and their steps and numbers; any of the others."""
-        places = np.fromiter(map(self._places.get, streams.tolist(), repeat(-1)), np.int64, len(streams))
+        places = self._find(streams)
         return places >= 0, self._steps[places], self._numbers[places]
 
     def renew(self, streams: Int, steps: Int, numbers: NDArray[Any], ended: Bool) -> None:
@@ -64,9 +64,15 @@ class OpenStreams:
         for stream in streams[ended].tolist():
             self.close(stream)
         on = ~ended
-        places = [self._place(stream) for stream in streams[on].tolist()]
+        places = self._find(streams[on])
+        new = places < 0
+        places[new] = [self._place(stream) for stream in streams[on][new].tolist()]
         self._steps[places] = steps[on]
         self._numbers[places] = numbers[on]
+
+    def _find(self, streams: Int) -> Int:
+        """Return the places of ``streams`` [N]; −1 of those that are not open."""
+        return np.fromiter(map(self._places.get, streams.tolist(), repeat(-1)), np.int64, len(streams))
 
     def _at(self, place: int) -> Open:
         return Open(self._steps.item(place), self._numbers.item(place))

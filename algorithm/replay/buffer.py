@@ -73,7 +73,7 @@ class ReplayBuffer:
         sampler, relabel: used by this replay alone; by default windows are drawn uniformly, and stay as they
             were stored.
         seed: of the draws; a generator is used as it is.
-        device: where observations other than float32 vectors are kept as well, and come from.
+        device: where observations are kept as well, and come from.
         Raises ValueError for sizes that make no sense, UsageError if the rows do not fit on the device.
         """
         if batch_size < 1:

@@ -90,7 +90,7 @@ class ReplayConfig(Block):
 
     on_device: bool = option(
         False,
-        "Also keep images in the learner's GPU memory, which saves copying batches.",
+        "Also keep observations in the learner's GPU memory, which saves copying batches.",
         resume="free",
     )
 

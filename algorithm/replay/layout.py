@@ -2,12 +2,12 @@
 
 Fields of one kind share one matrix, so that a batch costs one gather per kind:
 
-* ``real`` float32: float32 observations, then the acting half z, behaviour_logp, reward;
+* ``acted`` float32: z, behaviour_logp, reward;
 * ``byte`` uint8: action mask, then the one-hot of the discrete branches (width 0 without branches);
 * ``links`` int32: distance back to the previous row, distance to the next row with the end flags in its two
   lowest bits, step in the episode. Distance 0 means there is none; a row with a next row is a transition;
 * ``carry`` float32: the carries of a memory (width 0 without one);
-* ``obs_uint8`` and so on: the observations of one further dtype, in that dtype (images stay uint8);
+* ``obs_float32``, ``obs_uint8`` and so on: the observations of one dtype, in that dtype (images stay uint8);
 * ``obs_uint8x4`` and so on: the newest frames of observations that are stacks of 4 frames of one dtype.
 """
 
@@ -57,13 +57,11 @@ class Layout:
         action = spec.action
         widths: dict[str, Column] = {}
         self.fields = _place(spec, widths)
-        start = widths.pop("real", Column(0, "float32")).width
-        self.act_start = start
-        self.z = slice(start, start + action.continuous)
+        self.z = slice(0, action.continuous)
         self.logp = slice(self.z.stop, self.z.stop + action.record_size)
         self.reward = self.logp.stop
         self.matrices: dict[str, Column] = {
-            "real": Column(self.reward + 1, "float32"),
+            "acted": Column(self.reward + 1, "float32"),
             "byte": Column(2 * action.discrete, "uint8"),
             "links": Column(3, "int32"),
             "carry": Column(prod(carry_shape or (0,)), "float32"),
@@ -80,9 +78,9 @@ def _place(spec: AgentSpec, widths: dict[str, Column]) -> tuple[Field, ...]:
     """Return the place of each observation, and add the matrices for them to ``widths``."""
     fields: list[Field] = []
     for (name, shape, kind), stack in zip(spec.obs.items(), spec.obs.stacks, strict=True):
-        matrix = "real" if kind == "float32" else f"obs_{kind}"
+        matrix = f"obs_{kind}"
         if stack > 1:
-            matrix, shape = f"obs_{kind}x{stack}", shape[1:]
+            matrix, shape = f"{matrix}x{stack}", shape[1:]
         start = widths.get(matrix, Column(0, kind)).width
         end = start + prod(shape)
         widths[matrix] = Column(end, kind)

@@ -48,7 +48,7 @@ class Storage:
         self.arrays: dict[str, Array] = {
             name: np.zeros((capacity, width), kind) for name, (width, kind) in self.layout.matrices.items()
         }
-        self.real: Float = self.arrays["real"].view(np.float32)
+        self.acted: Float = self.arrays["acted"].view(np.float32)
         self.byte: NDArray[np.uint8] = self.arrays["byte"].view(np.uint8)
         self.links: NDArray[np.int32] = self.arrays["links"].view(np.int32)
         self.carry: Float = self.arrays["carry"].view(np.float32)
@@ -126,7 +126,7 @@ class Storage:
         for name, matrix, columns, _, stack in self.layout.fields:
             value = obs[name] if stack == 1 else obs[name][:, -1]
             self.arrays[matrix][slots, columns] = value.reshape(n, -1)
-        self.real[slots, self.layout.act_start :] = 0.0
+        self.acted[slots] = 0.0
         if self.discrete:
             self.byte[slots, : self.discrete] = mask
             self.byte[slots, self.discrete :] = 0
@@ -137,9 +137,9 @@ class Storage:
     def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float) -> None:
         """Fill the acting half of n rows, each followed by the next id and without an end."""
         layout = self.layout
-        self.real[slots, layout.z] = z
-        self.real[slots, layout.logp] = logp
-        self.real[slots, layout.reward] = reward
+        self.acted[slots, layout.z] = z
+        self.acted[slots, layout.logp] = logp
+        self.acted[slots, layout.reward] = reward
         if self.discrete:
             self.byte[slots, self.discrete :] = onehot
         self.links[slots, NEXT] = 1 << FLAG_BITS

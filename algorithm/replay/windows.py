@@ -29,7 +29,7 @@ class WindowReader:
     ) -> None:
         """Raise ValueError unless burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1.
 
-        device: of the observations that a :class:`DeviceCopy` can keep; the CPU without a copy by default
+        device: where a :class:`DeviceCopy` keeps observations; the CPU without a copy by default
         """
         if burn_in < 0 or learn < 1 or n_step < 1:
             raise ValueError(
@@ -41,10 +41,8 @@ class WindowReader:
         self._window = burn_in + self._ahead
         # Tokens read before the window: one for its action, and the older frames of its first token.
         self._lead = max(field.stack - 1 for field in storage.layout.fields) or 1
-        self._others = {
-            field.matrix: field.stack for field in storage.layout.fields if field.matrix != "real"
-        }
-        self._copy = None if device is None else DeviceCopy(storage, list(self._others), device)
+        self._stacks = {field.matrix: field.stack for field in storage.layout.fields}
+        self._copy = None if device is None else DeviceCopy(storage, list(self._stacks), device)
 
     def read(self, anchors: Int, weight: Float, place: Int | None = None) -> SequenceBatch:
         """Return the windows of ``anchors`` [B], slots of transitions; no memory is shared with the storage.
@@ -67,8 +65,8 @@ class WindowReader:
         # The row before the window is read for its action.
         near, there = slots[:, lead - 1 :], exists[:, lead - 1 :]
         missing = None if there.all() else ~there
-        real, byte = _gather(storage.real, near, missing), _gather(storage.byte, near, missing)
-        actions = self._actions(real, byte)
+        acted, byte = _gather(storage.acted, near, missing), _gather(storage.byte, near, missing)
+        actions = self._actions(acted, byte)
         tokens, token_exists = ids[:, lead:], there[:, 1:]
         if missing is not None:
             tokens[missing[:, 1:]] = -1
@@ -76,16 +74,16 @@ class WindowReader:
         # That of the first token that exists: where the first ones are missing their slots are its own.
         carry = storage.carry.take(near[:, 1], axis=0)
         return SequenceBatch(
-            obs=self._observations(slots, token_exists, real[:, 1:]),
+            obs=self._observations(slots, token_exists),
             prev_action=torch.from_numpy(actions),
             action_mask=torch.from_numpy(byte[:, 1:, :discrete].view(np.bool_)),
             step=torch.from_numpy((first[:, None] + np.arange(self._window + 1)) * token_exists),
             obs_valid=torch.from_numpy(token_exists),
             ids=torch.from_numpy(tokens),
             action=torch.from_numpy(actions[:, 1:]),
-            z=torch.from_numpy(real[:, 1:-1, layout.z]),
-            behaviour_logp=torch.from_numpy(real[:, 1:-1, layout.logp]),
-            reward=torch.from_numpy(real[:, 1:-1, layout.reward]),
+            z=torch.from_numpy(acted[:, 1:-1, layout.z]),
+            behaviour_logp=torch.from_numpy(acted[:, 1:-1, layout.logp]),
+            reward=torch.from_numpy(acted[:, 1:-1, layout.reward]),
             terminated=torch.from_numpy(terminated),
             valid=torch.from_numpy(token_exists[:, :-1] & token_exists[:, 1:]),
             carry=torch.from_numpy(carry.reshape(len(carry), *storage.carry_shape)),
@@ -138,24 +136,21 @@ class WindowReader:
             np.take_along_axis(terminated, columns[:, lead:-1], 1),
         )
 
-    def _actions(self, real: Float, byte: NDArray[np.uint8]) -> Float:
+    def _actions(self, acted: Float, byte: NDArray[np.uint8]) -> Float:
         """Return the action before each token, [B, W+1, A], from rows [B, W+2, …]; u is restored from z."""
         storage = self._storage
         discrete = storage.discrete
-        actions = np.empty((len(real), self._window + 1, storage.spec.action.size), np.float32)
-        storage.spec.action.squashed(real[:, :-1, storage.layout.z], out=actions[:, :, discrete:])
+        actions = np.empty((len(acted), self._window + 1, storage.spec.action.size), np.float32)
+        storage.spec.action.squashed(acted[:, :-1, storage.layout.z], out=actions[:, :, discrete:])
         if discrete:
             actions[:, :, :discrete] = byte[:, :-1, discrete:]
         return actions
 
-    def _observations(self, slots: Int, exists: Bool, real: Float) -> dict[str, torch.Tensor]:
-        """Return every observation by name.
-
-        slots: [B, lead + W+1]; exists: [B, W+1]; real: float32 columns [B, W+1, …].
-        """
-        missing = None if not self._others or exists.all() else ~exists
-        rows: dict[str, torch.Tensor] = {"real": torch.from_numpy(real)}
-        for matrix, stack in self._others.items():
+    def _observations(self, slots: Int, exists: Bool) -> dict[str, torch.Tensor]:
+        """Return every observation by name; slots: [B, lead + W+1]; exists: [B, W+1]."""
+        missing = None if exists.all() else ~exists
+        rows: dict[str, torch.Tensor] = {}
+        for matrix, stack in self._stacks.items():
             before = slots[:, self._lead - stack + 1 :]
             zeroed = missing if stack == 1 else None
             if self._copy is not None:
@@ -194,9 +189,9 @@ class DeviceCopy:
         except torch.OutOfMemoryError as error:
             needed = format_bytes(sum(storage.arrays[name].nbytes for name in matrices))
             raise UsageError(
-                f"the images of {storage.capacity:,} rows need {needed} of {device}, which has less",
+                f"the observations of {storage.capacity:,} rows need {needed} of {device}, which has less",
                 where="replay_config.on_device",
-                why="it keeps all images of the replay there as well",
+                why="it keeps all observations of the replay there as well",
                 fix="lower replay_config.capacity, or set replay_config.on_device to false",
             ) from error
 

@@ -147,7 +147,9 @@ class Scene:
         rows: dict[int, np.ndarray] = {}
         for chunk in index:
             records = np.load(self.run / "replay" / chunk["file"])
-            rows |= {int(one["id"]): one["real"][:3] for one in records}  # the later record of a row counts
+            rows |= {
+                int(one["id"]): one["obs_float32"][:3] for one in records
+            }  # the later record of a row counts
         for row in rows.values():
             pid, episode, step = (int(value) for value in np.round(row / SCALES))
             found[pid].append((episode, step))

@@ -165,7 +165,7 @@ def test_a_stream_whose_newest_row_is_lost_begins_anew_in_a_larger_replay():
     ("saved_by", "loaded_by", "spec", "sizes", "named"),
     [
         (PrioritizedSampler, PrioritizedSampler, VECTOR, {"capacity": 199}, "replay_config.capacity"),
-        (PrioritizedSampler, PrioritizedSampler, MIXED, {}, "column byte: expected .*, None was saved"),
+        (PrioritizedSampler, PrioritizedSampler, MIXED, {}, "column acted: expected .*, .* was saved"),
         (PrioritizedSampler, PrioritizedSampler, VECTOR, {"carry_shape": (2,)}, "column carry"),
         (PrioritizedSampler, UniformSampler, VECTOR, {}, "sac_config.use_priority"),
         (UniformSampler, PrioritizedSampler, VECTOR, {}, "another sampler than PrioritizedSampler"),
@@ -194,7 +194,7 @@ def test_data_that_cannot_be_right_is_refused():
     ):
         with pytest.raises(ValueError, match=named):
             filled(PrioritizedSampler(), lengths=()).load_state(replace(state, **changes))
-    stray["id"], stray["real"] = -1, 9.0  # rows of negative ids are none
+    stray["id"], stray["acted"] = -1, 9.0  # rows of negative ids are none
     loaded = filled(PrioritizedSampler(), lengths=())
     loaded.load_state(replace(state, rows=[rows, stray]))
     assert digest(loaded) == digest(original)

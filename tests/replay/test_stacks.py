@@ -56,7 +56,13 @@ def test_each_frame_is_held_once():
     """In the storage the newest one alone; in a batch without padding 2 + 3 frames a window, not 3·3."""
     arrays = Storage(STACKED, 10).arrays.items()
     widths = {name: array.shape[1] for name, array in arrays if name.startswith("obs_")}
-    assert widths == {"obs_uint8x3": 4 + 1, "obs_uint8": 1, "obs_float32x2": 2, "obs_uint8x5": 2}
+    assert widths == {
+        "obs_uint8x3": 4 + 1,
+        "obs_uint8": 1,
+        "obs_float32x2": 2,
+        "obs_uint8x5": 2,
+        "obs_float32": 4,
+    }
     storage = Storage(FRAMES, 20)
     Writer(storage).add(segment(0, list(range(1, 12))))
     reader = WindowReader(storage, burn_in=0, learn=1, n_step=2)

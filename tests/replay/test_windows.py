@@ -125,7 +125,7 @@ def test_a_segment_that_does_not_fit_is_named_and_changes_nothing(named, change)
     storage, segment = Storage(VECTOR, 4), make_segment(VECTOR, stream=0, episode=0, start=0, length=2)
     with pytest.raises(ValueError, match=named):
         Writer(storage).add(replace(segment, **change))
-    assert storage.next_id == 0 and not storage.real.any()
+    assert storage.next_id == 0 and not storage.acted.any()
 
 
 @pytest.mark.parametrize("sizes", [(1, 0, 1, 1), (2**29, 0, 1, 1), (4, -1, 1, 1), (4, 0, 0, 1), (4, 0, 1, 0)])

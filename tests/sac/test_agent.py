@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from algorithm.agents.config import NnConfig
-from algorithm.agents.off_policy.description import notices, on_device_notices
+from algorithm.agents.off_policy.description import notices
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.family import ActionHeads
 from algorithm.agents.schedules import FifoUpdates
@@ -190,7 +190,7 @@ def test_statistics_count_every_stored_observation_once():
     train(agent, rollout, 100)
     normaliser = agent.learner.model.normaliser
     assert normaliser.count.item() == len(agent.replay) > 100
-    stored = agent.replay._storage.real[: len(agent.replay), :4].astype(np.float64)
+    stored = agent.replay._storage.arrays["obs_float32"][: len(agent.replay)].astype(np.float64)
     np.testing.assert_allclose(normaliser.mean.numpy(), stored.mean(0), rtol=1e-6)
     np.testing.assert_allclose(normaliser.scale.numpy(), 1 / stored.std(0), rtol=1e-4)
     batch = agent.replay.sample()
@@ -259,12 +259,6 @@ def test_keys_without_effect_are_told(monkeypatch, options, said):
     monkeypatch.setattr("algorithm.agents.off_policy.compiled_update.shutil.which", lambda _: None)
     notices = agent_and_rollout(**options)[0].notices
     assert len(notices) == (said is not None) and all(said in line for line in notices)
-
-
-def test_a_replay_on_the_device_without_images_is_told():
-    images = AgentSpec(ObsSpec(("camera",), ((8, 8, 3),), ("uint8",)), ActionSpec(continuous=1))
-    on, cuda = ReplayConfig(on_device=True), torch.device("cuda")
-    assert [len(on_device_notices(spec, on, cuda)) for spec in (VECTORS, images)] == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_what_was_stored_by_hand_equals_the_ledger_and_each_change_of_it_is_foun
     assert result.wrong == [] and result.stored > 150
     assert len(result.missing) <= 3 and result.truncated_here == 0, "those of the last message"
     slots = np.flatnonzero(replay._storage.links[: len(replay), 1])[::50]
-    replay._storage.real[slots, replay._storage.layout.reward] += 0.1
+    replay._storage.acted[slots, replay._storage.layout.reward] += 0.1
     assert len(compare(replay, tmp_path / "ledger", "EchoChoice").wrong) == len(slots)
     replay._storage.byte[slots, 0] ^= 1
     assert len(compare(replay, tmp_path / "ledger", "EchoChoice").wrong) == 2 * len(slots)

@@ -19,12 +19,7 @@ from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.acting import acting_parts, behaviour_policy, make_acting, new_actor
 from algorithm.agents.off_policy.compiled_update import reason_against
-from algorithm.agents.off_policy.description import (
-    describe,
-    notices,
-    on_device_notices,
-    too_short,
-)
+from algorithm.agents.off_policy.description import describe, notices, too_short
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.rules import EAGER_FIRST
@@ -272,8 +267,9 @@ class OffPolicyAgent(Agent):
         own = notices(self.spec, self._keys, heads, has_encoder=has_encoder, n_envs=base.n_envs)
         if not (self.config.behavioral_cloning.pretrain or self.config.demonstrations.pretrain):
             own = [*too_short(self._keys, self.config.demonstrations, base.max_step), *own]
-        own += on_device_notices(self.spec, self.config.replay_config, self.inputs.device)
         own += filter(None, [self.replay.relabel.notice])
+        if self.config.replay_config.on_device and self.inputs.device.type == "cpu":
+            own.append("replay_config.on_device has no effect: the learner computes on the CPU")
         if self._keys.compile == "on" and self._not_compiled is not None:
             own.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")
         return own

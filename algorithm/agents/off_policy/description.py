@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import psutil
-import torch
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.variant import Heads
@@ -14,7 +13,6 @@ from algorithm.demos.config import DemoConfig
 from algorithm.nn.layers.augment import Augmentation
 from algorithm.nn.normalise import vector_names
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.config import ReplayConfig
 
 
 def describe(
@@ -133,17 +131,6 @@ def notices(
         *_of_extensions(spec, keys, has_encoder=has_encoder),
     )
     return [*heads.notices, *(f"{RUN_BLOCK}.{text}" for holds, text in table if holds)]
-
-
-def on_device_notices(spec: AgentSpec, replay: ReplayConfig, device: torch.device) -> list[str]:
-    """Return a line if ``replay_config.on_device`` is set and has no effect."""
-    plain = all(kind == "float32" for kind in spec.obs.dtypes) and max(spec.obs.stacks, default=1) == 1
-    reasons = (
-        (device.type == "cpu", "the learner computes on the CPU, where the replay is"),
-        (plain, "no observation is an image"),
-    )
-    found = [f"replay_config.on_device has no effect: {why}" for holds, why in reasons if holds]
-    return found[:1] if replay.on_device else []
 
 
 def _of_extensions(
