@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.agents.behaviour_config import BehaviourConfig
-from algorithm.agents.demonstrations import DemoStore, signal_rows, unused
+from algorithm.agents.behaviour_config import BehaviourConfig, idle
+from algorithm.agents.demonstrations import DemoStore, signal_rows
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.health import Rule
 from algorithm.agents.learner import Learner
@@ -127,7 +127,7 @@ class Agent(ABC):
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect, or less than expected."""
         shown = self._demonstrations.notices if self._demonstrations else ()
-        return [*self.own_notices(), *unused(self.config), *shown]
+        return [*self.own_notices(), *idle(self.config), *shown]
 
     @property
     def updates(self) -> int:

@@ -69,3 +69,25 @@ class BehaviourConfig(Protocol):
     @property
     def replay_config(self) -> ReplayConfig:
         """The replay buffer."""
+
+
+def idle(config: BehaviourConfig) -> list[str]:
+    """Return a line for each key, whatever the family, that is set and has no effect."""
+    shown, run = config.demonstrations, config.run
+    used = config.reward_signals.gail.strength or config.behavioral_cloning.strength or shown.learned_from
+    table = (
+        (
+            run.learning_rate_end > 0 and run.learning_rate_schedule == "constant",
+            "sac_config.learning_rate_end has no effect: learning_rate_schedule is constant",
+        ),
+        (
+            shown.offline and config.base_config.n_envs > 1,
+            "base_config.n_envs has no effect: no environment is stepped (demonstrations.offline)",
+        ),
+        (
+            shown.path is not None and not used,
+            "demonstrations.path has no effect: the strengths of GAIL and behavioral_cloning are 0, and "
+            "nothing else learns from it (share, pretrain, offline)",
+        ),
+    )
+    return [text for holds, text in table if holds]

@@ -182,20 +182,6 @@ def _use_rows(shown: DemoConfig) -> Rows:
     return [("learned from", "; ".join(parts))] if parts else []
 
 
-def unused(config: BehaviourConfig) -> list[str]:
-    """Return a line if there are demonstrations, or environments, that nothing learns from."""
-    shown = config.demonstrations
-    if shown.offline and config.base_config.n_envs > 1:
-        return ["base_config.n_envs has no effect: no environment is stepped (demonstrations.offline)"]
-    used = config.reward_signals.gail.strength or config.behavioral_cloning.strength or shown.learned_from
-    if used or shown.path is None:
-        return []
-    return [
-        "demonstrations.path has no effect: the strengths of GAIL and behavioral_cloning are 0, and nothing "
-        "else learns from it (share, pretrain, offline)"
-    ]
-
-
 def _segment(
     stream: int, episode: DemoEpisode, spec: AgentSpec, carry_shape: tuple[int, ...], reward_scale: np.float32
 ) -> Segment:

@@ -134,7 +134,6 @@ SECTIONS = (
     "  sac_config: {use_add_with_td: true, use_replay_buffer: false}",
     "  sac_config: {learning_rate_schedule: linear}\n  base_config: {max_step: -1}",
     "  sac_config: {learning_rate_schedule: cosine, learning_rate_end: -0.1}",
-    "  sac_config: {learning_rate_end: 0.5}",
     "  sac_config: {noise_repeat: 0}",
     "  sac_config: {noise_repeat: 16, use_rnd: true}",
     "  algorithm: PPO\n  sac_config: {noise_repeat: 16, learning_rate_end: 0.5}",

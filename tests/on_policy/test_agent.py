@@ -124,6 +124,7 @@ def test_a_sequence_of_a_memory_is_no_longer_than_a_rollout():
     ("options", "said"),
     [
         ({"sequence_step": 8}, "ppo_config.sequence_step has no effect"),
+        ({"sac": {"learning_rate_end": 0.5}}, "learning_rate_end has no effect"),
         ({"rollout_step": 600}, "the first update comes after 1,200"),
         ({"shared": False}, "ppo_config.shared: false has no effect"),
         ({"rollout_step": 500, "sac": {"use_normalization": True}}, None),

@@ -242,6 +242,7 @@ MEMORY = {"burn_in_step": 2, "learn_step": 4}
     [
         ({"env_name": "Pendulum-v1", "discrete_dqn_like": True}, "discrete_dqn_like has no effect"),
         ({"discrete_dqn_like": True, "policy_update_per_step": 2}, "policy_update_per_step has no effect"),
+        ({"learning_rate_end": 0.5}, "learning_rate_end has no effect"),
         ({"noise_repeat": 16}, "noise_repeat has no effect: there is no continuous action"),
         ({"seq_encoder": "RNN"}, "learn_step is 1: no gradient goes through time"),
         ({"seq_encoder": "RNN", **MEMORY}, None),

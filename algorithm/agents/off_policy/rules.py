@@ -40,12 +40,6 @@ def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
             "raise v_rho or lower v_c",
         ),
         (
-            sac.learning_rate_end > 0 and sac.learning_rate_schedule == "constant",
-            ("learning_rate_end", "learning_rate_schedule"),
-            "it says where a falling step size ends, and this one is constant",
-            "set learning_rate_schedule: linear or cosine, or leave learning_rate_end out",
-        ),
-        (
             low > high,
             ("action_noise",),
             f"the lowest noise {low:g} is above the highest {high:g}",

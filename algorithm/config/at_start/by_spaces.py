@@ -36,6 +36,8 @@ _CLASSES = {"rep": "ModelRep", "q": "ModelQ", "policy": "ModelPolicy"}
 _SIZES = {"dense_n", "dense_depth", "hidden", "activation"}
 """Keys of such a block that go with every other one; ``hidden`` stands for the two before it."""
 
+_RATE, _RATE_END = (RUN_BLOCK, "learning_rate_schedule"), (RUN_BLOCK, "learning_rate_end")
+
 _OF_TARGETS = ((RUN_BLOCK, "tau"), (RUN_BLOCK, "update_target_per_step"))
 """Keys that say nothing once a section has turned the target networks off."""
 
@@ -160,6 +162,10 @@ class _Layering:
             self._is_set(("replay_config", key)) for key in _OF_PRIORITIES
         ):
             return True
+        if (path == _RATE_END and self._is_set(_RATE)) or (
+            path == _RATE and self.loaded.config.base_config.max_step < 0
+        ):
+            return True  # of another schedule, or without an end until which it could fall
         dotted, raw = ".".join(path), self.loaded.raw
         prefix = f"ma_config.{self.part}." if self.part else ""
         by_name = (self.loaded.drawn, self.loaded.for_memory)
