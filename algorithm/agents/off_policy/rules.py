@@ -178,7 +178,7 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             sac.learning_rate_schedule != "constant" and config.base_config.max_step < 0,
             ("sac_config.learning_rate_schedule", "base_config.max_step"),
             "the step size shall fall until max_step, and there is none",
-            "set base_config.max_step",
+            "set base_config.max_step, or learning_rate_schedule: constant",
         ),
         (
             config.base_config.noise_increasing_rate > 0 and sac.action_noise is not None,

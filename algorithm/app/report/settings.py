@@ -125,7 +125,7 @@ def _laid(one: Laid) -> str:
     if one.why_not:
         return f"{whose}{one.name} is left out and the defaults hold: {one.why_not}"
     what = f" ({MEANING[one.name]})" if one.behaviours else ""
-    kept = f"; the task itself sets {', '.join(one.overridden)}" * bool(one.overridden)
+    kept = f"; the task itself decides {', '.join(one.overridden)}" * bool(one.overridden)
     return f"{whose}{one.name}{what}{kept}"
 
 
