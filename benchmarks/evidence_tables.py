@@ -9,21 +9,18 @@ from benchmarks.standings import GOALS, Evidence, Reached, or_never, reached
 
 
 def evidence(results: Results) -> str:
-    """Every suite and side, trained or only planned; what was left out or failed is said below."""
+    """Every suite and side that was begun; what is only planned, was left out or failed is said below."""
     figures = results["evidence"]
-    found, cells = Evidence.read(results.folder), []
-    begun = {row["suite"] for row in figures["runs"]}
-    waiting = [
-        f"{suite}, {counted(sum(about['planned'].values()), 'training')}"
-        for suite, about in found.suites.items()
-        if suite not in begun
-    ]
+    found, cells, waiting = Evidence.read(results.folder), list[list[str]](), list[str]()
+    begun = {(row["suite"], row["side"]) for row in figures["runs"]}
     for suite, about in found.suites.items():
-        if suite not in begun:
-            continue
-        sides, first = found.sides(suite), about["first"] or ""
-        known = {row[0]: row for row in rows(standings(sides, first))}
-        for side in about["planned"]:
+        planned, sides, first = about["planned"], found.sides(suite), about["first"] or ""
+        idle = [side for side in planned if (suite, side) not in begun]
+        if idle:
+            number = counted(sum(planned[side] for side in idle), "training")
+            waiting.append(f"{suite}, {number} of {', '.join(idle)}")
+        known = {row[0]: row for row in rows(standings(sides, first))} if sides else {}
+        for side in (side for side in planned if side not in idle):
             figure = known.get(side, [side, *["–"] * 4])
             cells.append([suite, *figure, str(len(sides.get(side, ()))), found.cells(suite, side)])
     names = [name for name in head("the first peer") if name]

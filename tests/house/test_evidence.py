@@ -196,7 +196,7 @@ def test_a_peer_that_is_missing_is_left_out_and_named(
         assert "make bench-peers" in found["left_out"]["peer A"] and found["runs"] == []
         assert "left out: peer A" in capsys.readouterr().err
         text = tables.render("evidence", tmp_path / "results")
-        assert "Not begun: toys, 1 training." in text and "Left out: peer A: " in text
+        assert "Not begun: toys, 1 training of peer A." in text and "Left out: peer A: " in text
 
 
 def test_a_peer_s_steps_beyond_the_plan_do_not_count(tmp_path: Path, peer: None) -> None:
@@ -245,7 +245,7 @@ def test_the_tables_by_hand(figures: Path) -> None:
     content["suites"]["toys"]["planned"]["gone"], content["left_out"] = 2, {"gone": "no library"}
     (figures / "evidence.json").write_text(json.dumps(content))
     lines = tables.render("evidence", figures).splitlines()
-    assert lines[4] == "| toys | gone | – | – | – | – | 0 | 0 of 2; left out |"
+    assert "Not begun: toys, 2 trainings of gone." in lines and "Left out: gone: no library" in lines
     assert lines[2:4] == [
         "| toys | bare | 1.75 [1.5, 2] | 0.2 | 0.75 | 1 [1, 1] | 1 | 2 of 3 |",
         "| toys | peer A | 1 [1, 1] | 1 | 0.96 | | 1 | 1 of 2 |",
