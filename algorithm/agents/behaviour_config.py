@@ -75,9 +75,14 @@ def idle(config: BehaviourConfig) -> list[str]:
     """Return a line for each key, whatever the family, that is set and has no effect."""
     shown, run = config.demonstrations, config.run
     used = config.reward_signals.gail.strength or config.behavioral_cloning.strength or shown.learned_from
+    falls = run.learning_rate_schedule != "constant"
     table = (
         (
-            run.learning_rate_end > 0 and run.learning_rate_schedule == "constant",
+            falls and config.base_config.max_step < 0,
+            "sac_config.learning_rate_schedule has no effect: base_config.max_step sets no end",
+        ),
+        (
+            run.learning_rate_end > 0 and not falls,
             "sac_config.learning_rate_end has no effect: learning_rate_schedule is constant",
         ),
         (

@@ -122,8 +122,8 @@ class RunConfig(Block):
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = option(
         "constant",
-        "Decay all learning rates until max_step.",
-        resume="free: as if it had been so from the start: it falls from step 0 to max_step",
+        "Decay all learning rates until max_step. Without one they stay.",
+        resume="free: as if it had been so from the start",
     )
     learning_rate_end: Share = option(
         0.0,

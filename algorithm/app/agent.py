@@ -142,8 +142,8 @@ class HeldAgent:
         """Train for this many more steps; return this agent.
 
         Each call ends with a checkpoint, and the next one resumes exactly from it: calls of 1,000 and 2,000
-        steps learn the same as one of 3,000. Schedules run until ``base_config.max_step``, or until the end
-        of this call if that is later. Raises like :func:`train`; what was learned is kept.
+        steps learn the same as one of 3,000. Schedules run until ``base_config.max_step``: a call beyond it
+        moves their end to its own. Raises like :func:`train`; what was learned is kept.
         """
         if steps < 1:
             raise UsageError(

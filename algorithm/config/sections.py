@@ -54,7 +54,7 @@ class Laid(NamedTuple):
     """A shipped section below one configuration: a preset, or one by the spaces.
 
     behaviours: that have this configuration; none of a preset, which is for all
-    taken:      its values by dotted path; overridden: paths that the task has set itself
+    taken:      its values by dotted path; overridden: paths that the task decides itself
     why_not:    why it is left out as a whole; empty where it lies there
     """
 

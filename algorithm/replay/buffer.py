@@ -374,7 +374,7 @@ class ReplayBuffer:
             if saved.get(name) != own.get(name):
                 raise ValueError(
                     f"replay state, column {name}: expected {own.get(name)}, {saved.get(name)} was saved; "
-                    "observations, actions and memory must be those of the saved replay"
+                    "observations, actions, memory and version must be those of the saved replay"
                 )
         arrays, scalars = self._sampler.state()
         if state.arrays.keys() - {"carry"} != arrays.keys() or meta["sampler"].keys() != scalars.keys():

@@ -202,7 +202,7 @@ def fitting(folder: Path) -> Iterator[None]:
             "the checkpoint does not fit this run",
             where=folder,
             why=f"it has no {error}" if isinstance(error, KeyError) else str(error),
-            fix="resume with the settings and networks it was trained with, or train a new run",
+            fix="resume with the settings, networks and version it was trained with, or train a new run",
         ) from error
 
 

@@ -205,12 +205,13 @@ def test_the_widths_of_each_layer_stand_for_their_size(task):
     ("key", "schedule", "end"),
     [
         ("base_config.max_step=9000", "cosine", 0.1),
-        ("base_config.max_step=-1", "constant", 0.0),
+        ("base_config.max_step=-1", "cosine", 0.1),
         ("sac_config.learning_rate_schedule=constant", "constant", 0.0),
+        ("sac_config.learning_rate_schedule=linear", "linear", 0.1),
         ("sac_config.learning_rate_end=0.5", "cosine", 0.5),
     ],
 )
-def test_step_sizes_fall_where_there_is_an_end_and_nothing_else_is_said(task, key, schedule, end):
+def test_step_sizes_fall_unless_they_shall_not(task, key, schedule, end):
     task(PENDULUM)
     sac = laid(RUNNER, key).config.sac_config
     assert (sac.learning_rate_schedule, sac.learning_rate_end, sac.adam_beta_1) == (schedule, end, 0.5)

@@ -248,13 +248,15 @@ def test_the_replay_is_learned_from_as_often_as_asked(monkeypatch):
 NEVER = AcerConfig(rollout_step=4, capacity=200, start_step=199)
 
 
-def test_the_learning_rate_falls_until_the_end_of_the_run():
+@pytest.mark.parametrize(("max_step", "factor"), [(1000, 0.827254), (-1, 1.0)])
+def test_the_learning_rate_falls_until_the_end_of_the_run(max_step, factor):
     """With 600 of 1,000 steps left: ½ + ½ · (1 − cos .6π) / 2 = ½ + ½ · .65451."""
     inputs = make_agent(PLAIN, 1).inputs
     run = inputs.config.run.model_copy(update={"learning_rate_schedule": "cosine", "learning_rate_end": 0.5})
-    agent = AcerAgent(replace(inputs, config=inputs.config.model_copy(update={"sac_config": run})))
+    ends = {"base_config": inputs.config.base_config.model_copy(update={"max_step": max_step})}
+    agent = AcerAgent(replace(inputs, config=inputs.config.model_copy(update={"sac_config": run, **ends})))
     play(agent, np.random.default_rng(0), 100)
-    assert agent.learner._optimiser.factor == pytest.approx(0.827254)
+    assert agent.learner._optimiser.factor == pytest.approx(factor)
 
 
 def test_what_is_refused():

@@ -54,8 +54,7 @@ def test_what_comes_back_by_hand(capacity, segments, anchor, expected):
 
 def test_each_frame_is_held_once():
     """In the storage the newest one alone; in a batch without padding 2 + 3 frames a window, not 3·3."""
-    widths = {name: array.shape[1] for name, array in Storage(STACKED, 10).arrays.items() if "obs" in name}
-    assert widths == {
+    assert {name: x.shape[1] for name, x in Storage(STACKED, 10).arrays.items() if "obs" in name} == {
         "obs_uint8x3": 4 + 1,
         "obs_uint8": 1,
         "obs_float32x2": 2,

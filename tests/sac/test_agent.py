@@ -176,7 +176,7 @@ def test_the_learning_rate_falls_until_the_end(schedule, end, factors):
     np.testing.assert_allclose(
         [adam.factor for adam in agent.learner.optimisers().values()], factors[2], 1e-4
     )
-    constant, _ = agent_and_rollout()
+    constant, _ = agent_and_rollout(**falls, max_step=-1)  # there is no end until which it could fall
     constant.learn(150)
     assert {adam.learning_rate * adam.factor for adam in constant.learner.optimisers().values()} == {
         0.0007,
@@ -243,6 +243,7 @@ MEMORY = {"burn_in_step": 2, "learn_step": 4}
         ({"env_name": "Pendulum-v1", "discrete_dqn_like": True}, "discrete_dqn_like has no effect"),
         ({"discrete_dqn_like": True, "policy_update_per_step": 2}, "policy_update_per_step has no effect"),
         ({"learning_rate_end": 0.5}, "learning_rate_end has no effect"),
+        ({"learning_rate_schedule": "linear", "max_step": -1}, "learning_rate_schedule has no effect"),
         ({"noise_repeat": 16}, "noise_repeat has no effect: there is no continuous action"),
         ({"seq_encoder": "RNN"}, "learn_step is 1: no gradient goes through time"),
         ({"seq_encoder": "RNN", **MEMORY}, None),

@@ -99,7 +99,7 @@ class OffPolicyAgent(Agent):
         if not keys.use_replay_buffer:
             self._schedule = FifoUpdates(lambda: self.replay.ready, keys.batch_size, self.warm_up_steps)
         self._own_priority = OwnTdError(self.replay, learner) if keys.use_add_with_td else None
-        self._falls_until = last if keys.learning_rate_schedule != "constant" else None
+        self._falls_until = last if keys.learning_rate_schedule != "constant" and last > 0 else None
         # Otherwise beta grows with each batch or, without an end, never.
         anneals = config.replay_config.beta_increment_per_sampling is None and last >= 0
         self._anneals_until = last if anneals else None

@@ -175,12 +175,6 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             "raise capacity or lower batch_size",
         ),
         (
-            sac.learning_rate_schedule != "constant" and config.base_config.max_step < 0,
-            ("sac_config.learning_rate_schedule", "base_config.max_step"),
-            "the step size shall fall until max_step, and there is none",
-            "set base_config.max_step, or learning_rate_schedule: constant",
-        ),
-        (
             config.base_config.noise_increasing_rate > 0 and sac.action_noise is not None,
             ("base_config.noise_increasing_rate", "sac_config.action_noise"),
             "both say how noisy an actor is",

@@ -103,6 +103,8 @@ def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
         )
     if run.seq_encoder is None and own.sequence_step != type(own).model_fields["sequence_step"].default:
         yield f"{name}.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
+    if own.clip_schedule != "constant" and base.max_step < 0:
+        yield f"{name}.clip_schedule has no effect: base_config.max_step sets no end"
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
@@ -132,11 +134,6 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
     own = getattr(config, name)
     size, parts = own.rollout_step * config.base_config.n_envs, own.num_minibatch
     too_small = parts > 1 and size // parts < 2
-    schedules = {
-        "sac_config.learning_rate_schedule": run.learning_rate_schedule,
-        f"{name}.clip_schedule": own.clip_schedule,
-    }
-    falls = [key for key, schedule in schedules.items() if schedule != "constant"]
     yield from contradicting(
         (
             run.seq_encoder and config.algorithm == "ACKTR",
@@ -162,12 +159,6 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
             f"with a memory {size} steps of a rollout are {size // own.sequence} sequences of "
             f"{own.sequence}, too few for {parts} parts",
             "lower num_minibatch or sequence_step, or raise rollout_step or n_envs",
-        ),
-        (
-            bool(falls) and config.base_config.max_step < 0,
-            ("".join(falls[:1]), "base_config.max_step"),
-            "it shall fall until max_step, and there is none",
-            "set base_config.max_step",
         ),
     )
 

@@ -69,7 +69,9 @@ class PpoConfig(OnPolicyConfig):
     num_epoch: Whole = option(10, "Epochs per rollout.", ge=1)
     num_minibatch: Whole = option(32, "Minibatches per epoch. Each is one update.", ge=1)
     clip: Positive = option(0.2, "Clip range of the probability ratio.")
-    clip_schedule: Literal["constant", "linear"] = option("constant", "linear: clip decays to 0 at max_step.")
+    clip_schedule: Literal["constant", "linear"] = option(
+        "constant", "linear: clip decays to 0 at max_step. Without one it stays."
+    )
     clip_value: Positive | None = option(None, "Clip range of the value function. null: no clipping.")
     normalise_advantage: Literal["minibatch", "rollout", "none"] = option(
         "minibatch", "Normalize advantages over each minibatch, over the rollout, or not at all."

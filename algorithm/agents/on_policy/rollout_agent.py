@@ -227,8 +227,9 @@ class RolloutAgent(Agent):
             normaliser.observe({name: value.numpy() for name, value in rows.items()})
 
     def _share_left(self, step: int) -> float:
-        """Return how much of the run is left at this step of it, 1 to 0, for what falls until its end."""
-        return max(0.0, 1.0 - step / self.config.base_config.max_step)
+        """Return how much of the run is left at this step of it, 1 to 0; 1 of a run without an end."""
+        end = self.config.base_config.max_step
+        return max(0.0, 1.0 - step / end) if end > 0 else 1.0
 
     def _passes(self, batch: SequenceBatch, metrics: dict[str, float], step: int) -> None:
         """Keep the metrics of the updates of a rollout, unless their losses are not finite."""

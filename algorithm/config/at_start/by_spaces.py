@@ -36,8 +36,6 @@ _CLASSES = {"rep": "ModelRep", "q": "ModelQ", "policy": "ModelPolicy"}
 _SIZES = {"dense_n", "dense_depth", "hidden", "activation"}
 """Keys of such a block that go with every other one; ``hidden`` stands for the two before it."""
 
-_RATE, _RATE_END = (RUN_BLOCK, "learning_rate_schedule"), (RUN_BLOCK, "learning_rate_end")
-
 _OF_TARGETS = ((RUN_BLOCK, "tau"), (RUN_BLOCK, "update_target_per_step"))
 """Keys that say nothing once a section has turned the target networks off."""
 
@@ -140,9 +138,13 @@ class _Layering:
     names: tuple[str, ...]
     own_classes: OwnClasses
 
+    @property
+    def _config(self) -> Config:
+        return self.loaded.behaviours.get(self.part, self.loaded.config)
+
     def above(self, name: str) -> tuple[Config, list[Laid]]:
         """Return the configuration above a section, and what became of that unless it lies there already."""
-        config = self.loaded.behaviours.get(self.part, self.loaded.config)
+        config = self._config
         if config.algorithm != Config().algorithm or name in self.loaded.shipped:
             return config, []
         leaves = dict(shipped().children[name].leaves()) if name in shipped().children else {}
@@ -155,17 +157,16 @@ class _Layering:
         return config if why else wanted, [laid]
 
     def _is_set(self, path: KeyPath) -> bool:
-        """Return whether file, override, flag, draw, memory or the run itself sets the key."""
+        """Return whether file, override, flag, draw, memory or the run itself decides the key."""
         if path[-1] in ("dense_n", "dense_depth") and self._is_set((*path[:-1], "hidden")):
             return True
         if path == (RUN_BLOCK, "use_priority") and any(
             self._is_set(("replay_config", key)) for key in _OF_PRIORITIES
         ):
             return True
-        if (path == _RATE_END and self._is_set(_RATE)) or (
-            path == _RATE and self.loaded.config.base_config.max_step < 0
-        ):
-            return True  # of another schedule, or without an end until which it could fall
+        stays = self._config.sac_config.learning_rate_schedule == "constant"
+        if path[-1] == "learning_rate_end" and stays and self._is_set((RUN_BLOCK, "learning_rate_schedule")):
+            return True
         dotted, raw = ".".join(path), self.loaded.raw
         prefix = f"ma_config.{self.part}." if self.part else ""
         by_name = (self.loaded.drawn, self.loaded.for_memory)

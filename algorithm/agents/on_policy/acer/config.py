@@ -94,12 +94,6 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             "the replay never holds so many rows",
             "lower start_step, or raise capacity",
         ),
-        (
-            config.run.learning_rate_schedule != "constant" and config.base_config.max_step < 0,
-            ("sac_config.learning_rate_schedule", "base_config.max_step"),
-            "it shall fall until max_step, and there is none",
-            "set base_config.max_step",
-        ),
     )
 
 
