@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
 TOYS = "algorithm.env.lanes.toys"
-WORDS = ["toy/two_cameras", "--device=cuda", "--seed=1", "-n", "run"]
+WORDS = ["--device=cuda", "--seed=1", "-n", "run"]
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -50,12 +50,13 @@ def test_an_update_is_that_of_a_cpu(compiled, monkeypatch):
 
 
 @pytest.mark.parametrize("on_device", ["false", "true"])
-def test_a_training_on_images_goes_on(on_device, tmp_path, monkeypatch):
+@pytest.mark.parametrize("task", ["toy/two_cameras", "toy/bits"])
+def test_a_training_on_images_or_towards_goals_goes_on(task, on_device, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     key = f"replay_config.on_device={on_device}"
-    assert main([*WORDS, "--max_step=400", "-o", key]) == 0
-    assert main([*WORDS, "--max_step=500", "--resume"]) == 0
-    result = json.loads((tmp_path / "models/toy/two_cameras/run/result.json").read_text())
+    assert main([task, *WORDS, "--max_step=400", "-o", key]) == 0
+    assert main([task, *WORDS, "--max_step=500", "--resume"]) == 0
+    result = json.loads((tmp_path / f"models/{task}/run/result.json").read_text())
     assert result["steps"] == 500 and result["updates"] > 0
 
 
