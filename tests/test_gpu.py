@@ -54,7 +54,7 @@ def test_an_update_is_that_of_a_cpu(compiled, monkeypatch):
 def test_a_training_on_images_or_towards_goals_goes_on(task, on_device, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     key = f"replay_config.on_device={on_device}"
-    assert main([task, *WORDS, "--max_step=400", "-o", key]) == 0
+    assert main([task, *WORDS, "--max_step=400", "-o", key, "-o", "start_step=100"]) == 0
     assert main([task, *WORDS, "--max_step=500", "--resume"]) == 0
     result = json.loads((tmp_path / f"models/{task}/run/result.json").read_text())
     assert result["steps"] == 500 and result["updates"] > 0
