@@ -94,6 +94,7 @@ class BaseConfig(EnvConfig):
         "auto",
         "plain",
         "continuous",
+        "discrete",
         "images",
         "lean",
         "cross",

@@ -158,11 +158,12 @@ def test_what_is_set_anywhere_stays(task, ours):
         {"flags": {"base_config.preset": "lean"}},
         {"flags": {"algorithm": "TD3"}},
         {"flags": {"algorithm": "PPO", "base_config.preset": "plain"}},
+        {"flags": {"sac_config.discrete_dqn_like": True}},
     ],
 )
 def test_another_preset_or_algorithm_has_none(task, given):
     task(PENDULUM)
-    loaded = laid(RUNNER, **given)
+    loaded = laid(WALKER, **given)
     assert loaded.laid == () and loaded.config == load_config("gym/task", seed=1, **given).config
 
 

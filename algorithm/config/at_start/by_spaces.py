@@ -145,7 +145,11 @@ class _Layering:
     def above(self, name: str) -> tuple[Config, list[Laid]]:
         """Return the configuration above a section, and what became of that unless it lies there already."""
         config = self._config
-        if config.algorithm != Config().algorithm or name in self.loaded.shipped:
+        if (
+            config.algorithm != Config().algorithm
+            or name in self.loaded.shipped
+            or (name == "discrete" and config.sac_config.discrete_dqn_like)  # the section is for a policy
+        ):
             return config, []
         leaves = dict(shipped().children[name].leaves()) if name in shipped().children else {}
         values = {path: leaf.value for path, leaf in leaves.items()}
