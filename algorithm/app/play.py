@@ -40,10 +40,10 @@ from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
 from algorithm.train.signals import StopRequest
 
-# Replace those of the training; the command line comes after them. Workers only train, and more of them than
-# environments are refused.
+# Replace those of the training; the command line comes after them. max_step must be a number: a lesson may be
+# measured by its share. Workers only train, and more of them than environments are refused.
 LIMITS = (
-    "base_config.max_step=-1",
+    f"base_config.max_step={10**15}",
     "base_config.max_iter=-1",
     "base_config.n_envs=1",
     "base_config.workers=0",

@@ -134,8 +134,8 @@ def test_each_behaviour_learns_with_the_section_of_its_own_spaces(tmp_path, monk
     said = capsys.readouterr().out
     assert "walker: continuous (" in said and "runner: discrete (" in said
     own = load_config_file(tmp_path / "models" / "task" / "a" / "config.yaml")
-    targets = {name: own.for_behaviour(name).run.use_target_network for name in ("walker", "runner")}
-    assert targets == {"walker": False, "runner": True} and own.for_behaviour("walker").run.n_step == 1
+    runs = [own.for_behaviour(name).run for name in ("walker", "runner")]
+    assert [(run.n_step, run.use_target_network) for run in runs] == [(1, False), (3, False)]
     assert main(["./task", "--device=cpu", "-n=a", "--resume", "--max_step=80"]) == 0
     assert "resumed exactly" in capsys.readouterr().out
 
