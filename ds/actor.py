@@ -148,16 +148,16 @@ class _Work:
         base = self.loaded.config.base_config
         seed = actor_seed(self.welcome.seed, self.welcome.number)
         faults = Faults(console, go_on=self.stop.check_start)
-        device = pick_device(self.options.train.device)
+        device = self.options.train.device
         assembly = Assembly(
             loaded=self.loaded, device=device, faults=faults, stack=self.stack, files=folder, seed=seed
         )
         env = assembly.env("train", base.n_envs, workers=base.workers)
         check_behaviours(self.loaded, env.specs)
         self.loaded = fitted(self.loaded, env.specs)
-        self._act_in(
-            env, assembly, make_policies(self.loaded, env.specs, self.welcome, seed, device), console
-        )
+        chosen = pick_device(device)  # auto: a GPU is the learner's
+        policies = make_policies(self.loaded, env.specs, self.welcome, seed, chosen)
+        self._act_in(env, assembly, policies, console)
 
     def _act_in(
         self, env: VecEnv, assembly: Assembly, acting: Mapping[str, Acting], console: Console

@@ -501,7 +501,7 @@ def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_a
         "sac_config.extensions=['own_ext:choosing']",
     ]
     loaded = load_config("./task", None, own, seed=1)
-    assembly = Assembly(loaded=loaded, device=CPU, faults=Faults(None), stack=ExitStack())
+    assembly = Assembly(loaded=loaded, device="cpu", faults=Faults(None), stack=ExitStack())
     (agent,) = assembly.agents({"default": SPEC}, there / "task").values()
     acting = make_acting(
         SAC,

@@ -14,13 +14,14 @@ from algorithm.extensions.base import Build, Demonstrated, Extension
 from algorithm.nn.loader import Network, Networks, load_networks
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:
     """Return the device ``cpu``, ``cuda``, ``cuda:1``, ``gpu`` (= cuda) or ``auto``.
 
+    suits_gpu: ``auto`` is a GPU where there is one
     Raises UsageError for one that is not there.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if suits_gpu and torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name.replace("gpu", "cuda"))
     except RuntimeError as error:

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from algorithm.agents.base import Agent
-from algorithm.agents.networks import pick_device
 from algorithm.agents.roles import Episode
 from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
@@ -88,9 +87,7 @@ def _begin(
     saved = played.checkpoint(options.ckpt, warn=console.warn)
     lessons, alike = played_lessons(loaded.config, options.lesson, saved)
     faults = Faults(console, go_on=stop.check_start)
-    assembly = Assembly(
-        loaded=loaded, device=pick_device(options.device), faults=faults, stack=stack, lessons=lessons
-    )
+    assembly = Assembly(loaded=loaded, device=options.device, faults=faults, stack=stack, lessons=lessons)
     num_envs = loaded.config.base_config.n_envs
     env = assembly.env("evaluate", num_envs, render=options.render, film=options.video, watched=options.run)
     networks = folder.path if options.use_env_nn else played.run.path

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.agents.networks import pick_device
 from algorithm.app.cli.flag_types import HUB, is_export, is_graph
 from algorithm.app.console.output import open_console
 from algorithm.app.given import EnvLike, as_object, given_flags, played_in
@@ -190,7 +189,7 @@ class Run:
         inputs = RunInputs(
             loaded=loaded,
             run=run,
-            device=pick_device(device),
+            device=device,
             arguments=("python", run.env),
             given=given,
             flags=flags,
@@ -231,7 +230,7 @@ class Run:
             console = stack.enter_context(open_console(quiet=True))
             yield Assembly(
                 loaded=loaded,
-                device=pick_device(device),
+                device=device,
                 faults=Faults(console),
                 stack=stack,
                 lessons=lessons,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from yaml import YAMLError
 
-from algorithm.agents.networks import pick_device
 from algorithm.app.given import EnvLike, given_flags, handed_in, is_name
 from algorithm.app.run import Run, all_callbacks
 from algorithm.app.training import Screen, new_run, run_training
@@ -99,7 +98,7 @@ class TrainingPlan:
             inputs = RunInputs(
                 loaded=loaded,
                 run=run,
-                device=pick_device(self.device),
+                device=self.device,
                 arguments=("python", self.task),
                 given=self.given,
                 callbacks=all_callbacks(callbacks, on_step),

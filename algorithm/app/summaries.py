@@ -45,7 +45,6 @@ def start_screen(
     run: RunDir,
     env: EnvInfo,
     agents: Mapping[str, Agent],
-    device: torch.device,
     *,
     resumed: Rows = (),
     until: int | None = None,
@@ -59,6 +58,8 @@ def start_screen(
         f"python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
     )
+    device = next(iter(agents.values())).inputs.device
+    left = " (--device cuda takes the GPU)" if device.type == "cpu" and torch.cuda.is_available() else ""
     threads, wanted = torch.get_num_threads(), loaded.config.run.matmul_precision
     sections: list[tuple[str, Rows]] = [
         (
@@ -68,7 +69,7 @@ def start_screen(
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
                 ("ends", _end(loaded, until)),
-                ("device", f"{device}, {counted(threads, 'thread')}{_products(wanted, device)}"),
+                ("device", f"{device}, {counted(threads, 'thread')}{_products(wanted, device)}{left}"),
                 ("versions", versions),
             ],
         ),
@@ -117,7 +118,9 @@ def show_finish(
             continue
         for behaviour, performance in evaluation.performances.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
-            rows.append((f"{title}{name}", _performance(evaluation.step, performance)))
+            episodes = counted(len(performance.returns), "episode")
+            text = f"{performance.interval.text}, {episodes}, step {evaluation.step:,}"
+            rows.append((f"{title}{name}", text))
     rows.append(("time", shares(training.watch.seconds)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
@@ -237,10 +240,6 @@ def _observation(
     if categories:
         return f"{name} {size} choices"
     return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
-
-
-def _performance(step: int, performance: Performance) -> str:
-    return f"{performance.interval.text}, {counted(len(performance.returns), 'episode')}, step {step:,}"
 
 
 def _evaluations(counters: Counters, behaviour: str | None = None) -> dict[str, object]:

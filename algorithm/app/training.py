@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from algorithm.agents.networks import pick_device
 from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
@@ -27,7 +26,6 @@ from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
 from algorithm.runs.rundir import RunDir
-from algorithm.train.asynchronous.runtime import device_name
 from algorithm.train.build import build
 from algorithm.train.callbacks import end_of_learn
 from algorithm.train.run import RunInputs, RunParts, set_up
@@ -75,7 +73,7 @@ def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunIn
     return RunInputs(
         loaded=loaded,
         run=run,
-        device=pick_device(device_name(loaded, options.device)),
+        device=options.device,
         arguments=sys.argv,
         flags=config_flags(options),
         evaluations=options.evaluations,
@@ -198,7 +196,6 @@ def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
             inputs.run,
             parts.runtime.env,
             agents,
-            inputs.device,
             resumed=resumed.rows if resumed else [],
             until=end_of_learn(inputs.callbacks),
         )

@@ -22,7 +22,8 @@ def copy_run(run: RunDir, folder: Path, *, replace: bool, notice: Callable[[str]
     whole, target = run.path.resolve(), folder.resolve()
     if replace and target == whole:
         return
-    if folder.exists() and not (replace and _holds_run(folder)):
+    holds_run = (folder / "manifest.json").is_file() and (folder / "checkpoints").is_dir()
+    if folder.exists() and not (replace and holds_run):
         why = "it holds no run" if replace else "replace is False"
         fix = "give another name" if replace else "give another name, or say replace=True"
         raise UsageError("there is something of that name already", where=folder, why=why, fix=fix)
@@ -35,10 +36,6 @@ def copy_run(run: RunDir, folder: Path, *, replace: bool, notice: Callable[[str]
             _exchange(run, folder, notice)
         except OSError as error:
             raise StorageError.of(error, what="the run cannot be copied", where=folder) from error
-
-
-def _holds_run(folder: Path) -> bool:
-    return (folder / "manifest.json").is_file() and (folder / "checkpoints").is_dir()
 
 
 def _exchange(run: RunDir, folder: Path, notice: Callable[[str], None]) -> None:

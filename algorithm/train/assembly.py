@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 
 from algorithm.agents.base import Agent
+from algorithm.agents.networks import pick_device
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs, MakeReplay
 from algorithm.config.at_start.by_spaces import for_spaces
@@ -49,7 +50,7 @@ Purpose = Literal["train", "evaluate"]
 class Assembly:
     """Maker of the environments and agents of a configuration.
 
-    device: of the networks
+    device: of the networks, by name; ``auto``: a GPU where there is one, for images and large networks
     faults: receiver of the failures that environments survive
     stack:  closes what is opened here; tells what a plug-in raises as an error of it
     files:  folder for what workers and players print, and for failure dumps; None: nothing is kept
@@ -60,7 +61,7 @@ class Assembly:
     """
 
     loaded: LoadedConfig
-    device: torch.device
+    device: str
     faults: Faults
     stack: ExitStack
     files: Path | None = None
@@ -71,11 +72,19 @@ class Assembly:
 
     def __post_init__(self) -> None:
         use_modules(self.loaded)
+        pick_device(self.device)  # refuses one that is not there
         self.stack.push(partial(refuse_own_code, self.loaded))
 
     def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
-        """Return it with the configuration as :func:`fitted` to what the behaviours see and do."""
-        return replace(self, loaded=fitted(self.loaded, specs))
+        """Return it with the configuration as :func:`fitted` to the behaviours' spaces, and a device."""
+        loaded = fitted(self.loaded, specs)
+        return replace(self, loaded=loaded, device=str(self._device(loaded, specs)))
+
+    def _device(self, loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> torch.device:
+        """Return one device for all behaviours: ``auto`` is a GPU if that suits any of them."""
+        configs = {name: loaded.for_behaviour(name) for name in specs}
+        suits = (family(one).suits_gpu(one, specs[name]) for name, one in configs.items())
+        return pick_device(self.device, suits_gpu=any(suits))
 
     def env(
         self,
@@ -171,6 +180,7 @@ class Assembly:
         loaded, memory = self.loaded, memory or MemoryBudget()
         check_behaviours(loaded, specs)
         agents: dict[str, Agent] = {}
+        device = self._device(loaded, specs)
         goals = self.given.train if self.given else None
         for name, spec in specs.items():
             config = loaded.for_behaviour(name)
@@ -186,7 +196,7 @@ class Assembly:
                 nn_file=file,
                 behaviour=name,
                 seed=loaded.seed,
-                device=self.device,
+                device=device,
                 memory=memory,
                 greedy=greedy,
                 make_replay=make_replay,
@@ -195,7 +205,7 @@ class Assembly:
             )
             agents[name] = family(config).make_agent(inputs)
         modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
-        set_matmul_precision(loaded.config.run.matmul_precision, modules, self.device)
+        set_matmul_precision(loaded.config.run.matmul_precision, modules, device)
         return agents
 
     def players(self, specs: Mapping[str, AgentSpec], networks: Path, saved: Checkpoint) -> dict[str, Agent]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
@@ -32,7 +30,7 @@ class RunInputs:
     """Everything that decides a training, as values.
 
     run:         its folder
-    device:      of the networks
+    device:      of the networks, by name
     arguments:   the command line, for the manifest
     flags:       dotted path → value of the changes to a resumed run that are no overrides
     given:       environments that were handed in as objects
@@ -48,7 +46,7 @@ class RunInputs:
 
     loaded: LoadedConfig
     run: RunDir
-    device: torch.device
+    device: str
     arguments: Sequence[str] = ()
     flags: Mapping[str, object] = field(default_factory=dict)
     given: EnvObject | None = None

@@ -54,8 +54,7 @@ def _check_memory(plan: PopulationPlan, device: str) -> None:
 
     Builds one environment and one agent, so that networks that cannot be built are an error of this command.
     """
-    from algorithm.agents.networks import pick_device  # torch is for local members only
-    from algorithm.app.console.output import open_console
+    from algorithm.app.console.output import open_console  # torch is for local members only
     from algorithm.core.system.memory import free_memory
     from algorithm.experience.faults import Faults
     from algorithm.replay.budget import MemoryBudget
@@ -65,9 +64,7 @@ def _check_memory(plan: PopulationPlan, device: str) -> None:
         return
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=True))
-        assembly = Assembly(
-            loaded=plan.loaded, device=pick_device(device), faults=Faults(console), stack=stack
-        )
+        assembly = Assembly(loaded=plan.loaded, device=device, faults=Faults(console), stack=stack)
         env = assembly.env("evaluate")
         budget = MemoryBudget(free_memory() // len(plan.generation.starts))
         assembly.fitted(env.specs).agents(env.specs, plan.loaded.env_dir, memory=budget)

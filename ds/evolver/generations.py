@@ -142,7 +142,8 @@ class PopulationDir:
             draft.mkdir()
             fill(draft)
             write_durably(draft / _GENERATION, json_text(asdict(generation)).encode())
-            listed = {name: _entry(draft / name) for name in _files(draft)}
+            files = sorted(path for path in draft.rglob("*") if path.is_file())
+            listed = {str(file.relative_to(draft)): _entry(file) for file in files}
             manifest = {"files": {name: entry.listed for name, entry in listed.items()}}
             write_durably(draft / _MANIFEST, json_text(manifest).encode())
             for folder in {(draft / name).parent for name in listed}:
@@ -208,10 +209,6 @@ class PopulationDir:
 
 def _name(generation: int) -> str:
     return f"generation_{generation:04d}"
-
-
-def _files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def _entry(file: Path) -> Entry:

@@ -89,7 +89,7 @@ def test_a_dump_of_an_evaluation_is_replayed_in_its_wrappers(tmp_path, monkeypat
 
 def breakout(purpose: Literal["train", "evaluate"]) -> VecEnv:
     loaded = load_config("atari/breakout", seed=1)
-    return Assembly(loaded=loaded, device=None, faults=Faults(None), stack=ExitStack()).env(purpose)
+    return Assembly(loaded=loaded, device="cpu", faults=Faults(None), stack=ExitStack()).env(purpose)
 
 
 def test_breakout_learns_from_lives_and_is_judged_by_games():

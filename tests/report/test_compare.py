@@ -37,12 +37,9 @@ def evaluated(*means):
     return metrics_text({**CURVE, "eval/return_mean": means})
 
 
-def facts_of(*names):
-    return [Facts.gather(make_run(name)) for name in names]
-
-
 def test_runs_of_repeat_are_one_experiment():
-    runs = facts_of("base", "other", "base_2", "base_10", "base_1", "lone_2", "base_02")
+    names = ("base", "other", "base_2", "base_10", "base_1", "lone_2", "base_02")
+    runs = [Facts.gather(make_run(name)) for name in names]
     assert [(one.name, [run.run.name for run in one.runs]) for one in grouped(runs)] == [
         ("base", ["base", "base_2", "base_10"]),
         ("other", ["other"]),

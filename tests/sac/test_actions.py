@@ -191,7 +191,8 @@ def test_each_token_has_its_own_mask(greedy):
         object.__setattr__(batch, "action_mask", mask)
         _shift(sac, torch.tensor([offset, 0.0, 0.0, 0.0, 0.0]))
         update_policy(sac, batch)
-        results.append(torch.cat([p.flatten() for p in _before_the_last_layer(sac)]))
+        before_the_last_layer = sac.model.policy.net.parameters()
+        results.append(torch.cat([p.flatten() for p in before_the_last_layer]))
     torch.testing.assert_close(*results)
 
 
@@ -200,7 +201,3 @@ def _shift(sac, forbidden: torch.Tensor) -> None:
         sac.model.policy.head.discrete.bias += forbidden
         for q in (sac.model.q, sac.model.target_q):
             q.get_parameter("net/4/bias").add_(forbidden)
-
-
-def _before_the_last_layer(sac) -> list[torch.Tensor]:
-    return list(sac.model.policy.net.parameters())

@@ -37,15 +37,11 @@ ACTIONS = {
 }
 
 
-def spec_of(action: str) -> AgentSpec:
-    return AgentSpec(SMALL.obs, ACTIONS[action])
-
-
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("head", HEADS)
 def test_the_mean_of_what_was_done_is_its_part_of_all_values(head, action):
     """Reducing over choices before the mean and after it is the same."""
-    spec = spec_of(action)
+    spec = AgentSpec(SMALL.obs, ACTIONS[action])
     config = SacConfig(**HEADS[head])
     values = make_values(config, spec.action, CPU)
     sac = small_sac(spec=spec, **HEADS[head])

@@ -368,10 +368,6 @@ def gone(processes: list[psutil.Process], memory: set[Path]) -> bool:
     return not left and not any(one.exists() for one in memory)
 
 
-def workers_of(program: Program) -> list[psutil.Process]:
-    return [one for one in program.children() if any("spawn_main" in word for word in one.cmdline())]
-
-
 @pytest.mark.fault("F13")
 def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig) -> None:
     program = Program(Path.cwd(), "-n", "a", "--seed=1", "-o", "sac_config.use_normalization=false")
@@ -379,7 +375,7 @@ def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig)
         program.until(lambda: "checkpoint of step" in program.said)
         everybody, memory = program.children(), memory_of(program.pid)
         assert len(memory) == 1
-        workers_of(program)[0].kill()
+        next(one for one in everybody if any("spawn_main" in word for word in one.cmdline())).kill()
         program.until(lambda: "killed by SIGKILL · started anew" in program.said)
         everybody += program.children()
         at = len(program.said)

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 
 from algorithm.app import resume
@@ -30,7 +29,6 @@ from algorithm.train.runtime import check_together, is_offline
 from main import main
 from tests.run.agreement import what_must_agree
 
-CPU = torch.device("cpu")
 CONFIG = """\
 default:
   base_config: {env_type: GYM, env_name: two_kinds, max_step: 60, reset_on_iteration: false}
@@ -163,7 +161,7 @@ def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
     saved = load_checkpoint(path)
     assert {"walker/model", "runner/model"} <= set(saved.tensors)
     with ExitStack() as stack:
-        assembly = Assembly(loaded=set_up(loaded)[0], device=CPU, faults=Faults(None), stack=stack)
+        assembly = Assembly(loaded=set_up(loaded)[0], device="cpu", faults=Faults(None), stack=stack)
         agents = assembly.players(TwoKinds().specs, folder, saved)
     for name, agent in agents.items():
         for key, value in agent.learner.tensors()["model"].items():

@@ -1,10 +1,18 @@
 """Which device is taken, and what is said where there is no GPU."""
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 
 from algorithm.agents.networks import pick_device
+from algorithm.config import load_config
 from algorithm.core.errors import UsageError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.experience.faults import Faults
+from algorithm.train.assembly import Assembly
+
+VECTOR, IMAGE = ObsSpec(("obs",), ((3,),), ("float32",)), ObsSpec(("eye",), ((36, 36, 1),), ("uint8",))
 
 
 @pytest.fixture(params=[0, 1])
@@ -25,17 +33,31 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(gpus):
 
 
 @pytest.mark.fault("F28")
-def test_auto_takes_a_gpu_only_where_there_is_one(gpus):
-    assert pick_device("auto").type == ("cuda" if gpus else "cpu")
-    assert pick_device("cpu").type == "cpu"
+@pytest.mark.parametrize(
+    ("spec", "overrides", "suits"),
+    [
+        (VECTOR, [], False),
+        (VECTOR, ["base_config.max_step=1000000"], False),
+        (VECTOR, ["replay_config.on_device=true"], True),
+        (VECTOR, ["base_config.preset=flash"], True),
+        (VECTOR, ["base_config.preset=flash64", "base_config.max_step=10000"], False),
+        (VECTOR, ["base_config.preset=flash64", "base_config.max_step=1000000"], True),
+        (VECTOR, ["algorithm=PPO", "base_config.max_step=1000000"], False),
+        (IMAGE, [], True),
+        (IMAGE, ["algorithm=PPO"], True),
+        (IMAGE, ["algorithm=A3C"], False),
+    ],
+)
+def test_auto_takes_a_gpu_where_there_is_one_and_the_work_is_enough(spec, overrides, suits, gpus):
+    loaded = load_config("Pendulum-v1", overrides=overrides, seed=1)
+    with ExitStack() as stack:
+        assembly = Assembly(loaded=loaded, device="auto", faults=Faults(None), stack=stack)
+        device = assembly.fitted({"default": AgentSpec(spec, ActionSpec(continuous=1))}).device
+    assert device == ("cuda" if gpus and suits else "cpu")
 
 
-@pytest.mark.parametrize("name", ["cuda", "gpu"])
-def test_a_gpu_that_is_there_is_taken(name, monkeypatch):
+def test_a_gpu_that_is_there_is_taken_and_another_name_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert pick_device(name) == torch.device("cuda")
-
-
-def test_a_device_that_does_not_exist_is_refused():
+    assert pick_device("cuda") == pick_device("gpu") == torch.device("cuda")
     with pytest.raises(UsageError, match="no device 'abacus'"):
         pick_device("abacus")

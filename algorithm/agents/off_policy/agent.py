@@ -328,6 +328,7 @@ def off_policy_family(
         make_agent=partial(OffPolicyAgent, variant),
         make_acting=partial(make_acting, variant),
         networks=NETWORKS,
+        rows=lambda config: variant.keys(config).batch_size * variant.keys(config).learn_step,
         health_rules=health_rules,
         watched=watched,
         readouts=readouts,

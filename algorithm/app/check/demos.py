@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-import torch
-
 from algorithm.app.check.commands import command
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
@@ -31,7 +29,7 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         console = stack.enter_context(open_console(quiet=options.quiet))
         for notice in notices(options, loaded.config):
             console.warn(notice)
-        assembly = Assembly(loaded=loaded, device=torch.device("cpu"), faults=Faults(console), stack=stack)
+        assembly = Assembly(loaded=loaded, device="cpu", faults=Faults(console), stack=stack)
         specs = assembly.env("evaluate").specs
         renaming = Renaming(loaded.config.demonstrations.rename)
         found = [look(source, specs, renaming) for source in sources]

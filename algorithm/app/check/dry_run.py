@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 
 from algorithm.agents.base import Agent
-from algorithm.agents.networks import pick_device
 from algorithm.app.check.commands import command
 from algorithm.app.check.cost import Sizes, Speed, disk, measure, planned_steps
 from algorithm.app.cli.notices import notices
@@ -32,7 +31,7 @@ from algorithm.experience.non_finite import Stop
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly, check_eval_spaces, fitted
+from algorithm.train.assembly import Assembly, check_eval_spaces
 from algorithm.train.checkpointer import kept_replays
 from algorithm.train.run import set_up
 from algorithm.train.runtime import EnvInfo, check_together, local_collector
@@ -57,24 +56,23 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, study: StudySize | N
         )
     RunDir.check_free(loaded.env_label, base.name, models=options.directory, argument=options.env)
     loaded, measured = set_up(loaded)
-    device = pick_device(options.device)
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
         for line in measured:
             console.message(line)
         seed_globally(loaded.seed)
         faults = Faults(console)
-        assembly = Assembly(loaded=loaded, device=device, faults=faults, stack=stack)
+        assembly = Assembly(loaded=loaded, device=options.device, faults=faults, stack=stack)
         env = assembly.env("train", base.n_envs, workers=base.workers)
-        loaded = fitted(loaded, env.specs)
-        config = loaded.config
+        assembly = assembly.fitted(env.specs)
+        loaded, config = assembly.loaded, assembly.loaded.config
         # Compiling may take longer than all else.
         assembly = replace(assembly, loaded=decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"}))
         eval_env = assembly.env("evaluate")
         check_eval_spaces(loaded, env.specs, eval_env.specs)
         check_together(loaded, env.specs)
         agents = assembly.agents(env.specs, loaded.env_dir, greedy=options.disable_sample)
-        console.start(start_screen(loaded, _folder(options, loaded), EnvInfo.of(env), agents, device))
+        console.start(start_screen(loaded, _folder(options, loaded), EnvInfo.of(env), agents))
         for notice in (
             *notices(options, config),
             *(text for agent in agents.values() for text in agent.notices),

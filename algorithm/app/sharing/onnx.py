@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-import torch
-
 from algorithm.app.cli.flag_types import GRAPH
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
@@ -86,7 +84,7 @@ def write_graphs(
     config = hashlib.sha256(read_bytes(played.run.config)).hexdigest()
     commit = _commit(played)
     with ExitStack() as stack:
-        assembly = Assembly(loaded=loaded, device=torch.device("cpu"), faults=faults, stack=stack)
+        assembly = Assembly(loaded=loaded, device="cpu", faults=faults, stack=stack)
         with played.fitting(specs):
             agents = assembly.players(specs, networks, saved)
         exported = {}

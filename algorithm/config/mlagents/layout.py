@@ -94,7 +94,11 @@ def _by_blocks(root: Node) -> TrainerFile:
     behaviours = root.find(("behaviors",)) or Node({})
     unused: list[IdleKey] = []
     own: dict[str, Node] = {}
-    no_block = {f"behaviors.{name}": one for name, one in behaviours.children.items() if _is_value(one)}
+    no_block = {
+        f"behaviors.{name}": one
+        for name, one in behaviours.children.items()
+        if not one.is_mapping and one.value is not None
+    }
     lessons = dict((root.find(("curriculum",)) or Node({})).children)
     for name, node in behaviours.children.items():
         own[name] = merge(lifted(base, unused), lifted(node.without("curriculum"), unused))
@@ -115,10 +119,6 @@ def _by_blocks(root: Node) -> TrainerFile:
         unused={DEFAULT_SECTION: unused},
         unknown=root.without(*KNOWN).children | no_block,
     )
-
-
-def _is_value(node: Node) -> bool:
-    return not node.is_mapping and node.value is not None
 
 
 def _flat(root: Node) -> TrainerFile:

@@ -26,12 +26,9 @@ def _demos(value: object, given: Given) -> Any:  # noqa: ANN401 - a path, or two
 
 
 def _per_window(value: object, given: Given) -> int:
-    length = given.number("network_settings.memory.sequence_length") if _memory(given) else 1
+    remembers = given.find("network_settings.memory") is not None
+    length = given.number("network_settings.memory.sequence_length") if remembers else 1
     return max(1, int(positive(value) // length))
-
-
-def _memory(given: Given) -> bool:
-    return given.find("network_settings.memory") is not None
 
 
 def _unused(signal: str, *own: str) -> list[TrainerKey]:

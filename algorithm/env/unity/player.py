@@ -211,7 +211,8 @@ class Player:
         advice = "see the end of its log"
         if self._request.pool.log is not None:
             advice = f"read {self._process.log} and {self._process.output}"
-        blind = self._no_graphics and (self._has_images() or _graphical(log))
+        graphical = any(word in log.lower() for word in _GRAPHICS)
+        blind = self._no_graphics and (self._has_images() or graphical)
         if blind and kind in ("ended", "hangs"):
             return (
                 "cameras need graphics: set base_config.unity_args.no_graphics: false, on a machine without "
@@ -286,7 +287,3 @@ def _new_behaviours(
 
 def _states(behaviours: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]) -> dict[str, object]:
     return {name: one.read(infos[name].value if name in infos else ()) for name, one in behaviours.items()}
-
-
-def _graphical(log: str) -> bool:
-    return any(word in log.lower() for word in _GRAPHICS)

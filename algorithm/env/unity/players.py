@@ -106,7 +106,12 @@ class Players:
         """Raise EnvError unless a player's behaviours so far are known, with the same spaces."""
         for name, behaviour in slot.behaviours.items():
             if name not in self.behaviours:
-                raise _late(self.behaviours, name)
+                raise EnvError(
+                    f"the Unity behaviour {name} has shown up late",
+                    why=f"there are networks for {', '.join(self.behaviours)} only: it was not in the scene "
+                    "at the start",
+                    fix=f"announce it, so that it is waited for: ma_config: {{{without_team(name)}: {{}}}}",
+                )
             before = self.behaviours[name]
             if behaviour.differs(before):
                 raise changed_spaces(name, before.describe(), behaviour.describe())
@@ -184,15 +189,6 @@ def _absent(missing: Sequence[str], found: Iterable[str], timeout: float) -> Env
         where="ma_config",
         why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, found))} showed up",
         fix="rename or remove that part of ma_config, or raise env_timeout if it comes later",
-    )
-
-
-def _late(known: Iterable[str], name: str) -> EnvError:
-    """Return the error of a behaviour that shows up after the start."""
-    return EnvError(
-        f"the Unity behaviour {name} has shown up late",
-        why=f"there are networks for {', '.join(known)} only: it was not in the scene at the start",
-        fix=f"announce it, so that it is waited for: ma_config: {{{without_team(name)}: {{}}}}",
     )
 
 

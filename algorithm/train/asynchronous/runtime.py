@@ -49,11 +49,6 @@ def num_processes(loaded: LoadedConfig) -> int:
     return found.pop()
 
 
-def device_name(loaded: LoadedConfig, name: str) -> str:
-    """Return the name of a device; ``auto`` is the CPU where several processes train."""
-    return "cpu" if name == "auto" and num_processes(loaded) > 1 else name
-
-
 class AsyncRuntime(Runtime):
     """Runtime of workers that act and learn, and share their networks without a lock.
 
@@ -66,7 +61,7 @@ class AsyncRuntime(Runtime):
     def __init__(
         self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
     ) -> None:
-        if assembly.device.type != "cpu":
+        if assembly.device not in ("auto", "cpu"):
             raise UsageError(
                 "several processes cannot train one network on a GPU",
                 where="--device",

@@ -10,7 +10,6 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import cast
 
-import torch
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
@@ -75,7 +74,7 @@ class Worker:
         self._faults = Faults(self._console)
         assembly = Assembly(
             loaded=loaded,
-            device=torch.device("cpu"),
+            device="cpu",
             faults=self._faults,
             stack=stack,
             files=job.files,

@@ -33,10 +33,6 @@ def play(env: Any, act: Act, seed: int) -> tuple[float, Seen]:
     return total, seen
 
 
-def mean_return(env: Any, act: Act, episodes: int) -> float:
-    return float(np.mean([play(env, act, seed)[0] for seed in range(episodes)]))
-
-
 def branches_of(bits: np.ndarray) -> np.ndarray:
     return np.array([np.argmax(bits[:3]), np.argmax(bits[3:7]), np.argmax(bits[7:])])
 
@@ -123,7 +119,9 @@ def test_the_best_policy_gets_the_optimum_and_a_seed_is_an_episode(name: str) ->
     ("ToyHallway", {}, lambda seen, mask: np.int64(1 if seen[-1][2] else 0), 1 / 2),
 ])  # fmt: skip
 def test_who_does_not_look_gets_what_chance_gives(name: str, kwargs: Any, act: Act, expected: float) -> None:
-    assert mean_return(make(name, **kwargs), act, 800) == pytest.approx(expected, abs=0.07)
+    env = make(name, **kwargs)
+    returns = [play(env, act, seed)[0] for seed in range(800)]
+    assert np.mean(returns) == pytest.approx(expected, abs=0.07)
 
 
 def test_goals_of_bits_are_judged_one_by_one_or_many_at_once() -> None:
