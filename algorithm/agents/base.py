@@ -31,15 +31,11 @@ from algorithm.agents.roles import (
 from algorithm.core.data import Int, Segment, State, StepBatch
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.panels import Readout
-from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.extensions.base import Extension
 from algorithm.nn.loader import Network, instance
 from algorithm.replay.buffer import ReplayBuffer
-
-LARGE, LARGE_COMPILED = 2**17, 2**15
-"""Units of a layer times rows of an update that a GPU computes sooner than a core (docs/performance.md)."""
 
 _New = TypeVar("_New", Segment, StepBatch)
 
@@ -290,15 +286,4 @@ class Family:
             name=self.name,
             key="algorithm_args",
             where=self.keys.__module__,
-        )
-
-    def suits_gpu(self, config: BehaviourConfig, spec: AgentSpec) -> bool:
-        """Return whether updates are of images, or of so much that a GPU is faster than a core of a CPU."""
-        critic = config.nn_config.q or {}
-        units = critic.get("dense_n")
-        inside = (units if isinstance(units, int) else 256) * (4 if critic.get("block") == "inverted" else 1)
-        work = inside * self.rows(config)
-        large = work >= (LARGE if config.run.compile == "off" else LARGE_COMPILED)
-        return self.processes(config) == 1 and (
-            large or bool(spec.obs.images) or config.replay_config.on_device
         )

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 
 import torch
 
+from algorithm.agents.base import Family
+from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.roles import Inputs
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
+from algorithm.core.spec import AgentSpec
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build, Demonstrated, Extension
 from algorithm.nn.loader import Network, Networks, load_networks
@@ -33,6 +36,17 @@ def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:
             fix="use cpu, or auto to take a GPU only where there is one",
         )
     return device
+
+
+def suits_gpu(family: Family, config: BehaviourConfig, spec: AgentSpec) -> bool:
+    """Return whether updates are of images, or of so much that a GPU is faster than a core of a CPU."""
+    critic = config.nn_config.q or {}
+    units = critic.get("dense_n")
+    inside = (units if isinstance(units, int) else 256) * (4 if critic.get("block") == "inverted" else 1)
+    large = 2**17 if config.run.compile == "off" else 2**15  # measured: docs/performance.md, On a GPU
+    return family.processes(config) == 1 and bool(
+        inside * family.rows(config) >= large or spec.obs.images or config.replay_config.on_device
+    )
 
 
 def extensions_of(

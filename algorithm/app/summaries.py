@@ -118,9 +118,7 @@ def show_finish(
             continue
         for behaviour, performance in evaluation.performances.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
-            episodes = counted(len(performance.returns), "episode")
-            text = f"{performance.interval.text}, {episodes}, step {evaluation.step:,}"
-            rows.append((f"{title}{name}", text))
+            rows.append((f"{title}{name}", _performance(evaluation.step, performance)))
     rows.append(("time", shares(training.watch.seconds)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
@@ -240,6 +238,10 @@ def _observation(
     if categories:
         return f"{name} {size} choices"
     return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
+
+
+def _performance(step: int, performance: Performance) -> str:
+    return f"{performance.interval.text}, {counted(len(performance.returns), 'episode')}, step {step:,}"
 
 
 def _evaluations(counters: Counters, behaviour: str | None = None) -> dict[str, object]:

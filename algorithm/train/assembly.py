@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from algorithm.agents.base import Agent
-from algorithm.agents.networks import pick_device
+from algorithm.agents.networks import pick_device, suits_gpu
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs, MakeReplay
 from algorithm.config.at_start.by_spaces import for_spaces
@@ -83,7 +83,7 @@ class Assembly:
     def _device(self, loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> torch.device:
         """Return one device for all behaviours: ``auto`` is a GPU if that suits any of them."""
         configs = {name: loaded.for_behaviour(name) for name in specs}
-        suits = (family(one).suits_gpu(one, specs[name]) for name, one in configs.items())
+        suits = (suits_gpu(family(one), one, specs[name]) for name, one in configs.items())
         return pick_device(self.device, suits_gpu=any(suits))
 
     def env(
