@@ -25,7 +25,7 @@ from benchmarks.harness import HERE, Bench, machine, our_version, smoke
 from benchmarks.plans import BARE, Cell, Plan, Task
 from benchmarks.runs import finished, overriding, read, train
 from benchmarks.standings import Evidence, read_points, write_points
-from benchmarks.worker import Answer, WorkerError
+from benchmarks.worker import Answer, StoppedError, WorkerError
 
 PLAN = HERE / "evidence.yaml"
 EPISODES = 10
@@ -59,7 +59,9 @@ def evidence(
     yield found.write()
     work = partial(_train, bench, planned, steps)
     for cell, made in bench.each(found.due(retry_failed), work, at_a_time=jobs):
-        if made is not None:
+        if isinstance(made, StoppedError):
+            print(f"stopped: {cell}: the same command goes on with it", file=sys.stderr)
+        elif made is not None:
             found.add(cell, made)
             yield found.write()
     pictures.draw(Evidence.read(bench.results), bench.results)

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from benchmarks.worker import WORKER, Answer, WorkerError, call, read_answer
+from benchmarks.worker import WORKER, Answer, StoppedError, WorkerError, call, read_answer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -67,6 +68,7 @@ Theirs = Callable[[int], Answer | None]
 Job = TypeVar("Job")
 Made = TypeVar("Made")
 LAST_LINES = 4  # of a failed process's messages
+STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that was asked to end
 
 
 def find(name: str) -> Ask:
@@ -142,7 +144,8 @@ class Bench:
         if process.returncode:
             said = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
             text = f"`{' '.join(command)}` ended with exit code {process.returncode}; {log} ends with:"
-            raise WorkerError("\n  ".join([text, *said]))
+            kind = StoppedError if process.returncode in STOPPED else WorkerError
+            raise kind("\n  ".join([text, *said]))
         return {"peak_rss_mb": used.ru_maxrss / 1024, "cpu_seconds": used.ru_utime + used.ru_stime}
 
     def each(

@@ -24,6 +24,10 @@ class WorkerError(Exception):
     """A process did not answer, or answered something that cannot be compared."""
 
 
+class StoppedError(WorkerError):
+    """A process was asked to end."""
+
+
 def call(target: str, arguments: dict[str, Any]) -> Answer:
     """What a function of this package answers; ``target`` is ``MODULE:FUNCTION``."""
     module, _, function = target.partition(":")

@@ -11,7 +11,6 @@ import torch
 from algorithm.agents.config import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
-from algorithm.extensions.base import Extension
 from algorithm.extensions.curiosity import RND, RndBonus
 from algorithm.extensions.gail import Gail
 from algorithm.ops.imitation import airl_reward, gail_reward
@@ -34,10 +33,6 @@ class Shown:
 
 def gail(**keys) -> RewardSignals:
     return RewardSignals(gail=GailSignal(**{"strength": 1.0, "dense_n": 16, **keys}))
-
-
-def prefix_of(sac: Sac, one: Extension) -> str:
-    return f"extensions.{sac.extensions.index(one)}.own."
 
 
 def only_gail(sac: Sac) -> Gail:
@@ -112,9 +107,9 @@ def test_a_signal_with_a_rate_of_its_own_has_an_optimiser_of_its_own():
     assert rates == {"own": 0.004, "rndbonus": 0.01, "gail": 0.02}
     before = {name: value.clone() for name, value in sac.tensors()["model"].items()}
     sac.update(small_windows(sac))
-    for one in sac.extensions:  # Adam's first step is the learning rate
+    for i, one in enumerate(sac.extensions):  # Adam's first step is the learning rate
         rate = one.learning_rate or 0.004
-        own = [n for n, _ in sac.modules().named_parameters() if n.startswith(prefix_of(sac, one))]
+        own = [n for n, _ in sac.modules().named_parameters() if n.startswith(f"extensions.{i}.own.")]
         moved = max(float((sac.tensors()["model"][n] - before[n]).abs().max()) for n in own)
         assert moved == pytest.approx(rate, rel=0.02), type(one)
 

@@ -89,11 +89,6 @@ def is_on_ray(words: Words) -> bool:
     return words[1:2] == ("main_ds.py",) and words[3] in ("cluster", "evolver") and reason(words) is None
 
 
-def is_pair(words: Words) -> bool:
-    """Whether it is a learner or an actor, neither of which does anything alone."""
-    return words[1:2] == ("main_ds.py",) and words[3] in ("learner", "actor")
-
-
 def chosen(fits: Callable[[Words], bool]) -> list[object]:
     """The commands to execute, those that neither README.md nor CONTRIBUTING.md has marked as slow."""
     return [
@@ -203,7 +198,7 @@ PAIRS = {
     (block[i], block[i + 1]): page
     for page, block in reversed(BLOCKS)
     for i, words in enumerate(block[:-1])
-    if is_pair(words) and words[3] == "learner" and reason(words) is None
+    if words[1:2] == ("main_ds.py",) and words[3] == "learner" and reason(words) is None
 }
 """A learner, the actor on the next line, and the first page that has them."""
 

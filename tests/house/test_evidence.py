@@ -187,6 +187,15 @@ def test_what_fails_is_shown_until_it_is_tried_again(tmp_path: Path, peer: None)
     ]
 
 
+def test_what_is_asked_to_end_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_file(tmp_path, BARE, Toy={"env": "Pendulum-v1", "steps": 8, "zero": -9, "one": 0})
+    ends = [sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]
+    monkeypatch.setattr(
+        "benchmarks.evidence.train", lambda bench, *_, **__: bench.run(ends, tmp_path / "log")
+    )
+    assert ask(tmp_path, Bench(runs=tmp_path / "runs", results=tmp_path / "results"))["runs"] == []
+
+
 def test_a_peer_that_is_missing_is_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
