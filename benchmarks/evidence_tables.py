@@ -11,7 +11,8 @@ from benchmarks.standings import GOALS, Evidence, Reached, or_never, reached
 def evidence(results: Results) -> str:
     """Every suite and side that was begun; what is only planned, was left out or failed is said below."""
     figures = results["evidence"]
-    found, cells, waiting = Evidence.read(results.folder), list[list[str]](), list[str]()
+    found, cells = Evidence.read(results.folder), list[list[str]]()
+    waiting, alone = list[str](), list[str]()
     begun = {(row["suite"], row["side"]) for row in figures["runs"]}
     for suite, about in found.suites.items():
         planned, sides, first = about["planned"], found.sides(suite), about["first"] or ""
@@ -19,6 +20,8 @@ def evidence(results: Results) -> str:
         if idle:
             number = counted(sum(planned[side] for side in idle), "training")
             waiting.append(f"{suite}, {number} of {', '.join(idle)}")
+        if others := sorted(set(found.tasks(suite)).difference(*sides.values())):
+            alone.append(f"{suite}, {', '.join(others)}")
         known = {row[0]: row for row in rows(standings(sides, first))} if sides else {}
         for side in (side for side in planned if side not in idle):
             figure = known.get(side, [side, *["–"] * 4])
@@ -26,6 +29,7 @@ def evidence(results: Results) -> str:
     names = [name for name in head("the first peer") if name]
     text = [table(["suite", "side", *names, "tasks", "trainings finished"], cells)]
     text += [f"Not begun: {'; '.join(waiting)}."] if waiting else []
+    text += [f"Without runs of every side, and so not compared: {'; '.join(alone)}."] if alone else []
     text += [f"Left out: {side}: {reason}" for side, reason in figures["left_out"].items()]
     failed = [row for row in figures["runs"] if row["state"] == "failed"]
     text += [f"Failed: {row['task']}, {row['side']}, seed {row['seed']}: {row['reason']}" for row in failed]

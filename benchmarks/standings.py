@@ -101,7 +101,10 @@ class Evidence:
         return (zero, one) if one > zero else None
 
     def sides(self, suite: str) -> dict[str, Runs]:
-        """Scores of every side of a suite with finished runs; a curve begins with the random policy."""
+        """Scores of every side of a suite with finished runs, on the tasks of which all such sides have some.
+
+        A curve begins with the random policy.
+        """
         found: dict[str, dict[str, list[Curve]]] = {}
         for task in self.tasks(suite):
             if (ends := self.ends(suite, task)) is None:
@@ -112,7 +115,8 @@ class Evidence:
                     score = (run.score - zero) / (one - zero)
                     begun = [np.concatenate([[0.0], of]) for of in (run.step, score, run.core)]
                     found.setdefault(side, {}).setdefault(task, []).append(Curve(*begun))
-        return dict(found)
+        common = set[str].intersection(*map(set, found.values())) if found else set()
+        return {side: {task: runs[task] for task in runs if task in common} for side, runs in found.items()}
 
     def cells(self, suite: str, side: str) -> str:
         """How many of the planned trainings are finished, and what became of others."""

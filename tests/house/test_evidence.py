@@ -229,8 +229,9 @@ def test_a_peer_s_steps_beyond_the_plan_do_not_count(tmp_path: Path, peer: None)
 
 @pytest.fixture
 def figures(tmp_path: Path) -> Iterator[Path]:
-    """Two seeds of ours, one of theirs, which ends at 10 after 60 s."""
+    """Two seeds of ours, one of theirs, which ends at 10 after 60 s; and a task that is ours alone."""
     found = {
+        (BARE, "Alone", 1): [(8, 1.0, 9.0)],
         (BARE, "Toy", 1): [(4, 10.0, 6.0), (8, 20.0, 12.0)],
         (BARE, "Toy", 2): [(4, 5.0, 6.0), (8, 15.0, 12.0)],
         ("peer A", "Toy", 1): [(4, 9.6, 30.0), (8, 10.0, 60.0)],
@@ -242,7 +243,8 @@ def figures(tmp_path: Path) -> Iterator[Path]:
     ]
     planned = {BARE: 3, "peer A": 2}
     suites = {"toys": {"first": "peer A", "published": {"others": [[4, 0.5]]}, "planned": planned}}
-    tasks = {"Toy": {"suite": "toys", "env": "Toy", "steps": 8, "zero": 0.0, "one": None}}
+    about = {"suite": "toys", "env": "Toy", "steps": 8, "zero": 0.0, "one": None}
+    tasks = {"Toy": about, "Alone": {**about, "one": 1.0}}
     content = {"date": "2026-01-02", "version": "abc", "left_out": {}, "suites": suites, "tasks": tasks}
     (tmp_path / "evidence.json").write_text(json.dumps({**content, "runs": rows}))
     yield tmp_path
@@ -255,8 +257,9 @@ def test_the_tables_by_hand(figures: Path) -> None:
     (figures / "evidence.json").write_text(json.dumps(content))
     lines = tables.render("evidence", figures).splitlines()
     assert "Not begun: toys, 2 trainings of gone." in lines and "Left out: gone: no library" in lines
+    assert "Without runs of every side, and so not compared: toys, Alone." in lines
     assert lines[2:4] == [
-        "| toys | bare | 1.75 [1.5, 2] | 0.2 | 0.75 | 1 [1, 1] | 1 | 2 of 3 |",
+        "| toys | bare | 1.75 [1.5, 2] | 0.2 | 0.75 | 1 [1, 1] | 1 | 3 of 3 |",
         "| toys | peer A | 1 [1, 1] | 1 | 0.96 | | 1 | 1 of 2 |",
     ]
     assert lines[-1] == "Measured 2026-01-02 with `abc`."
@@ -275,7 +278,7 @@ def test_a_scale_without_a_peer_is_that_of_the_best_side(figures: Path) -> None:
     assert Evidence(content, found).ends("toys", "Toy") == (0.0, 17.5)
     content["tasks"]["Toy"]["zero"] = 20.0
     assert Evidence(content, found).ends("toys", "Toy") is None, "nobody is above the random policy"
-    assert Evidence(content, found).sides("toys") == {}
+    assert Evidence(content, found).sides("toys")[BARE].keys() == {"Alone"}
 
 
 def test_pictures_are_drawn_of_every_suite(figures: Path) -> None:
