@@ -41,11 +41,13 @@ def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:
 def suits_gpu(family: Family, config: BehaviourConfig, spec: AgentSpec) -> bool:
     """Return whether updates are of images, or of so much that a GPU is faster than a core of a CPU."""
     critic = config.nn_config.q or {}
-    units = critic.get("dense_n")
-    inside = (units if isinstance(units, int) else 256) * (4 if critic.get("block") == "inverted" else 1)
-    large = 2**17 if config.run.compile == "off" else 2**15  # measured: docs/performance.md, On a GPU
-    return family.processes(config) == 1 and bool(
-        inside * family.rows(config) >= large or spec.obs.images or config.replay_config.on_device
+    given = critic.get("hidden") or critic.get("dense_n")
+    widths = [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, int)]
+    inside = max(widths or [256]) * (4 if critic.get("block") in ("inverted", "residual") else 1)
+    return family.processes(config) == 1 and (
+        bool(spec.obs.images)
+        or config.replay_config.on_device
+        or inside * family.rows(config) >= (2**17 if config.run.compile == "off" else 2**15)  # as measured
     )
 
 

@@ -42,6 +42,11 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(gpus):
         (VECTOR, ["base_config.preset=flash"], True),
         (VECTOR, ["base_config.preset=flash64", "base_config.max_step=10000"], False),
         (VECTOR, ["base_config.preset=flash64", "base_config.max_step=1000000"], True),
+        (
+            VECTOR,
+            ["base_config.preset=plain", "nn_config.q={hidden: [64, 1024]}", "sac_config.compile=off"],
+            True,
+        ),
         (VECTOR, ["algorithm=PPO", "base_config.max_step=1000000"], False),
         (IMAGE, [], True),
         (IMAGE, ["algorithm=PPO"], True),

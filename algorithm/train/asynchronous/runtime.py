@@ -61,7 +61,7 @@ class AsyncRuntime(Runtime):
     def __init__(
         self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
     ) -> None:
-        if assembly.device not in ("auto", "cpu"):
+        if assembly.device.partition(":")[0] not in ("auto", "cpu"):
             raise UsageError(
                 "several processes cannot train one network on a GPU",
                 where="--device",
