@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from algorithm.agents.networks import pick_device
 from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.training import Screen, Trained, inputs_of, run_training
@@ -72,6 +75,8 @@ def go_on(
     """
     run, wanted = inputs.run, inputs.loaded
     _refuse_other_kind(run, is_learner=runtime.remote)
+    if inputs.device == "auto":
+        inputs = replace(inputs, device=_noted_device(run))
     changed = changes(own, wanted)
     refuse(changed)
     require_wandb(wanted.config.wandb_config)
@@ -88,6 +93,14 @@ def go_on(
         return Start(saved, changed, older)
 
     return run_training(inputs, start=start, runtime=runtime, screen=screen)
+
+
+def _noted_device(run: RunDir) -> str:
+    """Return the device that was asked for last, ``auto`` if it is not there."""
+    with suppress(UsageError):
+        pick_device(run.device)
+        return run.device
+    return "auto"
 
 
 def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:

@@ -70,9 +70,8 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
         "section": loaded.section,
         "algorithm": loaded.config.algorithm,
         "given": to_value(given.without("tune_config")),
-        "device": options.device,
         "tune": loaded.config.tune_config.model_dump(mode="json"),
-        **start_of(sys.argv, None, (), None),
+        **start_of(sys.argv, None, device=options.device),
     }
     write_text(folder.path / SNAPSHOT, write_yaml(_snapshot(loaded)))
     write_json(folder.path / STUDY, facts)

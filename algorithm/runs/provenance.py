@@ -110,11 +110,13 @@ def start_of(
     env_file: Path | None,
     plugins: Iterable[Plugin] = (),
     given: Mapping[str, str] | None = None,
+    device: str = "auto",
 ) -> dict[str, object]:
-    """Describe the start of a process, for the manifest."""
+    """Describe the start of a process, for the manifest. device: that was asked for."""
     return {
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "arguments": list(arguments),
+        "device": device,
         "python": sys.version.split()[0],
         "versions": library_versions(),
         "git": git_state(),

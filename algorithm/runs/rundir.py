@@ -267,13 +267,14 @@ class RunDir:
         env_file: Path | None = None,
         plugins: Sequence[Plugin] = (),
         given: Mapping[str, str] | None = None,
+        device: str = "auto",
     ) -> None:
         """Keep what is needed to repeat the run, and to show it.
 
         arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; spaces: of each
         behaviour, as JSON; init_from: checkpoint whose networks it begins with; env_file: of an environment
         of the task's own; plugins: that it uses
-        given: environments that were handed in as objects, by purpose
+        given: environments that were handed in as objects, by purpose; device: that was asked for
         """
         manifest = {
             "env": self.env,
@@ -282,7 +283,7 @@ class RunDir:
             "render_modes": list(render_modes),
             "spaces": dict(spaces or {}),
             **({"init_from": dict(init_from)} if init_from else {}),
-            **start_of(arguments, env_file, plugins, given),
+            **start_of(arguments, env_file, plugins, given, device),
         }
         write_json(self.manifest, manifest)
 
@@ -295,10 +296,11 @@ class RunDir:
         env_file: Path | None = None,
         plugins: Sequence[Plugin] = (),
         given: Mapping[str, str] | None = None,
+        device: str = "auto",
     ) -> None:
         """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
         manifest, resumed = self._begun_and_resumed()
-        entry = {"step": step, **start_of(arguments, env_file, plugins, given)}
+        entry = {"step": step, **start_of(arguments, env_file, plugins, given, device)}
         write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
         if overrides:
             before = read_lines(self.overrides) if self.overrides.exists() else []
@@ -309,6 +311,12 @@ class RunDir:
         manifest, resumed = self._begun_and_resumed()
         known = (resumed[-1] if resumed else manifest).get("env_file")
         return isinstance(known, Mapping) and known.get("sha256") != file_state(env_file)["sha256"]
+
+    @property
+    def device(self) -> str:
+        """The device that was asked for when the run was begun, or last resumed."""
+        manifest, resumed = self._begun_and_resumed()
+        return str((resumed[-1] if resumed else manifest).get("device", "auto"))
 
     def _begun_and_resumed(self) -> tuple[dict[str, object], list[dict[str, object]]]:
         """Read the manifest, and its entries for each time the run was resumed. Raises StorageError."""

@@ -256,6 +256,7 @@ def _write_down(
             env_file=own_env,
             plugins=plugins,
             given=inputs.given.noted if inputs.given else None,
+            device=inputs.device,
         )
     else:
         run.write_overrides(loaded.overrides)
@@ -268,6 +269,7 @@ def _write_down(
             env_file=own_env,
             plugins=plugins,
             given=inputs.given.noted if inputs.given else None,
+            device=inputs.device,
         )
     if not start or start.changes:
         if foreign and not start:

@@ -37,13 +37,13 @@ ROWS: tuple[tuple[str, str, str, str, str, int, bool], ...] = (
     # family, action, memory, observations, replay (the last one is without a normaliser), opset, sampled
     ("SAC", "continuous", "none", "vector", "v-trace", 9, False),
     ("SAC", "discrete", "GRU", "mixed", "v-trace", 15, True),
-    ("SAC", "branches", "attention", "vector", "slow encoder", 15, True),
-    ("SAC", "hybrid", "none", "mixed", "slow encoder", 15, False),
+    ("SAC", "branches", "attention", "vector", "raw", 15, True),
+    ("SAC", "hybrid", "none", "mixed", "raw", 15, False),
     ("SAC", "hybrid", "GRU", "vector", "v-trace", 20, True),
     ("SAC", "greedy", "none", "vector", "v-trace", 15, False),
-    ("SAC", "greedy", "attention", "mixed", "slow encoder", 15, False),
+    ("SAC", "greedy", "attention", "mixed", "raw", 15, False),
     ("SAC", "continuous", "attention", "mixed", "v-trace", 17, True),
-    ("TD3", "continuous", "GRU", "mixed", "slow encoder", 9, False),
+    ("TD3", "continuous", "GRU", "mixed", "raw", 9, False),
     ("TD3", "continuous", "none", "vector", "v-trace", 15, False),
     ("PPO", "continuous", "none", "mixed", "v-trace", 15, False),
     ("PPO", "hybrid", "attention", "vector", "v-trace", 15, False),
@@ -52,7 +52,7 @@ ROWS: tuple[tuple[str, str, str, str, str, int, bool], ...] = (
     ("ACER", "branches", "GRU", "vector", "v-trace", 9, True),
     ("ACER", "continuous", "none", "vector", "v-trace", 15, False),
     ("SAC", "hybrid", "GRU", "for critics", "v-trace", 15, False),
-    ("SAC", "greedy", "none", "for critics", "slow encoder", 15, False),
+    ("SAC", "greedy", "none", "for critics", "raw", 15, False),
     ("PPO", "continuous", "none", "for critics", "v-trace", 9, False),
 )
 
@@ -258,7 +258,7 @@ class Selected(nn.Module):
 
 def planted(own: nn.Module) -> Agent:
     """Return an agent with a user's module in front of its policy."""
-    agent = agent_of(obs="vector", replay="slow encoder")
+    agent = agent_of(obs="vector", replay="raw")
     model = agent.learner.model
     model.policy = Added(model.policy, nn.Sequential(nn.Linear(8, 3), own, nn.Linear(3, 8)))
     return agent

@@ -87,7 +87,7 @@ REPLAYS = {
     "own priorities": {"use_add_with_td": True},
     "one step": {"n_step": 1, "use_priority": False, "policy_update_per_step": 2},
     "fresh": {"n_step": 4, "use_n_step_is": False, "use_replay_buffer": False, "use_priority": False},
-    "slow encoder": {"encoder_learning_rate": 1e-4, "use_normalization": False, "action_noise": (0.1, 0.3)},
+    "raw": {"use_normalization": False, "action_noise": (0.1, 0.3)},
 }
 EXPLORATION = {
     "fresh": ({}, {}),

@@ -47,7 +47,7 @@ OPTIONS = {
     "flash": FLASH,
     "clipped": {"clip_epsilon": 0.2, "max_grad_norm": 0.5, "weight_decay": 0.01, "use_normalization": True},
     "many": {"ensemble_q_num": 5, "ensemble_q_sample": 2, "q": {"norm": "layer"}},
-    "residual": {"q": {"block": "residual"}, "rep_depth": 1, "encoder_learning_rate": 1e-4},
+    "residual": {"q": {"block": "residual"}, "rep_depth": 1},
     "two of three": {"ensemble_q_num": 3, "ensemble_q_sample": 2, "weight_decay": 0.1},
     "rewards": {"curiosity": "FORWARD", "signals": RewardSignals(rnd=RND), "n_step": 2, "rep_depth": 1},
     "imitation": {"signals": RewardSignals(gail=GAIL), "demonstrations": Shown(), "rep_depth": 1},

@@ -84,23 +84,6 @@ def test_decays_are_those_of_adamw(beta):
     torch.testing.assert_close(own.bias, other.bias)
 
 
-def test_the_encoder_has_its_own_rate_and_one_count_is_kept():
-    slow, plain = (
-        small_sac(rep_depth=1, learning_rate=0.01, encoder_learning_rate=own) for own in (0.001, None)
-    )
-    batch = random_batch()
-    before = weights(plain)
-    for sac in (slow, plain):
-        sac.update(batch)
-    for name, value in weights(slow).items():
-        step, usual = value - before[name], weights(plain)[name] - before[name]
-        if name.startswith("model.rep."):
-            torch.testing.assert_close(step, usual / 10, atol=1e-6, rtol=1e-3)
-        elif name.startswith("model.q."):
-            assert torch.equal(step, usual), name
-    assert counts(slow)[0] == counts(plain)[0] == 1
-
-
 def test_every_optimiser_has_the_same_mean_of_gradients():
     sac = small_sac(adam_beta_1=0.5)
     sac.update(random_batch())

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from algorithm.agents.off_policy.model import Joint, Separate
+from algorithm.agents.off_policy.targets import ValueRange
 from algorithm.agents.off_policy.upkeep import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.layers.norm import BatchNorm
+from algorithm.nn.return_scale import ReturnScale
 from tests.batches import SMALL, Sac, random_batch, small_sac, weights
 from tests.oracles import PlainFlash, PlainNet
 
@@ -38,6 +42,8 @@ def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
             for value in sac.model.target_q.parameters():
                 value.add_(0.1 * torch.randn_like(value))
     batch = random_batch(32)
+    if critics == 1:  # more than any rewards allow
+        sac.model.q.members[0].net[-1].bias.data.fill_(1000.0)
     plain = [PlainNet(member.net) for member in sac.model.q.members]
     sac.model.target_q.realias()
     targets = [PlainNet(member.net) for member in sac.model.target_q.members] if own_target else plain
@@ -52,7 +58,10 @@ def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
     with torch.no_grad():
         ahead = [net(torch.cat([now, then])) for net in targets] if own_target else both
     next_q = torch.stack([out[32:, 0] for out in ahead]).min(0).values.detach()
-    value = next_q + sac.heads.continuous.bonus(logp)
+    bonus = sac.heads.continuous.bonus(logp)
+    if not own_target:
+        next_q = next_q.clamp(max=(batch.reward.max() + 0.9 * bonus.max().clamp(min=0.0)) / (1.0 - 0.9))
+    value = next_q + bonus
     y = batch.reward[:, 0] + 0.9 * value.masked_fill(batch.terminated[:, 0], 0.0)
     loss = 0.5 * sum((batch.weight * (out[:32, 0] - y).square()).mean() for out in both)
     loss.backward()
@@ -183,15 +192,37 @@ def test_a_bad_batch_changes_nothing_but_the_counters(options):
                 assert torch.equal(value, saved[file][name]), name
 
 
+def test_values_stay_between_those_of_the_rewards_so_far():
+    scale = ReturnScale(0.5)
+    held = ValueRange(0.5, scale)
+    value, none = torch.tensor([[-9.0, 0.5, 9.0]]), torch.zeros(1, 3)
+    bonus = torch.tensor([[0.25, 0.5, -0.5]])
+
+    def bounds(reward: Sequence[float], bonus: torch.Tensor = none) -> list[float]:
+        found = held(value, torch.tensor([reward]), bonus).tolist()[0]
+        assert found[1] == 0.5
+        return found[::2]
+
+    assert bounds([0.5, 1.0, 2.0]) == [0.0, 4.0], "0 is among the rewards"
+    held.settle(torch.tensor(False))
+    assert bounds([1.0, 1.0, -1.5]) == [-3.0, 2.0]
+    held.settle(torch.tensor(True))
+    assert bounds([1.0, 0.0, 2.0]) == [-3.0, 4.0], "of rewards so far"
+    assert bounds([1.0, 0.0, 2.0], bonus) == [-3.5, 4.5]
+    assert held.state_dict()["limits"].tolist() == [-1.5, 1.0]
+    scale.observe(SimpleNamespace(rewards=lambda: [(0, 0, [10.0], True)]))
+    assert scale.factor == 0.5 and bounds([0.5, 0.5, 0.5]) == [-1.5, 1.0], "in the present unit"
+
+
 def statistics(sac: Sac) -> dict[str, torch.Tensor]:
-    ends = ("/mean", "/var", "/steps", ".mean", ".var", ".steps")
+    ends = ("/mean", "/var", "/steps", ".mean", ".var", ".steps", ".limits")
     return {name: value for name, value in weights(sac).items() if name.endswith(ends)}
 
 
 def test_only_an_update_moves_the_statistics():
     sac = small_sac(**CROSS)
     before = statistics(sac)
-    assert len(before) == 3 * (3 + 3)  # three norms of the critics, three of the policy
+    assert len(before) == 3 * (3 + 3) + 1  # three norms of the critics, three of the policy; of rewards
     batch = random_batch(16)
     sac.td_error(batch)
     staleness(sac, batch, torch.zeros(16, 1, 0))

@@ -1,16 +1,21 @@
 """Which device is taken, and what is said where there is no GPU."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 import torch
 
 from algorithm.agents.networks import pick_device
+from algorithm.app import resume
+from algorithm.app.training import Screen
 from algorithm.config import load_config
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.experience.faults import Faults
+from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
+from algorithm.train.run import RunInputs
 
 VECTOR, IMAGE = ObsSpec(("obs",), ((3,),), ("float32",)), ObsSpec(("eye",), ((36, 36, 1),), ("uint8",))
 
@@ -66,3 +71,15 @@ def test_a_gpu_that_is_there_is_taken_and_another_name_refused(monkeypatch):
     assert pick_device("cuda") == pick_device("gpu") == torch.device("cuda")
     with pytest.raises(UsageError, match="no device 'abacus'"):
         pick_device("abacus")
+
+
+def test_a_resumed_run_keeps_the_device_that_was_asked_for(gpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(resume, "run_training", lambda inputs, **_: inputs.device)
+    loaded = load_config("Pendulum-v1", seed=1)
+    run = RunDir.create(loaded.env_label, "one", models=tmp_path)
+    run.write_manifest(arguments=[], seeds={}, device="cuda")
+    inputs = RunInputs(loaded=loaded, run=run, device="auto", arguments=[])
+    assert resume.go_on(inputs, loaded, screen=Screen()) == ("cuda" if gpus else "auto")
+    assert resume.go_on(replace(inputs, device="cpu"), loaded, screen=Screen()) == "cpu"
+    run.note_resumed(arguments=[], step=1, overrides=[], device="cpu")
+    assert resume.go_on(inputs, loaded, screen=Screen()) == "cpu"

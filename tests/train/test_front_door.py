@@ -81,11 +81,12 @@ def test_a_run_whose_environment_changed_is_not_called_exact(folder, capsys):
     source = folder / "own_env.py"
     source.write_text(source.read_text() + "# other text\n")
     capsys.readouterr()
-    assert main([*call, "--resume", "-o", "base_config.max_step=75"]) == 0
+    assert main(["own_env.py:Own", "--resume", "-o", "base_config.max_step=75"]) == 0
     out = capsys.readouterr()
     assert "not bit-exact: the environment's file own_env.py has been changed since" in out.out + out.err
     manifest = json.loads((folder / "models" / "own_env" / "Own" / "a" / "manifest.json").read_text())
     assert manifest["env_file"]["path"] == str(source)
+    assert manifest["device"] == manifest["resumed"][0]["device"] == "cpu"
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def functional_of(
 
     others: modules besides the model's · steps: all optimisers · gate: the encoder's part of the first one's
     """
-    networks = [model.rep, model.policy, *_ensembles(model.critics), *others]
+    networks = [model.rep, model.policy, *_ensembles(model.critics), *model.bounds, *others]
     if not isinstance(model.target, NoTarget):
         networks += [model.target_rep, *_ensembles(model.target_critics)]
         networks += [model.target_policy] if model.policy_target is not None else []

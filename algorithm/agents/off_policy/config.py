@@ -112,11 +112,6 @@ class OffPolicyConfig(RunConfig):
     )
 
     learning_rate: Finite = option(0.0007, "Learning rate. Usual: 1e-4 to 1e-3.", gt=0)
-    encoder_learning_rate: Positive | None = option(
-        None,
-        "Learning rate of ModelRep. With a recurrent memory at most a third of learning_rate. null: "
-        "learning_rate.",
-    )
     adam_beta_1: Finite = option(0.9, "Adam's beta 1 in every optimizer. CrossQ: 0.5.", ge=0, lt=1)
     weight_decay: Finite = option(
         0.0,

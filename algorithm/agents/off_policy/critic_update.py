@@ -80,15 +80,12 @@ class CriticUpdate:
     ) -> None:
         self._model, self._heads, self._return_scale = model, heads, return_scale
         self._extensions = tuple(extensions)
-        size = sum(p.numel() for p in model.rep.parameters())
-        self.encoder = slice(0, size)
-        own = config.encoder_learning_rate
-        first = (size, own) if size and own is not None else None
-        self.step = make_step([model.rep, *model.critics], weight_decay=config.weight_decay, first=first)
+        self.encoder = slice(0, sum(p.numel() for p in model.rep.parameters()))
+        self.step = make_step([model.rep, *model.critics], weight_decay=config.weight_decay)
         self.joint = if_any(make_step, [one.joint for one in extensions])
         self.own = OwnSteps(extensions, make_step)
         model.follow(self.step.flat if config.use_target_network else None)
-        self._critics = make_critics(model, config, self._extensions)
+        self._critics = make_critics(model, config, self._extensions, return_scale)
         self._values = values
         norms = (
             layer for layer in model.q.members[0].modules() if isinstance(layer, nn.LayerNorm | BatchNorm)
@@ -119,6 +116,8 @@ class CriticUpdate:
 
     def _settle(self) -> dict[str, Tensor]:
         """Take over what the passes noted; return the largest values to log."""
+        for critics in self._critics:
+            critics.held.settle(self.step.usable)
         settled = [critics.passes.settle(self.step.usable) for critics in self._critics]
         return {name: torch.stack([one[name] for one in settled]).amax() for name in settled[0]}
 

@@ -110,10 +110,6 @@ def notices(
             "noise_repeat has no effect: there is no continuous action",
         ),
         (
-            keys.encoder_learning_rate is not None and not has_encoder,
-            "encoder_learning_rate has no effect: the encoder has nothing to learn",
-        ),
-        (
             keys.seq_encoder == "RNN" and keys.learn_step == 1,
             "learn_step is 1: no gradient goes through time, so little is remembered",
         ),

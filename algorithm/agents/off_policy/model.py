@@ -45,6 +45,7 @@ class Model(ActingModel):
     """
 
     next_policy: nn.Module  # of targets: the policy, or its slow copy
+    bounds: nn.ModuleList  # of bootstrapped values, by horizon: CriticUpdate adds them
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Model(ActingModel):
         ]
         super().__init__(normaliser.to(device), rep, policy.to(device), critics)
         self._encoding = make_encoding(self.rep)
+        self.bounds = nn.ModuleList()
         self.training_mode = TrainingMode([self.rep, *self.critics, self.policy])
 
     def follow(self, online: FlatParameters | None) -> None:

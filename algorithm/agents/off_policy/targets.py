@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from typing_extensions import override
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model, Passes, Separate, make_passes
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon
 from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.returns import last_of_n, n_step_discount, one_step, soft_n_step, soft_vtrace
 from algorithm.ops.shapes import masked_mean
 
@@ -165,12 +167,62 @@ def make_target(keys: OffPolicyConfig, gamma: float) -> ReturnTarget:
     return VTraceTarget(gamma, keys.n_step, keys.v_lambda, keys.v_rho, keys.v_c)
 
 
+class AnyValue(nn.Module):
+    """Bootstrapped values as they are."""
+
+    @override
+    def forward(self, value: Tensor, reward: Tensor, bonus: Tensor) -> Tensor:
+        """Return ``value``."""
+        return value
+
+    def settle(self, usable: Tensor) -> None:
+        """Do nothing: nothing is noted."""
+
+
+class ValueRange(nn.Module):
+    """Bootstrapped values between those of the smallest and of the largest reward so far, at every step.
+
+    Critics without target networks follow themselves. Where no episode has ended, nothing else corrects
+    them, and values far above any return came of it (Acrobot). Rewards are those of updates, with relabelled
+    ones and signals. 0 is among them: an end has it.
+
+    gamma:  below 1
+    scale:  of rewards
+    limits: [2] smallest and largest reward so far, before scaling
+    seen:   [2] the same, with those of the present batch
+    """
+
+    limits: Tensor
+    seen: Tensor
+
+    def __init__(self, gamma: float, scale: ReturnScale | NoReturnScale) -> None:
+        super().__init__()
+        self._gamma = gamma
+        self._scale = scale
+        self.register_buffer("limits", torch.zeros(2))
+        self.register_buffer("seen", torch.zeros(2), persistent=False)
+
+    @override
+    def forward(self, value: Tensor, reward: Tensor, bonus: Tensor) -> Tensor:
+        """Return V within its bounds: [B, L], of r and h [B, L]. A bonus counts as the largest of them."""
+        unit = self._scale.scale
+        self.seen.copy_(torch.stack(torch.aminmax(torch.cat([(reward / unit).flatten(), self.limits]))))
+        added = torch.stack([bonus.amin().clamp(max=0.0), bonus.amax().clamp(min=0.0)])
+        low, high = (self.seen * unit + self._gamma * added) / (1.0 - self._gamma)
+        return value.clamp(low, high)
+
+    def settle(self, usable: Tensor) -> None:
+        """Take over the rewards of the last batch, if its step was ``usable`` [] bool."""
+        self.limits.copy_(torch.where(usable, self.seen, self.limits))
+
+
 @dataclass(frozen=True)
 class HorizonCritics:
     """Critics of the rewards that have one horizon, and what they learn towards.
 
     extensions: whose rewards they are of
     main:       the environment's reward and the bonus h(s) are part of their values
+    held:       bounds of their values
     apart:      passes by the present critics, as :class:`Separate`
     """
 
@@ -181,6 +233,7 @@ class HorizonCritics:
     horizon: Horizon
     extensions: Sequence[Extension]
     main: bool
+    held: AnyValue | ValueRange
 
     def reward(self, ctx: Context) -> Tensor:
         """Return the sum of its rewards [B, W]."""
@@ -196,22 +249,28 @@ class HorizonCritics:
         first, batch = slice(ctx.burn_in, None), ctx.batch
         ended = batch.terminated[:, first]
         bonus = bonus if self.main else torch.zeros_like(bonus)
+        reward = self.reward(ctx)[:, first]
         return Steps(
-            reward=self.reward(ctx)[:, first],
+            reward=reward,
             terminated=ended if self.horizon.ends else torch.zeros_like(ended),
             valid=batch.valid[:, first],
-            next_value=value + bonus,
+            next_value=self.held(value, reward, bonus) + bonus,
             next_bonus=bonus,
             log_ratio=log_ratio,
         )
 
 
 def make_critics(
-    model: Model, keys: OffPolicyConfig, extensions: Sequence[Extension]
+    model: Model, keys: OffPolicyConfig, extensions: Sequence[Extension], scale: ReturnScale | NoReturnScale
 ) -> list[HorizonCritics]:
     """Return the critics of each horizon, those of the environment's reward first."""
     own = Horizon(keys.gamma)
     groups = by_horizon(extensions, own).items()
+    bounds = [
+        AnyValue() if keys.use_target_network or horizon.gamma == 1.0 else ValueRange(horizon.gamma, scale)
+        for horizon, _ in groups
+    ]
+    model.bounds.extend(bounds).to(next(model.parameters()).device)
     return [
         HorizonCritics(
             target_q,
@@ -221,6 +280,9 @@ def make_critics(
             horizon,
             rewarding,
             main=horizon == own,
+            held=held,
         )
-        for q, target_q, (horizon, rewarding) in zip(model.critics, model.target_critics, groups, strict=True)
+        for q, target_q, held, (horizon, rewarding) in zip(
+            model.critics, model.target_critics, bounds, groups, strict=True
+        )
     ]

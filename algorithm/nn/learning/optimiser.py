@@ -126,7 +126,6 @@ class FlatAdam(FlatOptimiser):
     epsilon:      addend of the root of the second moment
     beta_1:       decay of the mean of gradients
     weight_decay: λ of ``θ ← θ (1 − rate · λ)`` before a step, on weight matrices alone (arXiv 1711.05101)
-    first:        number of the first parameters with a learning rate of their own, and that rate
     """
 
     def __init__(
@@ -139,22 +138,15 @@ class FlatAdam(FlatOptimiser):
         epsilon: float = EPSILON,
         beta_1: float = BETA_1,
         weight_decay: float = 0.0,
-        first: tuple[int, float] | None = None,
     ) -> None:
         super().__init__(modules, learning_rate, max_norm=max_norm, skipped=skipped)
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
         self._count = torch.zeros((), device=self.flat.data.device)
         self._epsilon, self._beta_1 = epsilon, beta_1
-        self._rates = [(slice(None), 1.0)]  # parts of the storage, their rates as shares of learning_rate
-        if first is not None:
-            size, rate = first
-            self._rates = [(slice(0, size), rate / learning_rate), (slice(size, None), 1.0)]
         self._decays: Tensor | None = None
         if weight_decay:
             assert not isinstance(modules, FlatParameters), "decay needs to know the modules"
             self._decays = weight_matrices(modules) * weight_decay
-            for part, share in self._rates:
-                self._decays[part] *= share
 
     @override
     @torch.no_grad()
@@ -165,23 +157,16 @@ class FlatAdam(FlatOptimiser):
                 self.flat.data.addcmul_(self.flat.data, usable * -self._rate.float())
             else:
                 self.flat.data.addcmul_(self.flat.data, usable, value=-self.learning_rate * self.factor)
-        before = self._count.clone() if len(self._rates) > 1 else self._count
         rate = self._rate[0]
-        for index, (part, share) in enumerate(self._rates):
-            if index:
-                self._count.copy_(before)  # each call counts a step, and it is one
-            self._step(part, gradient, rate if share == 1.0 else rate * share)
-
-    def _step(self, part: slice, gradient: Tensor, rate: Tensor) -> None:
-        mean, square = self._moments
         if torch.compiler.is_compiling():
-            self._step_in_graph(part, gradient[part], rate)
+            self._move_in_graph(gradient, rate)
             return
+        mean, square = self._moments
         adam(
-            [self.flat.data[part]],
-            [gradient[part]],
-            [mean[part]],
-            [square[part]],
+            [self.flat.data],
+            [gradient],
+            [mean],
+            [square],
             [],
             [self._count],
             fused=True,
@@ -195,17 +180,17 @@ class FlatAdam(FlatOptimiser):
             maximize=False,
         )
 
-    def _step_in_graph(self, part: slice, gradient: Tensor, rate: Tensor) -> None:
+    def _move_in_graph(self, gradient: Tensor, rate: Tensor) -> None:
         """Take the kernel's step in operations that a compiler can fuse."""
         usable = self._unusable == 0.0
         self._count.add_(usable)
         count = self._count.double()
         size = _once((rate / (1.0 - self._beta_1**count)).float())
         root = _once((1.0 - BETA_2**count).sqrt().float())
-        old_mean, old_square = (moment[part] for moment in self._moments)
+        old_mean, old_square = self._moments
         mean = old_mean + (gradient - old_mean) * (1.0 - self._beta_1)
         square = old_square * BETA_2 + gradient * gradient * (1.0 - BETA_2)
-        parameters = self.flat.data[part]
+        parameters = self.flat.data
         moved = parameters - size * mean / (square.sqrt() / root + self._epsilon)
         for old, new in ((parameters, moved), (old_mean, mean), (old_square, square)):
             old.copy_(torch.where(usable, new, old))
