@@ -71,7 +71,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
         "algorithm": loaded.config.algorithm,
         "given": to_value(given.without("tune_config")),
         "tune": loaded.config.tune_config.model_dump(mode="json"),
-        **start_of(sys.argv, None, device=options.device),
+        **start_of(sys.argv, device=options.device),
     }
     write_text(folder.path / SNAPSHOT, write_yaml(_snapshot(loaded)))
     write_json(folder.path / STUDY, facts)

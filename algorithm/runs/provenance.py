@@ -107,12 +107,16 @@ def git_state(source: Path = SOURCE) -> dict[str, object] | None:
 
 def start_of(
     arguments: Sequence[str],
-    env_file: Path | None,
+    env_file: Path | None = None,
     plugins: Iterable[Plugin] = (),
     given: Mapping[str, str] | None = None,
     device: str = "auto",
 ) -> dict[str, object]:
-    """Describe the start of a process, for the manifest. device: that was asked for."""
+    """Describe the start of a process, for the manifest.
+
+    arguments: ``sys.argv``; env_file: of an environment of the task's own; plugins: that it uses
+    given: environments that were handed in as objects, by purpose; device: that was asked for
+    """
     return {
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "arguments": list(arguments),

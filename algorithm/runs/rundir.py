@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import cast
 
 from algorithm.core.errors import StorageError, UsageError
-from algorithm.core.plugins import Plugin
 from algorithm.core.program import program
 from algorithm.core.reading import read_json, read_lines
 from algorithm.env.kinds import OBJECT_RUNS
@@ -34,7 +33,7 @@ from algorithm.runs.names import (
     run_names,
     shown,
 )
-from algorithm.runs.provenance import file_state, start_of
+from algorithm.runs.provenance import file_state
 
 
 @dataclass
@@ -258,23 +257,17 @@ class RunDir:
 
     def write_manifest(
         self,
+        begun: Mapping[str, object],
         *,
-        arguments: Sequence[str],
         seeds: Mapping[str, int],
         render_modes: Sequence[str] = (),
         spaces: Mapping[str, object] | None = None,
         init_from: Mapping[str, object] | None = None,
-        env_file: Path | None = None,
-        plugins: Sequence[Plugin] = (),
-        given: Mapping[str, str] | None = None,
-        device: str = "auto",
     ) -> None:
         """Keep what is needed to repeat the run, and to show it.
 
-        arguments: ``sys.argv``; seeds: by what they seed; render_modes: of the environment; spaces: of each
-        behaviour, as JSON; init_from: checkpoint whose networks it begins with; env_file: of an environment
-        of the task's own; plugins: that it uses
-        given: environments that were handed in as objects, by purpose; device: that was asked for
+        begun: of :func:`~algorithm.runs.provenance.start_of`; seeds: by what they seed; render_modes: of the
+        environment; spaces: of each behaviour, as JSON; init_from: checkpoint whose networks it begins with
         """
         manifest = {
             "env": self.env,
@@ -283,25 +276,17 @@ class RunDir:
             "render_modes": list(render_modes),
             "spaces": dict(spaces or {}),
             **({"init_from": dict(init_from)} if init_from else {}),
-            **start_of(arguments, env_file, plugins, given, device),
+            **begun,
         }
         write_json(self.manifest, manifest)
 
-    def note_resumed(
-        self,
-        *,
-        arguments: Sequence[str],
-        step: int,
-        overrides: Sequence[str],
-        env_file: Path | None = None,
-        plugins: Sequence[Plugin] = (),
-        given: Mapping[str, str] | None = None,
-        device: str = "auto",
-    ) -> None:
-        """Add to the manifest that the run goes on from ``step``, and to the overrides what is new."""
+    def note_resumed(self, begun: Mapping[str, object], *, step: int, overrides: Sequence[str]) -> None:
+        """Add to the manifest that the run goes on from ``step``, and to the overrides what is new.
+
+        begun: as in :meth:`write_manifest`
+        """
         manifest, resumed = self._begun_and_resumed()
-        entry = {"step": step, **start_of(arguments, env_file, plugins, given, device)}
-        write_json(self.manifest, {**manifest, "resumed": [*resumed, entry]})
+        write_json(self.manifest, {**manifest, "resumed": [*resumed, {"step": step, **begun}]})
         if overrides:
             before = read_lines(self.overrides) if self.overrides.exists() else []
             self.write_overrides([*before, *overrides])

@@ -24,7 +24,7 @@ from algorithm.runs.checkpoints.manager import CheckpointManager, passed_over
 from algorithm.runs.checkpoints.manifest import DamagedError
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
-from algorithm.runs.provenance import made_with
+from algorithm.runs.provenance import made_with, start_of
 from algorithm.train.assembly import Assembly, check_eval_spaces
 from algorithm.train.asynchronous.choice import chosen_runtime
 from algorithm.train.callbacks import Callbacks, Training, end_of_learn, load_callbacks
@@ -248,28 +248,19 @@ def _write_down(
         file = nn_file(config, networks)
         if isinstance(file, Path) and networks != run.path:  # not those of a plug-in
             run.copy_nn(file, f"{config.run.nn}.py")
+    given = inputs.given.noted if inputs.given else None
+    begun = start_of(inputs.arguments, own_env, plugins, given, inputs.device)
     if start:
-        run.note_resumed(
-            arguments=inputs.arguments,
-            step=start.saved.step,
-            overrides=overlaid(loaded.overrides, inputs.flags),
-            env_file=own_env,
-            plugins=plugins,
-            given=inputs.given.noted if inputs.given else None,
-            device=inputs.device,
-        )
+        overrides = overlaid(loaded.overrides, inputs.flags)
+        run.note_resumed(begun, step=start.saved.step, overrides=overrides)
     else:
         run.write_overrides(loaded.overrides)
         run.write_manifest(
-            arguments=inputs.arguments,
+            begun,
             seeds={"run": loaded.seed},
             render_modes=render_modes,
             spaces={name: noted(spec) for name, spec in specs.items()},
             init_from=foreign.origin if foreign else None,
-            env_file=own_env,
-            plugins=plugins,
-            given=inputs.given.noted if inputs.given else None,
-            device=inputs.device,
         )
     if not start or start.changes:
         if foreign and not start:

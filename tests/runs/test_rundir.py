@@ -23,6 +23,7 @@ from algorithm.runs.names import (
     expand_name,
     run_names,
 )
+from algorithm.runs.provenance import start_of
 from algorithm.runs.rundir import RunDir
 
 
@@ -44,7 +45,7 @@ def test_a_new_run_lies_below_models_and_what_is_written_can_be_read(here):
     assert run.command("--run", "-n", "a b") == "python main.py '../my tasks/mine' --run -n 'a b'"
     run.write_overrides(["sac_config.seed=1", "a.b=2"])
     assert run.overrides.read_text() == "sac_config.seed=1\na.b=2\n"
-    run.write_manifest(arguments=["main.py", "e"], seeds={"run": 7})
+    run.write_manifest(start_of(["main.py", "e"]), seeds={"run": 7})
     manifest = read_json(run.manifest)
     assert manifest["arguments"] == ["main.py", "e"] and manifest["seeds"] == {"run": 7}
     run.write_result({"last_eval": {"mean": float("nan"), "ci95": float("inf"), "returns": (1.0,)}})
@@ -115,7 +116,7 @@ def test_a_failed_start_removes_what_it_made_by_name_and_nothing_else(here):
     networks.write_text("")
     run.copy_nn(networks, "sub/nn.py")
     run.write_overrides(["a.b=1"])
-    run.write_manifest(arguments=["main.py", "e"], seeds={"run": 7})
+    run.write_manifest(start_of(["main.py", "e"]), seeds={"run": 7})
     (run.path / "notes.txt").write_text("somebody else's")
     run.take_back()
     assert [path.name for path in run.path.iterdir()] == ["notes.txt"]

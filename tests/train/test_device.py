@@ -77,9 +77,9 @@ def test_a_resumed_run_keeps_the_device_that_was_asked_for(gpus, tmp_path, monke
     monkeypatch.setattr(resume, "run_training", lambda inputs, **_: inputs.device)
     loaded = load_config("Pendulum-v1", seed=1)
     run = RunDir.create(loaded.env_label, "one", models=tmp_path)
-    run.write_manifest(arguments=[], seeds={}, device="cuda")
+    run.write_manifest({"device": "cuda"}, seeds={})
     inputs = RunInputs(loaded=loaded, run=run, device="auto", arguments=[])
     assert resume.go_on(inputs, loaded, screen=Screen()) == ("cuda" if gpus else "auto")
     assert resume.go_on(replace(inputs, device="cpu"), loaded, screen=Screen()) == "cpu"
-    run.note_resumed(arguments=[], step=1, overrides=[], device="cpu")
+    run.note_resumed({"device": "cpu"}, step=1, overrides=[])
     assert resume.go_on(inputs, loaded, screen=Screen()) == "cpu"
