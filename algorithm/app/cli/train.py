@@ -232,7 +232,7 @@ class TrainOptions:
         roles=EVERY_ROLE,
         default="auto",
         type=device,
-        help="cpu, cuda, cuda:N, gpu (= cuda) or auto (default): a GPU for images and large networks",
+        help="cpu, cuda, cuda:N, gpu (= cuda) or auto (default): a learner's GPU for images, large networks",
     )
     ckpt: Ckpt | None = _networks(  # noqa: RUF009 - it returns a field
         "--ckpt",
