@@ -96,7 +96,7 @@ def go_on(
 
 
 def _noted_device(run: RunDir) -> str:
-    """Return the device that was asked for last, ``auto`` if it is not there."""
+    """Return the device that was named last, ``auto`` if it is not there."""
     with suppress(UsageError):
         pick_device(run.device)
         return run.device

@@ -299,9 +299,10 @@ class RunDir:
 
     @property
     def device(self) -> str:
-        """The device that was asked for when the run was begun, or last resumed."""
+        """The device that was named last, when the run was begun or resumed; ``auto`` if none ever was."""
         manifest, resumed = self._begun_and_resumed()
-        return str((resumed[-1] if resumed else manifest).get("device", "auto"))
+        named = (str(one.get("device", "auto")) for one in (*reversed(resumed), manifest))
+        return next((name for name in named if name != "auto"), "auto")
 
     def _begun_and_resumed(self) -> tuple[dict[str, object], list[dict[str, object]]]:
         """Read the manifest, and its entries for each time the run was resumed. Raises StorageError."""

@@ -194,12 +194,13 @@ def test_a_bad_batch_changes_nothing_but_the_counters(options):
 
 def test_values_stay_between_those_of_the_rewards_so_far():
     scale = ReturnScale(0.5)
-    held = ValueRange(0.5, scale)
+    held, idle = (ValueRange(0.5, scale, binds=binds) for binds in (True, False))
     value, none = torch.tensor([[-9.0, 0.5, 9.0]]), torch.zeros(1, 3)
+    exists = torch.ones(1, 3, dtype=torch.bool)
     bonus = torch.tensor([[0.25, 0.5, -0.5]])
 
     def bounds(reward: Sequence[float], bonus: torch.Tensor = none) -> list[float]:
-        found = held(value, torch.tensor([reward]), bonus).tolist()[0]
+        found = held(value, torch.tensor([reward]), bonus, exists).tolist()[0]
         assert found[1] == 0.5
         return found[::2]
 
@@ -211,6 +212,9 @@ def test_values_stay_between_those_of_the_rewards_so_far():
     assert bounds([1.0, 0.0, 2.0], bonus) == [-3.5, 4.5]
     assert held.state_dict()["limits"].tolist() == [-1.5, 1.0]
     scale.observe(SimpleNamespace(rewards=lambda: [(0, 0, [10.0], True)]))
+    exists = torch.tensor([[True, False, True]])
+    assert bounds([1.0, 7.0, 1.0], torch.tensor([[0.0, 7.0, 0.0]])) == [-1.5, 2.0], "padding is nothing"
+    assert idle(value, torch.tensor([[3.0, 1.0, 1.0]]), none, exists) is value and idle.seen[1] == 6.0
     assert scale.factor == 0.5 and bounds([0.5, 0.5, 0.5]) == [-1.5, 1.0], "in the present unit"
 
 

@@ -82,4 +82,5 @@ def test_a_resumed_run_keeps_the_device_that_was_asked_for(gpus, tmp_path, monke
     assert resume.go_on(inputs, loaded, screen=Screen()) == ("cuda" if gpus else "auto")
     assert resume.go_on(replace(inputs, device="cpu"), loaded, screen=Screen()) == "cpu"
     run.note_resumed({"device": "cpu"}, step=1, overrides=[])
+    run.note_resumed({"device": "auto"}, step=2, overrides=[])  # as where the named one is not there
     assert resume.go_on(inputs, loaded, screen=Screen()) == "cpu"

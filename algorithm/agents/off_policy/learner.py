@@ -50,7 +50,10 @@ class OffPolicyLearner(Learner):
     constraint: on the policy; None: none
     """
 
-    PARTS: ClassVar = Learner.PARTS | {"q": ("model.q.", "model.signal_q."), "temperature": ("composition.",)}
+    PARTS: ClassVar = Learner.PARTS | {
+        "q": ("model.q.", "model.signal_q.", "model.bounds."),
+        "temperature": ("composition.",),
+    }
 
     def __init__(
         self,

@@ -167,47 +167,41 @@ def make_target(keys: OffPolicyConfig, gamma: float) -> ReturnTarget:
     return VTraceTarget(gamma, keys.n_step, keys.v_lambda, keys.v_rho, keys.v_c)
 
 
-class AnyValue(nn.Module):
-    """Bootstrapped values as they are."""
-
-    @override
-    def forward(self, value: Tensor, reward: Tensor, bonus: Tensor) -> Tensor:
-        """Return ``value``."""
-        return value
-
-    def settle(self, usable: Tensor) -> None:
-        """Do nothing: nothing is noted."""
-
-
 class ValueRange(nn.Module):
-    """Bootstrapped values between those of the smallest and of the largest reward so far, at every step.
+    """Smallest and largest reward so far, and bounds that they give to bootstrapped values.
 
     Critics without target networks follow themselves. Where no episode has ended, nothing else corrects
     them, and values far above any return came of it (Acrobot). Rewards are those of updates, with relabelled
     ones and signals. 0 is among them: an end has it.
 
-    gamma:  below 1
-    scale:  of rewards
-    limits: [2] smallest and largest reward so far, before scaling
+    gamma:  of the values
+    scale:  of rewards; signals that share the environment's horizon are scaled back with its rewards
+    binds:  values are bounded; they never are with γ = 1
+    limits: [2] both rewards, before scaling
     seen:   [2] the same, with those of the present batch
     """
 
     limits: Tensor
     seen: Tensor
 
-    def __init__(self, gamma: float, scale: ReturnScale | NoReturnScale) -> None:
+    def __init__(self, gamma: float, scale: ReturnScale | NoReturnScale, *, binds: bool) -> None:
         super().__init__()
         self._gamma = gamma
         self._scale = scale
+        self._binds = binds and gamma < 1.0
         self.register_buffer("limits", torch.zeros(2))
         self.register_buffer("seen", torch.zeros(2), persistent=False)
 
     @override
-    def forward(self, value: Tensor, reward: Tensor, bonus: Tensor) -> Tensor:
-        """Return V within its bounds: [B, L], of r and h [B, L]. A bonus counts as the largest of them."""
+    def forward(self, value: Tensor, reward: Tensor, bonus: Tensor, valid: Tensor) -> Tensor:
+        """Return V within its bounds: [B, L], of r and h [B, L]. The largest bonus counts at every step."""
         unit = self._scale.scale
-        self.seen.copy_(torch.stack(torch.aminmax(torch.cat([(reward / unit).flatten(), self.limits]))))
-        added = torch.stack([bonus.amin().clamp(max=0.0), bonus.amax().clamp(min=0.0)])
+        rewards = reward.where(valid, 0.0) / unit
+        self.seen.copy_(torch.stack(torch.aminmax(torch.cat([rewards.flatten(), self.limits]))))
+        if not self._binds:
+            return value
+        bonuses = torch.cat([bonus.where(valid, 0.0).flatten(), bonus.new_zeros(1)])
+        added = torch.stack(torch.aminmax(bonuses))
         low, high = (self.seen * unit + self._gamma * added) / (1.0 - self._gamma)
         return value.clamp(low, high)
 
@@ -233,7 +227,7 @@ class HorizonCritics:
     horizon: Horizon
     extensions: Sequence[Extension]
     main: bool
-    held: AnyValue | ValueRange
+    held: ValueRange
 
     def reward(self, ctx: Context) -> Tensor:
         """Return the sum of its rewards [B, W]."""
@@ -249,12 +243,12 @@ class HorizonCritics:
         first, batch = slice(ctx.burn_in, None), ctx.batch
         ended = batch.terminated[:, first]
         bonus = bonus if self.main else torch.zeros_like(bonus)
-        reward = self.reward(ctx)[:, first]
+        reward, valid = self.reward(ctx)[:, first], batch.valid[:, first]
         return Steps(
             reward=reward,
             terminated=ended if self.horizon.ends else torch.zeros_like(ended),
-            valid=batch.valid[:, first],
-            next_value=self.held(value, reward, bonus) + bonus,
+            valid=valid,
+            next_value=self.held(value, reward, bonus, valid) + bonus,
             next_bonus=bonus,
             log_ratio=log_ratio,
         )
@@ -266,8 +260,9 @@ def make_critics(
     """Return the critics of each horizon, those of the environment's reward first."""
     own = Horizon(keys.gamma)
     groups = by_horizon(extensions, own).items()
+    binds = not keys.use_target_network
     bounds = [
-        AnyValue() if keys.use_target_network or horizon.gamma == 1.0 else ValueRange(horizon.gamma, scale)
+        ValueRange(horizon.gamma, scale if horizon == own else NoReturnScale(), binds=binds)
         for horizon, _ in groups
     ]
     model.bounds.extend(bounds).to(next(model.parameters()).device)
