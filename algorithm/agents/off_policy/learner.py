@@ -42,12 +42,11 @@ class OffPolicyLearner(Learner):
     spec:       observations and actions of the agent
     networks:   the task's single networks
     config:     the shared keys, as the algorithm means them
-    heads:      of the algorithm: losses of the policy and its part in targets
+    heads:      of the algorithm: losses of the policy, its part in targets; constraint: on the policy, or None
     device, seed: of the networks and of all random numbers drawn in updates
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
     compiled:   updates are; see :func:`~algorithm.agents.off_policy.compiled_update.reason_against`
     eager_first: updates before the compiled ones, counted over all runs that go on from one another
-    constraint: on the policy; None: none
     """
 
     PARTS: ClassVar = Learner.PARTS | {
