@@ -42,7 +42,7 @@ class OffPolicyLearner(Learner):
     spec:       observations and actions of the agent
     networks:   the task's single networks
     config:     the shared keys, as the algorithm means them
-    heads:      of the algorithm: losses of the policy, its part in targets; constraint: on the policy, or None
+    heads:      of the algorithm: losses of the policy, its part in targets; constraint: on the policy
     device, seed: of the networks and of all random numbers drawn in updates
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
     compiled:   updates are; see :func:`~algorithm.agents.off_policy.compiled_update.reason_against`
