@@ -257,7 +257,10 @@ class HorizonCritics:
 def make_critics(
     model: Model, keys: OffPolicyConfig, extensions: Sequence[Extension], scale: ReturnScale | NoReturnScale
 ) -> list[HorizonCritics]:
-    """Return the critics of each horizon, those of the environment's reward first."""
+    """Return the critics of each horizon, those of the environment's reward first.
+
+    The bounds of their values become the model's, which saves them.
+    """
     own = Horizon(keys.gamma)
     groups = by_horizon(extensions, own).items()
     binds = not keys.use_target_network
