@@ -65,6 +65,15 @@ def test_a_dense_layer_is_normalised_and_bounded():
     assert features.square().mean().item() == pytest.approx(1.0, abs=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("name", "bounded", "lowest"), [("front", True, -0.5), ("front", False, 0.0), ("rear", True, 0.0)]
+)
+def test_bytes_are_centred_where_features_are_bounded(monkeypatch, name, bounded, lowest):
+    encoder = ImageEncoder(OBS, name, bounded=bounded)
+    monkeypatch.setattr(encoder.conv, "forward", lambda planes: planes.flatten(1)[:, : encoder.out_size])
+    assert encoder(torch.zeros_like(ONE[name])).unique().tolist() == [lowest]
+
+
 @pytest.mark.parametrize("name", ["front", "rear"])
 def test_a_gradient_reaches_every_parameter_of_an_encoder(name):
     encoder = ImageEncoder(OBS, name, out=8)

@@ -13,7 +13,7 @@ from algorithm.nn.layers.images import ImageLayout, image_layouts
 from algorithm.nn.normalise import vector_names
 
 MAX_PAD = 4
-"""Largest shift of an image in pixels: that of DrQ for images of 84 pixels (arXiv 2004.13649)."""
+"""Largest shift of an image in pixels that is chosen by size."""
 
 NOISE = 0.1
 """Standard deviation of a vector's noise, as a share of that of the vector's own elements."""
@@ -105,7 +105,7 @@ class Augmentation:
     or a stack exists for the changes between two of them. Offsets drawn token by token would add movements
     that never happened. DrQ treats the frames of a stack so (arXiv 2004.13649).
 
-    An image is shifted in either direction by up to 1/16 of its shorter side, from 1 to 4 pixels. New pixels
+    An image is shifted in either direction by up to 1/32 of its shorter side, from 1 to 4 pixels. New pixels
     repeat the border. The noise of each element of a vector has a tenth of the
     element's standard deviation in the batch. So no unit matters, and a constant element stays as it is.
     Choices, false or true, and whole numbers that are not normalised are as they were.
@@ -156,11 +156,11 @@ class Augmentation:
 
 
 def default_shift(layout: ImageLayout) -> int:
-    """Return the shift in pixels of an image that is learned from: 1/16 of its shorter side, at most 4.
+    """Return the shift in pixels of an image that is learned from: 1/32 of its shorter side, from 1 to 4.
 
     Below 16 pixels it is 0: there a pixel is a thing of its own, such as a cell of a grid.
     """
-    return min(MAX_PAD, layout.height // 16, layout.width // 16)
+    return min(MAX_PAD, *(max(int(side >= 16), side // 32) for side in (layout.height, layout.width)))
 
 
 def _moved(windows: Tensor, layout: ImageLayout, offsets: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from algorithm.core.errors import ModelError
 from algorithm.core.spec import ObsSpec
 from algorithm.nn.layers.augment import RandomShift, default_shift
 from algorithm.nn.layers.images import conv, image_layouts, to_planes
+from algorithm.nn.layers.initial import set_orthogonal
 
 
 class ImageEncoder(nn.Module):
@@ -23,8 +24,8 @@ class ImageEncoder(nn.Module):
     name:         the encoded one
     kind:         ``simple``, ``nature`` or ``resnet``, see ``conv``; None by size
     out:          width of a dense layer behind the convolutions; None leaves it out
-    bounded:      the layer's output is normalised and bounded to ±1 by ``tanh`` as in DrQ (arXiv 2004.13649);
-                  false: ReLU as in Mnih et al. 2015
+    bounded:      bytes are centred around 0, and the layer's output is normalised and bounded to ±1 by ``tanh``
+                  as in DrQ-v2 (arXiv 2107.09645); false: bytes in [0, 1], and ReLU, as in Mnih et al. 2015
     random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none, None goes by
                   size, see :func:`~algorithm.nn.layers.augment.default_shift`
     Raises :class:`ModelError` if there is no such observation, if it is no image, or too small for ``kind``.
@@ -59,13 +60,15 @@ class ImageEncoder(nn.Module):
         if out is not None:
             behind = (nn.LayerNorm(out), nn.Tanh()) if bounded else (nn.ReLU(inplace=True),)
             self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), *behind)
+        self.centre = 0.5 if bounded and obs.dtypes[obs.names.index(name)] == "uint8" else 0.0
+        set_orthogonal(self)
 
     @override
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., *shape] to [..., out_size]."""
         lead = x.shape[: x.dim() - len(self.layout.shape)]
         images = self.shift(self.layout.arrange(x))
-        vector: Tensor = self.dense(self.conv(to_planes(images)))
+        vector: Tensor = self.dense(self.conv(to_planes(images) - self.centre))
         return vector.view(*lead, self.out_size)
 
 
