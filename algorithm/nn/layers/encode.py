@@ -24,7 +24,7 @@ class ImageEncoder(nn.Module):
     name:         the encoded one
     kind:         ``simple``, ``nature`` or ``resnet``, see ``conv``; None by size
     out:          width of a dense layer behind the convolutions; None leaves it out
-    bounded:      bytes are centred around 0, and the layer's output is normalised and bounded to ±1 by ``tanh``
+    bounded:      bytes are centred around 0, the layer's output is normalised, and bounded to ±1 by ``tanh``,
                   as in DrQ-v2 (arXiv 2107.09645); false: bytes in [0, 1], and ReLU, as in Mnih et al. 2015
     random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none, None goes by
                   size, see :func:`~algorithm.nn.layers.augment.default_shift`
