@@ -96,6 +96,7 @@ class BaseConfig(EnvConfig):
         "continuous",
         "discrete",
         "images",
+        "images_discrete",
         "lean",
         "cross",
         "tqc",

@@ -28,6 +28,8 @@ continuous:
   sac_config: {use_target_network: false, use_priority: false, n_step: 1, batch_size: 300}
 discrete:
   sac_config: {n_step: 7}
+images_discrete:
+  sac_config: {n_step: 4, batch_size: 64}
 images:
   nn_config: {rep: {random_shift: 3}}
   sac_config: {n_step: 2, batch_size: 64}
@@ -84,7 +86,7 @@ def told(loaded):
         (VECTOR, NUMBERS, "continuous", ({"norm": "batch"}, None, False, 1)),
         (VECTOR, HYBRID, "continuous", ({"norm": "batch"}, None, False, 1)),
         (VECTOR, CHOICES, "discrete", (None, None, True, 7)),
-        (SEEN, CHOICES, "images", (None, {"random_shift": 3}, True, 2)),
+        (SEEN, CHOICES, "images_discrete", (None, None, True, 4)),
         (SEEN, NUMBERS, "images", (None, {"random_shift": 3}, True, 2)),
     ],
 )
@@ -269,5 +271,5 @@ def test_what_ships_changes_nothing_about_the_environment_and_fits_a_bare_task(t
     leaves = dict(shipped().children[name].leaves())
     assert {path[0] for path in leaves} <= {"nn_config", "sac_config", "replay_config"} and leaves
     assert not {".".join(path) for path in leaves} & set(DISTRIBUTED_DEFAULTS)
-    spec = AgentSpec(SEEN if name == "images" else VECTOR, CHOICES if name == "discrete" else NUMBERS)
+    spec = AgentSpec(SEEN if "images" in name else VECTOR, CHOICES if "discrete" in name else NUMBERS)
     assert (name, False) in told(laid(spec))

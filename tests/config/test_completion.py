@@ -23,7 +23,7 @@ from algorithm.runs.names import report_names, run_names
 
 EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}
 SHIPPED = {
-    *("seed", "raw", "memory", "continuous", "discrete", "images"),
+    *("seed", "raw", "memory", "continuous", "discrete", "images", "images_discrete"),
     *("lean", "cross", "tqc", "simba", "droq", "flash", "flash64", "lanes"),
 }
 OWN = """\

@@ -182,6 +182,7 @@ def test_a_preset_of_learners_trains_resumes_and_plays(
         ("Pendulum-v1", "continuous"),
         ("CartPole-v1", "discrete"),
         ("algorithm.env.toys:ToyTwoCameras-v0", "images"),
+        ("algorithm.env.toys:ToyCatch-v0", "images_discrete"),
     ],
 )
 def test_a_bare_task_trains_with_the_section_of_its_spaces(

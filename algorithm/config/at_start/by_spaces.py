@@ -27,6 +27,7 @@ MEANING: Mapping[str, str] = {
     "continuous": "some actions are numbers",
     "discrete": "some actions are choices",
     "images": "an observation is an image",
+    "images_discrete": "an observation is an image, and some actions are choices",
 }
 """Section → what it is for. One that does not ship sets nothing."""
 
@@ -101,10 +102,10 @@ def _is_built_as_default(node: ast.ClassDef) -> bool:
 
 
 def _section(spec: AgentSpec) -> str:
-    """Return the section for a behaviour; hybrid actions count as continuous ones, images before either."""
-    if spec.obs.images:
-        return "images"
-    return "continuous" if spec.action.continuous else "discrete"
+    """Return the section for a behaviour; hybrid actions count as continuous ones."""
+    if spec.action.continuous:
+        return "images" if spec.obs.images else "continuous"
+    return "images_discrete" if spec.obs.images else "discrete"
 
 
 def _fits(section: str, spec: AgentSpec) -> bool:
@@ -112,6 +113,7 @@ def _fits(section: str, spec: AgentSpec) -> bool:
         "continuous": bool(spec.action.continuous),
         "discrete": bool(spec.action.branches),
         "images": bool(spec.obs.images),
+        "images_discrete": bool(spec.obs.images and spec.action.branches),
     }
     return found[section]
 

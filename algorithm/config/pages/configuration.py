@@ -77,8 +77,8 @@ too. The task's own section or file of that name comes first.
 
 ### By what the spaces are
 
-With `algorithm: SAC`, each behavior gets values that suit its spaces: `images` if an observation is an image,
-else `continuous` if an action is continuous, else `discrete`. What you set wins.
+With `algorithm: SAC`, each behavior gets values that suit its spaces: `continuous` if an action is
+continuous, else `discrete`; `images` and `images_discrete` if an observation is an image. What you set wins.
 
 ```yaml
 {"".join(map(text_of, _BY_SPACES))}```
