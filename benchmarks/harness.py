@@ -15,13 +15,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from datetime import date
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from benchmarks.worker import WORKER, Answer, StoppedError, WorkerError, call, read_answer
 
@@ -35,9 +35,11 @@ PEER_PYTHON = PEERS / "sb3" / "bin" / "python"
 SHARED = ("torch", "numpy", "gymnasium")
 """Packages of which the peer gets our version, since they are not compared."""
 
-ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-ONE_THREAD[WORKER] = "1"
-ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+ONE_THREAD = {
+    **{f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")},
+    WORKER: "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
 
 QUESTIONS = {
     "updates": "speed",
@@ -73,8 +75,7 @@ STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process
 
 def find(name: str) -> Ask:
     """The question of that name."""
-    question: Ask = getattr(import_module(f"benchmarks.{QUESTIONS[name]}"), name)
-    return question
+    return cast(Ask, getattr(import_module(f"benchmarks.{QUESTIONS[name]}"), name))
 
 
 def smoke(**arguments: Any) -> Callable[[Ask], Ask]:
@@ -165,8 +166,11 @@ class Bench:
                     yield waiting[future], error or future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                for process in list(self._running):
-                    process.terminate()
+                ended: set[subprocess.Popen[bytes]] = set()
+                while wait([one for one in waiting if not one.cancelled()], timeout=0.1).not_done:
+                    for process in self._running - ended:  # a job may have been about to start it
+                        process.terminate()
+                        ended.add(process)
                 raise
 
     def _run(self, python: Path, target: str, arguments: Mapping[str, Any]) -> tuple[Answer, Answer]:

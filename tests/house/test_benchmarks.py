@@ -133,6 +133,7 @@ def test_what_ends_a_question_ends_its_processes(tmp_path: Path) -> None:
     bench, begin = Bench(), time.monotonic()
 
     def job(seconds: int) -> None:
+        time.sleep(seconds / 600)  # so that it starts its process after what ends the others
         bench.run([sys.executable, "-c", f"import time; time.sleep({seconds})"], tmp_path / f"{seconds}.txt")
 
     with pytest.raises(KeyboardInterrupt):
@@ -249,9 +250,8 @@ def test_finished_runs_are_adopted(tmp_path: Path, capsys: pytest.CaptureFixture
     }
     curve = [[3000, [0.0, 0.0]], [6000, [4.0, 6.0]]]
     failed = {"task": "minigrid", "seed": 1, "version": "2.9.2", "error": "AssertionError: no"}
-    lines = [json.dumps({**line, "seconds": 7.0, "curve": curve}), json.dumps(failed)]
     answers = tmp_path / "sb3.jsonl"
-    answers.write_text("\n".join(lines) + "\n")
+    answers.write_text(f"{json.dumps({**line, 'seconds': 7.0, 'curve': curve})}\n{json.dumps(failed)}\n")
     os.utime(answers, (0, 0))
     file = tmp_path / "bare.json"
     options = {"tasks": ["pendulum", "acrobot", "minigrid"], "seeds": [1, 2], "finished_only": True}
