@@ -142,9 +142,10 @@ class RunConfig(Block):
         resume="fixed: the networks have learned on what is normalised, or not",
         shared=True,
     )
-    reward_scaling: bool = option(
+    reward_scaling: bool | Literal["auto"] = option(
         True,
-        "Divide rewards by the running spread of discounted returns. TD errors and temperatures are scaled.",
+        "Divide rewards by the running spread of discounted returns. TD errors and temperatures are scaled. "
+        "auto: one factor, by the returns of the random actions, and none where these spread by 0.5 to 500.",
         resume="fixed: the critics have learned values of the scaled rewards, or of those as they are",
     )
 

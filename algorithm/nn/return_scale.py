@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.core.data import Rewarded, StepBatch
 from algorithm.core.open_streams import OpenStreams
@@ -17,6 +19,15 @@ LARGEST = 5.0
 
 SMALLEST = 1e-8
 """Smallest divisor of rewards: a return below it is rounding."""
+
+ORDINARY = (0.5, 500.0)
+"""Spreads of returns that are learned as they are under ``reward_scaling: auto``."""
+
+FIRST = 1000
+"""Steps that decide where no random actions come first."""
+
+USUAL = 15.0
+"""Spread that other returns get there: about that of MuJoCo's and Bullet's tasks."""
 
 
 class NoReturnScale:
@@ -90,10 +101,18 @@ class ReturnScale:
         """End the stream's episode here; of one that goes on, the next return is its reward alone."""
         self._open.close(stream)
 
-    def _set_factor(self) -> None:
+    @property
+    def spread(self) -> float:
+        """max(σ_G, max |G|/5), or 0 as long as that is no more than rounding."""
         spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
-        self.factor = 1.0 / spread if spread > SMALLEST else 1.0
+        return spread if spread > SMALLEST else 0.0
+
+    def _set_factor(self) -> None:
+        self.factor = self._factor_of(self.spread) if self.spread else 1.0
         self._scale.fill_(self.factor)
+
+    def _factor_of(self, spread: float) -> float:
+        return 1.0 / spread
 
     def _follow(self, stream: int, start: int, rewards: list[float], *, ended: bool) -> None:
         """Take G after each of the stream's ``rewards`` from step ``start`` on, where it is usable."""
@@ -164,3 +183,51 @@ class ReturnScale:
         """Restore the statistics only: episodes go on. Raises KeyError if they are missing."""
         self.count, self.mean, self.square, self.largest = tensors["statistics"].tolist()
         self._set_factor()
+
+
+class FirstReturnScale(ReturnScale):
+    """One factor for the whole run, by the first ``steps`` returns (``reward_scaling: auto``).
+
+    It is 1 where these spread by :data:`ORDINARY`. Otherwise it gives them the spread :data:`USUAL`, so that
+    the unit of rewards does not matter. While every return is 0, it waits for the first other one.
+    """
+
+    def __init__(self, gamma: float, steps: int) -> None:
+        super().__init__(gamma)
+        self._steps = steps
+        self.on_message: Callable[[str], None] = lambda line: None  # whoever sets it, is told of a factor
+
+    @override
+    def observe(self, new: Rewarded) -> None:
+        """Take rewards into the statistics until these decide."""
+        if self.decided:
+            return
+        super().observe(new)
+        if self.decided and self.factor != 1.0:
+            self.on_message(f"rewards are learned {self}")
+
+    @property
+    def decided(self) -> bool:
+        """The factor stays as it is."""
+        return self.count >= self._steps and self.spread > 0.0
+
+    @override
+    def _factor_of(self, spread: float) -> float:
+        return 1.0 if ORDINARY[0] <= spread <= ORDINARY[1] else USUAL / spread
+
+    @override
+    def __str__(self) -> str:
+        if not self.decided:
+            first, (low, high) = f"the first {self._steps:,} steps", ORDINARY
+            return f"as they come if returns of {first} spread by {low:g} to {high:,g}, else times one factor"
+        how = "as they come" if self.factor == 1.0 else f"times {self.factor:.3g}"
+        return f"{how}, for returns of random actions spread by {self.spread:.3g}"
+
+
+def make_return_scale(
+    scaling: bool | Literal["auto"], gamma: float, first: int
+) -> ReturnScale | NoReturnScale:
+    """Return the scale that ``reward_scaling`` asks for; first: steps before learning begins."""
+    if scaling == "auto":
+        return FirstReturnScale(gamma, first)
+    return ReturnScale(gamma) if scaling else NoReturnScale()

@@ -59,8 +59,10 @@ def test_an_error_returns_the_code_of_a_training_and_quiet_leaves_out_what_is_fi
 def test_what_is_configured_is_checked(check, capfd):
     check("Rich", "-o", "sac_config.reward_scaling=false")
     assert "set base_config.reward_scale" in capfd.readouterr().out
-    check("Rich")
+    check("Rich", "-o", "sac_config.reward_scaling=true")
     assert "divided by the returns' spread" in capfd.readouterr().out
+    check("Rich")  # as a training would: by the section continuous
+    assert "in a unit by the returns of random actions" in capfd.readouterr().out
 
 
 @pytest.mark.fault("F12")

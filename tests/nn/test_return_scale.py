@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.data import Segment
-from algorithm.nn.return_scale import ReturnScale
+from algorithm.nn.return_scale import FirstReturnScale, ReturnScale
 from tests.batches import small_sac
 
 
@@ -45,6 +45,27 @@ def test_numbers_by_hand(episodes, factor):
     for rewards in episodes:
         scale.observe(transitions(rewards, terminated=True))
     assert scale.factor == pytest.approx(factor)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1.0, 7.0, 1e3, 1e6])
+def test_one_factor_by_the_first_returns(unit):
+    """G = ±8 spreads by 8, which is ordinary. ±8e-6 and ±8e6 become ±15. Later rewards change nothing."""
+    scale = FirstReturnScale(0.5, 4)
+    for reward in (8.0, -8.0, 8.0, -8.0, 1e5, -1e9):
+        scale.observe(transitions([reward * unit], terminated=True))
+    assert scale.factor * unit * 8 == pytest.approx(15 if unit < 0.05 or unit > 60 else 8 * unit)
+    again = FirstReturnScale(0.5, 4)
+    again.load_tensors(scale.tensors())
+    assert again.factor == scale.factor and again.decided
+
+
+def test_the_first_return_that_is_not_0_is_waited_for():
+    scale = FirstReturnScale(0.5, 2)
+    scale.observe(transitions([0.0] * 99))
+    assert not scale.decided and scale.factor == 1
+    scale.observe(transitions([5e6], start=99, terminated=True))  # the largest / 5: 1e6
+    assert scale.decided and scale.factor == pytest.approx(15e-6)
+    assert "times 1.5e-05" in str(scale)
 
 
 @pytest.mark.parametrize("broken", [-1e30, float("nan")])

@@ -42,6 +42,7 @@ from algorithm.core.panels import Readout
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
+from algorithm.nn.return_scale import FirstReturnScale
 from algorithm.replay.buffer import ReplayBuffer
 
 
@@ -307,6 +308,8 @@ class OffPolicyAgent(Agent):
         acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
         lines = describe(self.spec, keys, self.learner.heads, self.replay, offline=self._offline)
         rows = [*lines, ("acting", acting)]
+        if isinstance(self.learner.return_scale, FirstReturnScale):
+            rows.append(("rewards", str(self.learner.return_scale)))
         if keys.compile != "off":
             late = f", behind the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
             why = self._not_compiled

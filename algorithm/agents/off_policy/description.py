@@ -53,7 +53,7 @@ def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, heads: Heads) -> str:
         delay: keys.policy_update_per_step > 1,
         f"critic clipped at {keys.clip_epsilon:g}": keys.clip_epsilon > 0,
         "normalised observations": keys.use_normalization and vector_names(spec.obs),
-        "scaled rewards": keys.reward_scaling,
+        "scaled rewards": keys.reward_scaling is True,
     }
     parts = [target, _critics(keys), data, *heads.words, *(text for text, is_so in more.items() if is_so)]
     return ", ".join(parts)

@@ -31,7 +31,7 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.process import graphs_round
 from algorithm.nn.protocols import Obs
-from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.nn.return_scale import FirstReturnScale, make_return_scale
 from algorithm.ops.sac import sequence_priority
 from algorithm.ops.shapes import added, valid_share
 
@@ -81,7 +81,7 @@ class OffPolicyLearner(Learner):
             device=device,
         )
         check_norms(self.model, config)
-        self.return_scale = ReturnScale(config.gamma) if config.reward_scaling else NoReturnScale()
+        self.return_scale = make_return_scale(config.reward_scaling, config.gamma, config.start_step)
         self.heads = heads.to(device)
         self._constraint = constraint or Unconstrained()
         self.cloning: Cloning | None = None  # whoever sets it, clones by it
@@ -123,9 +123,11 @@ class OffPolicyLearner(Learner):
         self._alpha_step = if_any(partial(adam, learning_rate=heads.learning_rate or rate), [heads])
 
     def tell(self, say: Say) -> None:
-        """Have compiling announced by ``say``, and what goes wrong there."""
+        """Have compiling announced by ``say``, what goes wrong there, and a factor on rewards."""
         if self._compiled:
             self._compiled.tell(say)
+        if isinstance(self.return_scale, FirstReturnScale):
+            self.return_scale.on_message = say
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
         """Take one gradient step of critics, policy, temperature and extensions; the target follows.

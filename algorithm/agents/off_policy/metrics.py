@@ -190,7 +190,7 @@ def saturated_priorities(keys: OffPolicyConfig, replay: ReplayConfig, history: H
     shares, errors = "replay/priority_saturated", "replay/priority_mean"
     if not (history.least(shares, 6) >= 0.9 and history.least(errors, 6) >= 2 * largest):
         return None
-    scaling = "" if keys.reward_scaling else ", or set sac_config.reward_scaling to true"
+    scaling = "" if keys.reward_scaling is True else ", or set sac_config.reward_scaling to true"
     return (
         f"priorities are saturated: {shares} is {short(history.now(shares))}, so that rows are drawn nearly "
         f"uniformly; TD errors are {short(history.now(errors))} · raise replay_config.td_error_max "

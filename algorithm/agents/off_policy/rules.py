@@ -102,7 +102,7 @@ def _of_heads(sac: AnyConfig) -> Iterator[Contradiction]:
             "lower quantile_drop or raise quantile_num",
         ),
         (
-            sac.value_head == "categorical" and not sac.reward_scaling,
+            sac.value_head == "categorical" and sac.reward_scaling is not True,
             ("value_head", "reward_scaling"),
             "a histogram has a fixed range, and returns as they come fit none",
             "set reward_scaling: true, or another value_head",

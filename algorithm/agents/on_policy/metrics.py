@@ -121,7 +121,7 @@ def values_learn_nothing(config: BehaviourConfig, history: History) -> str | Non
     own, name = own_block(config), BLOCKS[config.algorithm]
     if not history.most("ppo/explained_variance") <= 0 or not _no_better(history):
         return None
-    scaling = "" if config.run.reward_scaling else f", or set {RUN_BLOCK}.reward_scaling to true"
+    scaling = "" if config.run.reward_scaling is True else f", or set {RUN_BLOCK}.reward_scaling to true"
     return (
         f"values learn nothing: ppo/explained_variance is {short(history.now('ppo/explained_variance'))}, "
         f"and {_returns(history)} · raise {name}.value_coef ({own.value_coef:g}) or {_length_key(config)}, "

@@ -29,7 +29,7 @@ from algorithm.extensions.base import Extension
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import Normaliser, vector_names
-from algorithm.nn.return_scale import ReturnScale
+from algorithm.nn.return_scale import FIRST, make_return_scale
 from algorithm.replay.buffer import ReplayBuffer
 
 LARGEST_FIRST_RATIO = 0.01
@@ -62,7 +62,7 @@ class RolloutLearner(Learner):
         check_norms(networks)
         normalised = run.use_normalization
         self.model = make_acting_model(inputs.spec, networks, normalised=normalised, device=device)
-        self.return_scale = ReturnScale(run.gamma) if run.reward_scaling else self.return_scale
+        self.return_scale = make_return_scale(run.reward_scaling, run.gamma, FIRST)
         self._burn_in = burn_in
         self._limit = limit or math.inf
         self._bonuses = Bonuses(
@@ -275,7 +275,7 @@ class RolloutAgent(Agent):
         run, ring = self.config.run, self._ring
         if run.use_normalization and vector_names(self.spec.obs):
             parts.append("normalised observations")
-        if run.reward_scaling:
+        if run.reward_scaling is True:
             parts.append("scaled rewards")
         if run.curiosity:
             parts.append("curiosity")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,12 @@ from algorithm.app.check.process import CheckRequest, check_in_process
 from algorithm.app.check.unity import check_player
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
+from algorithm.config.at_start.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import Observation
-from algorithm.env.checks.context import CheckConfig, CheckLimits
+from algorithm.env.checks.context import CheckConfig, CheckLimits, LearningKeys
 from algorithm.env.checks.finding import CheckResult, Finding, Level
 from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.config import read_parameters
@@ -27,6 +30,7 @@ from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.failure_dump import FailureDump
+from algorithm.train.user_code import own_classes
 
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
@@ -73,7 +77,7 @@ def check_single(
 
     given: what it is had from instead of its name
     """
-    base, run = loaded.config.base_config, loaded.config.run
+    base = loaded.config.base_config
     recipe = find_recipe(
         base.env_type,
         given or base.env_name,
@@ -89,13 +93,19 @@ def check_single(
         n_envs=base.n_envs,
         workers=base.workers,
         length_limit=base.max_step_each_iter,
-        normalised=run.use_normalization,
-        rewards_scaled=run.reward_scaling,
+        learning=partial(_learning_keys, loaded),
         reward_scale=base.reward_scale,
         timeout=base.env_timeout,
     )
     gym = base.kind.registered and not config.parameters.names
     return check_in_process(CheckRequest(recipe=recipe, config=config, limits=limits, has_vector_classes=gym))
+
+
+def _learning_keys(loaded: LoadedConfig, spec: AgentSpec) -> LearningKeys:
+    """Return the keys that a training of these spaces would have."""
+    fitted = for_spaces(loaded, {DEFAULT_BEHAVIOUR: spec}, partial(own_classes, folder=loaded.env_dir))
+    run = fitted.for_behaviour(DEFAULT_BEHAVIOUR).run
+    return LearningKeys(use_normalization=run.use_normalization, reward_scaling=run.reward_scaling)
 
 
 def check_failure(path: Path) -> int:

@@ -7,9 +7,10 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import UsageError, UserError, described
 from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import ActionSpec
+from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.env.checks.finding import Finding, FindingError, error, note, refusal
 from algorithm.env.gym import GymEnv
 from algorithm.env.observations import check_shape
@@ -49,6 +50,13 @@ class CheckLimits:
     total: float = 30.0
 
 
+class LearningKeys(NamedTuple):
+    """Keys of the learner that decide which sizes of numbers it bears; see ``sac_config``."""
+
+    use_normalization: bool = False
+    reward_scaling: bool | Literal["auto"] = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig:
     """The part of the configuration that checks need.
@@ -57,8 +65,7 @@ class CheckConfig:
     options:      passed to every reset
     parameters:   of each episode
     n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
-    normalised:   observations are, ``use_normalization``
-    rewards_scaled: ``reward_scaling``
+    learning:     (spaces) -> keys of the learner, above the section by these spaces
     reward_scale: ``base_config.reward_scale``
     timeout:      seconds after which a call counts as hanging, -1 never
     vector_class: a training uses the environment's own vector class
@@ -70,8 +77,7 @@ class CheckConfig:
     n_envs: int = 1
     workers: int = 0
     length_limit: int = -1
-    normalised: bool = False
-    rewards_scaled: bool = False
+    learning: Callable[[AgentSpec], LearningKeys] = field(default=lambda spec: LearningKeys())
     reward_scale: float = 1.0
     timeout: float = -1
     vector_class: bool = False
@@ -199,6 +205,7 @@ class CheckContext:
         self.limits = limits
         self._on_call = on_call
         self._end = time.monotonic() + limits.total
+        self._spec: AgentSpec | None = None
         self._cache: dict[Callable[[CheckContext], Any], Any] = {}
 
     @contextmanager
@@ -216,6 +223,15 @@ class CheckContext:
             instance.bare.close()
         except Exception as failure:
             raise FindingError(call_failed("close", instance.place, failure)) from failure
+
+    @cached_property
+    def learning(self) -> LearningKeys:
+        """Keys of the learner, once there was an instance. Raises FindingError if its spaces do not fit."""
+        assert self._spec is not None, "its spaces decide"
+        try:
+            return self.config.learning(self._spec)
+        except UserError as refused:
+            raise FindingError(refusal(refused)) from refused
 
     def deadline(self, share: float = 0.25) -> Callable[[], bool]:
         """Return a function: whether ``share`` of the time is over, from now."""
@@ -249,10 +265,12 @@ class CheckContext:
         except Exception as failure:
             raise FindingError(call_failed("make", type(failure).__name__, failure)) from failure
         try:
-            return EnvInstance(with_parameters(env, self.config.parameters), self.config.options)
+            instance = EnvInstance(with_parameters(env, self.config.parameters), self.config.options)
         except UserError as refused:
             env.close()
             raise FindingError(refusal(refused)) from refused
+        self._spec = instance.spec
+        return instance
 
 
 def call_failed(call: str, where: str, failure: BaseException) -> Finding:

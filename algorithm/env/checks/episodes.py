@@ -73,8 +73,10 @@ def check_reward_scale(context: CheckContext) -> Iterator[Finding]:
     largest = max(abs(float(rewards.low)), abs(float(rewards.high))) if rewards.count else 1.0 / scale
     learned = largest * scale
     scaled = "" if scale == 1 else f" times base_config.reward_scale ({scale:g})"
-    if context.config.rewards_scaled:
-        yield ok(f"at most {largest:.4g} a step, divided by the returns' spread (sac_config.reward_scaling)")
+    if context.learning.reward_scaling:
+        how = {True: "divided by the returns' spread", "auto": "in a unit by the returns of random actions"}
+        scaling = how[context.learning.reward_scaling]
+        yield ok(f"at most {largest:.4g} a step, {scaling} (sac_config.reward_scaling)")
     elif learned > LARGE:
         yield warning(
             f"rewards of up to {largest:.4g}{scaled} a step",

@@ -83,7 +83,7 @@ def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
     for record in vectors:
         mean, std = np.abs(record.moments.mean), record.moments.std
         large = (mean > LARGE) | (std > LARGE)
-        if large.any() and not context.config.normalised:
+        if large.any() and not context.learning.use_normalization:
             at = np.unravel_index(int(np.argmax(np.maximum(mean, std))), mean.shape)
             name = record.name + (str([int(i) for i in at]) if at else "")
             yield warning(
@@ -92,7 +92,8 @@ def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
                 why="networks learn slowly, or not at all, from numbers far from 1",
                 fix="set sac_config.use_normalization: true",
             )
-    yield ok("normalised by sac_config.use_normalization" if context.config.normalised else "around 1")
+    normalised = context.learning.use_normalization
+    yield ok("normalised by sac_config.use_normalization" if normalised else "around 1")
 
 
 def check_images(context: CheckContext) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from algorithm.env.checks.checker import CHECKS, run_checks
-from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
+from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, LearningKeys
 from algorithm.env.checks.episode_stats import RunningMoments
 from algorithm.env.checks.finding import CheckResult, Level
 from algorithm.env.checks.interface import grown
@@ -80,9 +80,9 @@ def test_an_error_of_an_essential_check_ends_all() -> None:
 @pytest.mark.parametrize(
     ("toy", "config", "titles"),
     [
-        (toys.Vast, {"normalised": True}, {"scale"}),
+        (toys.Vast, {"learning": lambda spec: LearningKeys(use_normalization=True)}, {"scale"}),
         (toys.Ceaseless, {"length_limit": 25}, {"end"}),
-        (toys.Rich, {"rewards_scaled": True}, {"scale"}),
+        (toys.Rich, {"learning": lambda spec: LearningKeys(reward_scaling="auto")}, {"scale"}),
         (toys.Poor, {"reward_scale": 1e6}, {"scale"}),
     ],
 )
