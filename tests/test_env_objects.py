@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import asac
 from algorithm.app.check import check
@@ -26,7 +27,7 @@ from algorithm.app.given import played_in
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
-from tests.toys_objects import Handle, Plane, Shared, Unseeded, Walk
+from tests.toys_objects import Handle, Piped, Plane, Shared, Unseeded, Walk
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = {
@@ -157,7 +158,7 @@ def test_a_class_steps_many_in_workers_and_infos_come_along():
     assert np.allclose(rows["rollout/info/reward/all"], rows["rollout/return_mean"], equal_nan=True)
 
 
-@pytest.mark.parametrize("env", [Shared(), Handle(), gym.wrappers.TimeLimit(Handle(), 5)])
+@pytest.mark.parametrize("env", [Shared(), Handle(), Piped(), gym.wrappers.TimeLimit(Handle(), 5)])
 def test_an_instance_without_a_copy_needs_another_one(env):
     with pytest.raises(asac.UsageError, match="second environment"):
         asac.train(env, **SHORT)
@@ -172,6 +173,25 @@ def test_a_copy_shares_nothing_and_a_spec_makes_one_where_there_is_no_copy():
     env = gym.make("Handle-v0")
     other = EnvObject.of(env).evaluate()
     assert other.unwrapped is not env.unwrapped and other.spec.max_episode_steps == 4
+
+
+def test_lanes_in_processes_are_made_anew_or_refused_and_stay_usable():
+    named = gym.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="async")
+    EnvObject.of(named).evaluate.env.close()
+    unnamed = AsyncVectorEnv([Walk] * 2)
+    with pytest.raises(asac.UsageError, match="second environment"):
+        EnvObject.of(unnamed)
+    for env in (named, unnamed):
+        gc.collect()
+        env.reset(seed=0), env.step(env.action_space.sample()), env.close()
+
+
+def test_what_a_spec_does_not_know_is_copied():
+    changed = gym.make("Pendulum-v1")
+    changed.unwrapped.g = 3.0
+    wrapped = gym.wrappers.vector.RescaleAction(gym.make_vec("Pendulum-v1", num_envs=2), -1.0, 1.0)
+    assert EnvObject.of(changed).evaluate().unwrapped.g == 3.0
+    assert isinstance(EnvObject.of(wrapped).evaluate.env, gym.wrappers.vector.RescaleAction)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from multiprocessing import Pipe
 from typing import Any
 
 import gymnasium as gym
@@ -58,6 +60,19 @@ class Handle(Walk):
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("cannot copy a socket")
+
+
+class Piped(Walk):
+    """Its simulator is at the other end of a pipe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        here, self.there = Pipe()
+        self.ends = deque([{"here": here}])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.ends[0]["here"].send(float(action[0]))
+        return super().step([self.there.recv()])
 
 
 class Unseeded(Walk):

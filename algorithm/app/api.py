@@ -41,8 +41,8 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     task:      a folder, a Gymnasium id, ``module:Id`` or ``file.py:Id``; or an environment, its class, a
                function that returns one, or a vector environment
     algorithm: ``SAC``, ``TD3``, ``PPO`` and so on
-    eval_env:  evaluation environment for an object; default: a new one of its class, or a deep copy of an
-               instance
+    eval_env:  evaluation environment for an object; default: a new one of its class, or of an instance
+               another one of its ``spec`` or a deep copy
     config:    section or file; default: the section ``default``
     overrides: key → value, such as ``{"base_config.n_envs": 4}``
     directory: folder of all runs

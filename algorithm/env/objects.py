@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +16,7 @@ from algorithm.core.errors import GYMNASIUM, UsageError, described
 from algorithm.core.plugins import accepts
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.lanes.contract import TensorEnv
-from algorithm.env.second import second
+from algorithm.env.second import copied, second
 from algorithm.env.spaces import Space
 from algorithm.env.wrappers import KeptOpen, LanesKeptOpen
 
@@ -199,7 +198,7 @@ class LentTensors(LentLanes):
     @override
     def another(self) -> EnvSource:
         try:
-            return LentTensors(deepcopy(self.tensors))
+            return LentTensors(copied(self.tensors))
         except Exception as error:
             raise UsageError(
                 "evaluations need a second environment, and there is one",

@@ -2,62 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import weakref
+from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any
+from copyreg import dispatch_table
+from functools import partial
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, TypeVar
 
+import gymnasium as gym
 from gymnasium.utils.env_checker import data_equivalence
 
 from algorithm.core.errors import UsageError, described
 from algorithm.env.pool.process_exit import exits_as_errors
 
-_TRIED = 3  # steps by which a copy is compared with its original
+_T = TypeVar("_T")
+
+_TRIED = 3  # steps by which another environment is compared with the original
+_IN_MEMORY = (io.BytesIO, io.StringIO)
+_SHARED = (str, bytes, int, float, complex, type, FunctionType, BuiltinFunctionType, property, weakref.ref)
+"""Types of which a deep copy holds the original's own objects."""
 
 
 def second(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - an environment or a vector of them
-    """Return another environment like this one, which shares nothing with it.
+    """Return another environment like this one, which shares nothing with it and plays the same episodes.
 
-    That is a deep copy or, where there can be none, what Gymnasium makes of ``env.spec``.
-    Raises UsageError where neither can be had.
+    That is what Gymnasium makes of ``env.spec``; where that is another one, or there is none, a deep copy.
+    Raises UsageError where neither can be had; the environment stays usable.
     """
-    try:
-        with exits_as_errors():
-            copy = deepcopy(env)
-            if not _shared(env, copy):
-                return copy
-        why = "a deep copy shares its simulator: steps of one move the other"
-    except Exception as error:
-        why = f"a deep copy cannot be made: {described(error)}"
-    if env.spec is not None:
+    ways: dict[str, Callable[[], Any]] = {"a deep copy": partial(copied, env)}
+    single = isinstance(env, gym.Env)
+    # The spec of a vector environment says nothing of the wrappers around it.
+    if env.spec is not None and (single or env is env.unwrapped):
+        ways = {"another of its spec": partial(make, env.spec), **ways}
+    why = []
+    for way, make_other in ways.items():
         try:
             with exits_as_errors():
-                return make(env.spec)
+                other = make_other()
         except Exception as error:
-            why += f"; and from its spec: {described(error)}"
+            why.append(f"{way} cannot be made: {described(error)}")
+            continue
+        fault = _difference(env, other)
+        if not fault:
+            return other
+        why.append(f"{way} {fault}")
     raise UsageError(
         "evaluations need a second environment, and there is one",
         where=f"{env!r:.80}",
-        why=why,
-        fix="hand in its class or a function that makes it, or a second one: eval_env=…",
+        why="; ".join(why),
+        fix=f"{'hand in its class or a function that makes it, or' if single else 'hand in'} a second one: "
+        "eval_env=…",
     )
 
 
-def _shared(env: Any, copy: Any) -> bool:  # noqa: ANN401 - as above
-    """Return whether steps of the copy move the original, as far as its seed decides what it does."""
+def copied(env: _T) -> _T:
+    """Return a deep copy. Raises whatever copying raises, and TypeError where a copy would harm the original.
+
+    A copied connection has the number of the same pipe, and closes it when it is removed.
+    """
+    passed: dict[int, object] = {}  # they are kept, for no two to have the same id
+    waiting: list[object] = [env]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in passed or isinstance(part, _SHARED):
+            continue
+        passed[id(part)], kind = part, type(part)
+        if hasattr(kind, "fileno") or (hasattr(kind, "__del__") and not isinstance(part, _IN_MEMORY)):
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            raise TypeError(f"a {name} within has something open, which its copy would close")
+        waiting += _parts(part)
+    return deepcopy(env)
+
+
+def _parts(whole: Any) -> Iterator[object]:  # noqa: ANN401 - any part of an environment
+    """Yield what a deep copy of an object would copy. Raises TypeError where it has no copy."""
+    kind = type(whole)
+    if kind is dict:
+        yield from (*whole, *whole.values())
+    elif kind in (list, tuple, set, frozenset):
+        yield from whole
+    elif not hasattr(kind, "__deepcopy__"):
+        reduce = dispatch_table.get(kind)
+        reduced = reduce(whole) if reduce else whole.__reduce_ex__(4)
+        if isinstance(reduced, tuple):  # else the name of a global
+            yield from reduced[1:3]  # arguments and state
+            for items in reduced[3:5]:
+                yield from items or ()
+
+
+def _difference(env: Any, other: Any) -> str:  # noqa: ANN401 - as above
+    """Return how another environment differs, where a seed decides what one does; empty if it does not."""
     space = deepcopy(env.action_space)
     space.seed(0)
     actions = [space.sample() for _ in range(_TRIED)]
 
-    def played(disturbed: bool) -> list[object]:
-        seen = [env.reset(seed=0)[0]]
+    def played(played_env: Any, *, disturbed: bool = False) -> list[object]:  # noqa: ANN401 - as above
+        seen = [played_env.reset(seed=0)[0]]
         if disturbed:
-            copy.reset(seed=1)
-            copy.step(actions[0])
-        seen += [env.step(action)[:4] for action in actions]
+            other.reset(seed=1)
+            other.step(actions[0])
+        seen += [played_env.step(action)[:4] for action in actions]
         return deepcopy(seen)
 
     try:
-        alone, again, beside = map(played, (False, False, True))
+        alone, again, beside = played(env), played(env), played(env, disturbed=True)
+        there = played(other)
     except Exception:  # a training says what is wrong with it
-        return False
-    return data_equivalence(alone, again) and not data_equivalence(alone, beside)
+        return ""
+    if not data_equivalence(alone, again):
+        return ""
+    if not data_equivalence(alone, beside):
+        return "shares its simulator: steps of one move the other"
+    return "" if data_equivalence(alone, there) else "plays other episodes"
