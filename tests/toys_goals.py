@@ -99,7 +99,21 @@ class Fewer(ToyBits):
         return found[:5] if found.size > 5 else found
 
 
-TOYS = (Bare, Wide, Long, Text, Nan, Informed, Costly, Single, Undecided, Later, Fewer)
+class More(ToyBits):
+    """Something else than a goal is seen as well, and what is usually seen has parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        seen = gym.spaces.Dict(bits=self.observation_space["observation"])
+        parts = {**self.observation_space.spaces, "observation": seen, "wind": gym.spaces.Box(0, 1, (2,))}
+        self.observation_space = gym.spaces.Dict(parts)
+
+    def _observe(self) -> dict[str, Any]:
+        seen = super()._observe()
+        return {**seen, "observation": {"bits": seen["observation"]}, "wind": np.ones(2, np.float32)}
+
+
+TOYS = (Bare, Wide, Long, Text, Nan, Informed, Costly, Single, Undecided, Later, Fewer, More)
 
 for _toy in TOYS:
     gym.register(f"{_toy.__name__}-v0", f"{__name__}:{_toy.__name__}", max_episode_steps=12)

@@ -1,7 +1,7 @@
 """Environments with goals: rewards for other goals, tried out once, and hindsight where it can be had.
 
-Such an environment shows ``observation``, ``achieved_goal`` and ``desired_goal``, and has a method
-``compute_reward(achieved_goal, desired_goal, info)``: the interface of Gymnasium-Robotics' GoalEnv.
+Such an environment shows ``achieved_goal`` and ``desired_goal`` beside whatever else it observes, and has a
+method ``compute_reward(achieved_goal, desired_goal, info)``: the interface of Gymnasium-Robotics' GoalEnv.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registry import find_recipe
 from algorithm.replay.relabel import ACHIEVED, DESIRED, GoalTask, Hindsight, Relabel
 
-OF_GOALS = frozenset({"observation", ACHIEVED, DESIRED})
-"""Names of all that an environment with goals shows."""
+OF_GOALS = frozenset({ACHIEVED, DESIRED})
+"""Names by which an environment with goals is known."""
 
 _REWARD, _END = "compute_reward", "compute_terminated"
 _RATIO = 0.8
@@ -180,7 +180,7 @@ def make_relabel(
     config = loaded.for_behaviour(name)
     keys = config.replay_config
     if keys.her_ratio == 0:
-        return Relabel("no hindsight: her_ratio is 0" if set(spec.obs.names) == OF_GOALS else "")
+        return Relabel("no hindsight: her_ratio is 0" if {*spec.obs.names} >= OF_GOALS else "")
     try:
         task = _task(loaded, config, spec, stack, source)
     except NoHindsightError as error:
@@ -213,9 +213,9 @@ def _task(
     windows = misplaced(config.algorithm, "replay_config", "her_ratio") is None
     sampled = windows and config.sac_config.use_replay_buffer and not config.demonstrations.offline
     shapes = dict(zip(spec.obs.names, zip(spec.obs.shapes, spec.obs.dtypes, strict=True), strict=True))
-    if automatic and (shapes.keys() != OF_GOALS or not sampled):
+    if automatic and not (shapes.keys() >= OF_GOALS and sampled):
         return None
-    if shapes.keys() != OF_GOALS:
+    if not shapes.keys() >= OF_GOALS:
         raise _no_goals(base.env_name, f"it shows {', '.join(shapes)}")
     if shapes[ACHIEVED] != shapes[DESIRED]:
         raise _no_goals(base.env_name, f"{ACHIEVED} and {DESIRED} differ in shape or dtype")
