@@ -1,7 +1,9 @@
 """Action masks from an observation or an info, as one flat bool array.
 
-A mask is ``obs["action_mask"]`` of a Dict that is the whole observation, or else ``info["action_mask"]``;
-flat, [ΣN], or in the structure of the action space, as ``space.sample(mask=…)`` of Gymnasium takes it:
+A mask is ``obs["action_mask"]`` of a Dict that is the whole observation, or else ``info["action_mask"]``, or
+what the method ``action_masks()`` returns (:class:`~algorithm.env.wrappers.MasksInInfos`).
+
+It is flat, [ΣN], or in the structure of the action space, as ``space.sample(mask=…)`` of Gymnasium takes it:
 Discrete [n]; MultiDiscrete a tuple of them per axis; MultiBinary 0, 1, or 2 for both, per element; Dict and
 Tuple the same per part. None, and a missing key, allow everything.
 """
@@ -21,6 +23,9 @@ from algorithm.env.spaces import Space, branches_of, is_leaf
 
 MASK = "action_mask"
 """Key of the mask in the observation or the info."""
+
+MASKS_METHOD = "action_masks"
+"""Method of an environment that has it in neither of them."""
 
 Info = Mapping[str, Any]
 

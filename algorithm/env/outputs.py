@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from algorithm.core.data import Array, Bool, Double, Float, Int
+from algorithm.core.errors import GYMNASIUM, described
+from algorithm.core.wording import counted
+
+_SIGNATURES = dict(zip(("reset", "step"), GYMNASIUM.splitlines()[1:], strict=True))
+_RESULTS = {"reset": 2, "step": 5}
+_CALLERS = re.compile(r"gymnasium\.(core|utils|wrappers)\b|algorithm\.env\.(gym|parameters)\b")
+"""Modules that call an environment, and no environment lies in."""
 
 
 class SpaceMismatchError(Exception):
     """An environment that violates its announced spaces."""
+
+
+def results_of(call: str, returned: Any) -> Sequence[Any]:  # noqa: ANN401 - whatever an environment returns
+    """Return the values of a reset or step. Raises SpaceMismatchError for others than Gymnasium has."""
+    if not isinstance(returned, tuple | list) or len(returned) != _RESULTS[call]:
+        kind = type(returned).__name__
+        what = counted(len(returned), "value") if kind == "tuple" else f"one value, of type {kind}"
+        raise SpaceMismatchError(f"{call} has returned {what}; {_SIGNATURES[call]}")
+    if not isinstance(returned[-1], Mapping):
+        raise SpaceMismatchError(f"the info that {call} has returned is {returned[-1]!r:.40}, and not a dict")
+    return returned
+
+
+def refuse_breach(call: str, error: Exception) -> None:
+    """Raise SpaceMismatchError for an error of a caller: the environment is unlike those of Gymnasium.
+
+    The next one of its kind would be alike. An error of the environment's own code is left alone.
+    """
+    if isinstance(error, TypeError | ValueError | AttributeError | AssertionError):
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        if _CALLERS.match(frame.f_globals.get("__name__", "")):
+            raise SpaceMismatchError(f"{described(error)}; {_SIGNATURES[call]}") from error
 
 
 def as_number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an environment returns

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from algorithm.core.errors import RUN_BLOCK, EnvError, UsageError, described
+from algorithm.core.plugins import accepts
 from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
-from algorithm.env.outputs import Remark
+from algorithm.env.masks import MASK, MASKS_METHOD
+from algorithm.env.outputs import Remark, results_of
 from algorithm.env.pool.process_exit import exits_as_errors
 
 Wrapper = Mapping[str, Mapping[str, Any] | None]
@@ -63,10 +65,11 @@ def load_wrapper(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
 
 def apply_wrappers(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Mapping[str, Any]]]) -> gym.Env:
     """Put the wrappers around ``env``, the first one innermost. Raises EnvError."""
+    env = _with_masks(env)
     for wrapper, kwargs in wrappers:
         try:
             with exits_as_errors():
-                env = wrapper(env, **kwargs)
+                env = _with_masks(wrapper(env, **kwargs))
         except Exception as error:
             raise EnvError(
                 "a wrapper could not be put around the environment",
@@ -124,6 +127,37 @@ def _unknown(name: str, known: Sequence[str]) -> UsageError:
         why=f"{wanted} is no subclass of gymnasium.Wrapper in {source or 'gymnasium.wrappers'}",
         fix=f"{suggest_name(wanted, known)}; or name module:Class or file.py:Class",
     )
+
+
+class MasksInInfos(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment whose infos have the mask that its method ``action_masks`` returns, as of sb3-contrib.
+
+    A mask that the info has already goes first. Where the task has ended there is none.
+    """
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        obs, info = results_of("reset", self.env.reset(seed=seed, options=options))
+        return obs, self._told(info)
+
+    @override
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = results_of("step", self.env.step(action))
+        return obs, reward, terminated, truncated, info if terminated else self._told(info)
+
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return info if MASK in info else {**info, MASK: self.env.get_wrapper_attr(MASKS_METHOD)()}
+
+
+def _with_masks(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """Return an environment with masks in its infos, where only a method has them."""
+    seen = env.observation_space
+    known = isinstance(env.action_space, gym.spaces.Box) or (
+        isinstance(seen, gym.spaces.Dict) and MASK in seen.spaces
+    )
+    if known or not env.has_wrapper_attr(MASKS_METHOD) or accepts(env.get_wrapper_attr(MASKS_METHOD)):
+        return env
+    return env if any(isinstance(one, MasksInInfos) for one in wrappers_around(env)) else MasksInInfos(env)
 
 
 class KeepElements(

@@ -17,6 +17,7 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.gym import GymRecipe
+from algorithm.env.objects import source_of
 from algorithm.env.registered import reward_threshold
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
@@ -248,3 +249,26 @@ def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
 def test_pictures_are_taken_in_this_process():
     with pytest.raises(ValueError, match="without a window"):
         make("Pendulum-v1", video=True, pool=PoolOptions(workers=1))
+
+
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize(("call", "code"), [
+    ("step", lambda self, action: (0, 0.0, False, {})),
+    ("step", lambda self, action: (0, 0.0, False, False, None)),
+    ("step", lambda self, action: None),
+    ("reset", lambda self, *, seed=None, options=None: 0),
+    ("reset", lambda self, *, seed=None, options=None: (0, None)),
+    ("reset", lambda self: (0, {})),
+])  # fmt: skip
+def test_what_is_unlike_gymnasium_is_told_in_one_sentence_and_not_tried_again(call, code, limited):
+    """Within a wrapper that unpacks a step, too."""
+    parts = {"observation_space": gym.spaces.Discrete(2), "action_space": gym.spaces.Discrete(2)}
+    sound = {"reset": lambda self, *, seed=None, options=None: (0, {})}
+    own = type("Own", (gym.Env,), parts | sound | {call: code})
+    source = source_of((lambda: gym.wrappers.TimeLimit(own(), 5)) if limited else own)
+    pool = PoolOptions(on_fault=lambda fault: pytest.fail(f"tried again: {fault.line}"))
+    env = make_vec_env("OBJECT", source, seed_of=SEEDS, pool=pool)
+    with closing(env), pytest.raises(EnvError) as caught:
+        env.reset()
+        step(env)
+    assert call in caught.value.why and "\n" not in caught.value.why

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +20,7 @@ from algorithm.env.actions import Actions
 from algorithm.env.gym import Adapter
 from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.masks import Masks
+from algorithm.env.objects import source_of
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
@@ -193,3 +194,40 @@ def test_the_others_keep_their_masks_where_one_is_reset():
     env.reset()
     act(env)
     assert act(env).action_mask.astype(int).tolist() == [first, third]
+
+
+class Asked(gym.Env):
+    """One choice of three is allowed, another one in each step, as only a method says. It ends by itself."""
+
+    observation_space, action_space = Discrete(9), Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._step = 0
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_masks()[action], "it is forbidden"
+        self._step += 1
+        return self._step, 0.0, self._step == 4, False, {}
+
+    def action_masks(self) -> Any:
+        assert self._step < 4, "nothing acts any more"
+        return np.arange(3) == self._step % 3
+
+
+@pytest.mark.parametrize("wrappers", [[], [{"TimeLimit": {"max_episode_steps": 9}}]])
+def test_a_method_says_what_is_allowed(wrappers):
+    options = {"seed_of": lambda index, episode: 0, "wrappers": wrappers}
+    with closing(make_vec_env("OBJECT", source_of(Asked), **options)) as env:
+        mask = env.reset()[DEFAULT_BEHAVIOUR].action_mask
+        for step in range(9):
+            assert mask.tolist() == [[place == step % 4 % 3 for place in range(3)]]
+            mask = env.step({DEFAULT_BEHAVIOUR: mask.astype(np.float32)})[DEFAULT_BEHAVIOUR].action_mask
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_a_method_that_a_vector_class_does_not_ask_is_not_passed_over(kind):
+    lanes = kind([Asked] * 2)
+    env = make_vec_env("OBJECT", source_of(lanes), n=2, seed_of=lambda *_: 0)
+    with closing(lanes), pytest.raises(EnvError, match="action_masks"):
+        env.reset()

@@ -12,6 +12,7 @@ environments:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ from algorithm.env.base import (
 )
 from algorithm.env.gym import Adapter
 from algorithm.env.lanes.base import LanesVecEnv, made
-from algorithm.env.masks import MASK
+from algorithm.env.masks import MASK, MASKS_METHOD
 from algorithm.env.outputs import (
     EpisodeInfos,
     SpaceMismatchError,
@@ -39,6 +40,7 @@ from algorithm.env.outputs import (
     numbers_of,
     observation_of,
     present,
+    results_of,
 )
 from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception
@@ -105,6 +107,7 @@ class GymVectorEnv(LanesVecEnv):
         self.time_limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
         self.arrangement = f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
         self._infos = EpisodeInfos(infos, self._n)
+        self._has_method = _has_method(env.unwrapped, self.adapter)
         self._last_infos = "final_info" if self._mode is AutoresetMode.SAME_STEP else ""
         self._options = dict(options or {})
         self._seed_each = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
@@ -115,9 +118,10 @@ class GymVectorEnv(LanesVecEnv):
     @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         scaled = self._actions.to_env(actions[DEFAULT_BEHAVIOUR])
-        obs, rewards, terminations, truncations, infos = self._call("step", lambda: self._env.step(scaled))
+        returned = self._call("step", lambda: self._env.step(scaled))
         self._step += 1
         try:
+            obs, rewards, terminations, truncations, infos = results_of("step", returned)
             reward = numbers_of(rewards, self._n, "rewards")
             terminated = flags_of(terminations, self._n, "terminations")
             truncated = flags_of(truncations, self._n, "truncations")
@@ -228,7 +232,17 @@ class GymVectorEnv(LanesVecEnv):
         kept[chosen] = False
         if kept.any():
             options["reset_mask"] = ~kept
-        obs, infos = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
+        returned = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
+        try:
+            obs, infos = results_of("reset", returned)
+        except SpaceMismatchError as error:
+            raise self._space_error(str(error)) from error
+        if self._has_method and MASK not in infos:
+            raise self._error(
+                f"has a method {MASKS_METHOD}, which a vector class does not ask",
+                why=f'{self._class} passes on what stands in infos["{MASK}"]',
+                fix="put the mask into the info of a single one, or hand in the class of a single one",
+            )
         first = self._read(obs, infos, kept & self._resets_itself)
         if any(
             not np.array_equal(value[kept], self._last.obs[name][kept], equal_nan=True)
@@ -267,3 +281,14 @@ class GymVectorEnv(LanesVecEnv):
                 fix="build it with shared_memory=True or another autoreset_mode",
             )
         return stated
+
+
+def _has_method(env: VectorEnv, adapter: Adapter) -> bool:
+    """Return whether single environments say by a method alone what is allowed."""
+    own = isinstance(env, SyncVectorEnv | AsyncVectorEnv) and adapter.spec.action.branches
+    if not own or adapter.obs_space is not adapter.observation_space:  # the mask is observed
+        return False
+    if isinstance(env, SyncVectorEnv):
+        return env.envs[0].has_wrapper_attr(MASKS_METHOD)
+    with closing(env.env_fns[0]()) as one:
+        return one.has_wrapper_attr(MASKS_METHOD)

@@ -253,8 +253,9 @@ class EnvGroup:
         return env
 
     def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
-        why = error.line if isinstance(error, UserError) else described(error)
-        trace = _env_traceback(error)
+        misfit = isinstance(error, SpaceMismatchError)  # raised by us: no line of the environment is to blame
+        why = error.line if isinstance(error, UserError) else str(error) if misfit else described(error)
+        trace = "" if misfit else _env_traceback(error)
         env = self._envs.pop(i, None)
         if env is not None:
             try:
@@ -269,7 +270,7 @@ class EnvGroup:
             why=why,
             trace=trace,
             # What could not be built again would fail the next time as well.
-            fatal=isinstance(error, (SpaceMismatchError, UserError)),
+            fatal=misfit or isinstance(error, UserError),
             refused=error if isinstance(error, UsageError) else None,
         )
 
