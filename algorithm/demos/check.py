@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from algorithm.core.data import Array, DemoEpisode, Float
 from algorithm.core.spec import AgentSpec
-from algorithm.demos.episode import FaultyRecordingError, Float32Episode, RecordedEpisode, layout, shown
+from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, layout, shown
 
 _TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
 
@@ -24,19 +26,16 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec) -> DemoEpisode:
                 f"its spaces are {layout(episode.spec)}, and those of the agent {layout(spec)}"
             )
         _check_names(episode, spec)
-        found = _arrays(episode)
-        if isinstance(episode, Float32Episode):
-            found |= _restored(found, spec)
-        _check(found, spec)
+        found = _checked(_arrays(episode), spec)
     except FaultyRecordingError as error:
         where = f"episode {episode.number}{f', {error.where}' if error.where else ''}"
-        raise FaultyRecordingError(error.why, where) from error
+        raise FaultyRecordingError(error.why, where, error.fix) from error
     z, behaviour_logp = _recorded_policy(episode, spec)
     return DemoEpisode(
         obs={name: found[f"obs/{name}"] for name in spec.obs.names},
-        action_mask=found["action_mask"].astype(np.bool_),
-        action=found["action"].astype(np.float32).clip(-1.0, 1.0),  # one-hots lie within, too
-        reward=found["reward"].astype(np.float32),
+        action_mask=found["action_mask"],
+        action=found["action"].clip(-1.0, 1.0),  # one-hots lie within, too
+        reward=found["reward"],
         terminated=bool(found["terminated"][-1]),
         z=z,
         behaviour_logp=behaviour_logp,
@@ -74,54 +73,84 @@ def _arrays(episode: RecordedEpisode) -> dict[str, Array]:
     }
 
 
-def _restored(found: Mapping[str, Array], spec: AgentSpec) -> dict[str, Array]:
-    """Return the observations of whole numbers that came as float32, where nothing is lost, in their type."""
-    restored = {}
-    for name, _, dtype in spec.obs.items():
-        value = found[f"obs/{name}"]
-        if value.dtype == np.float32 and np.dtype(dtype).kind in "biu":
-            with np.errstate(invalid="ignore"):
-                whole = value.astype(dtype)
-            if np.array_equal(whole, value):
-                restored[f"obs/{name}"] = whole
-    return restored
-
-
 def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:
     if set(episode.obs) != set(spec.obs.names):
         expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, episode.obs))
-        raise FaultyRecordingError(f"expected the observations {expected}, got {got}")
+        raise FaultyRecordingError(
+            f"expected the observations {expected}, got {got}",
+            fix="rename them, demonstrations.rename: {name in the file: name here}"
+            if len(episode.obs) == len(spec.obs.names)
+            else "give a recording of this task, made with the same wrappers",
+        )
 
 
-def _check(found: Mapping[str, Array], spec: AgentSpec) -> None:
-    """Raise FaultyRecordingError for an array that is not what the spec says."""
+def _checked(found: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
+    """Return the arrays in the types of the spec. Raises FaultyRecordingError for what does not fit it."""
     length = len(found["reward"]) if found["reward"].ndim else 0
     if not length:
-        raise FaultyRecordingError(f"expected at least one step, got {shown(found['reward'])}", "reward")
-    expected = {
-        f"obs/{name}": (np.dtype(dtype), (length + 1, *shape)) for name, shape, dtype in spec.obs.items()
-    }
+        raise FaultyRecordingError(
+            f"expected at least one step, got {shown(found['reward'])}", "reward", "leave this episode out"
+        )
     action = spec.action
-    expected["action_mask"] = np.dtype(np.bool_), (length + 1, action.discrete)
-    expected["action"] = np.dtype(np.float32), (length, action.size)
-    expected["reward"] = np.dtype(np.float32), (length,)
-    expected["terminated"] = expected["truncated"] = np.dtype(np.bool_), (length,)
-    for name, (dtype, shape) in expected.items():
-        value = found[name]
-        if value.dtype != dtype or value.shape != shape:
-            raise FaultyRecordingError(f"expected {dtype} {list(shape)}, got {shown(value)}", name)
-        if dtype.kind == "f" and not np.isfinite(value).all():
-            raise FaultyRecordingError("it holds numbers that are not finite", name)
-    _check_choices(found["action"], found["action_mask"][:-1], spec)
+    expected: dict[str, tuple[object, tuple[int, ...]]] = {
+        f"obs/{name}": (dtype, (length + 1, *shape)) for name, shape, dtype in spec.obs.items()
+    }
+    expected["action_mask"] = np.bool_, (length + 1, action.discrete)
+    expected["action"] = np.float32, (length, action.size)
+    expected["reward"] = np.float32, (length,)
+    expected["terminated"] = expected["truncated"] = np.bool_, (length,)
+    if found["action_mask"].shape == (length + 1, 0):  # nothing was forbidden
+        found = {**found, "action_mask": action.all_allowed(length + 1)}
+    read = {name: _as(np.dtype(dtype), shape, found[name], name) for name, (dtype, shape) in expected.items()}  # type: ignore[call-overload]
+    _check_choices(read["action"], read["action_mask"][:-1], spec)
     for name, counts in zip(spec.obs.names, spec.obs.categories, strict=True):
         if not counts:
             continue
-        value = found[f"obs/{name}"].reshape(length + 1, -1)
-        if (value < 0).any() or (value >= np.array(counts)).any():  # type: ignore[operator]  # whole numbers
-            raise FaultyRecordingError(f"expected choices among {list(counts)}, from 0 on", f"obs/{name}")
+        value = read[f"obs/{name}"].reshape(length + 1, -1)
+        if (value < 0).any() or (value >= np.array(counts)).any():
+            raise FaultyRecordingError(
+                f"expected choices among {list(counts)}, from 0 on",
+                f"obs/{name}",
+                "take off where the space begins to count, its start",
+            )
     for name in ("terminated", "truncated"):
-        if found[name][:-1].any():
-            raise FaultyRecordingError("it is true before the last step", name)
+        if read[name][:-1].any():
+            step = int(read[name].argmax()) + 1
+            raise FaultyRecordingError(
+                "it is true before the last step", name, f"make two episodes of it, the first of {step} steps"
+            )
+    return read
+
+
+def _as(dtype: np.dtype[Any], shape: tuple[int, ...], value: Array, name: str) -> Array:
+    """Return an array in a type, if that loses no more than rounding. Raises FaultyRecordingError."""
+    if value.shape != shape or value.dtype.kind not in "fiub":
+        raise FaultyRecordingError(
+            f"expected {dtype} {list(shape)}, got {shown(value)}", name, _reshaped(shape, value, name)
+        )
+    with np.errstate(all="ignore"):
+        read: Array = value.astype(dtype)
+    if dtype.kind == "f" and not np.isfinite(read).all():
+        row = int(np.argwhere(~np.isfinite(read))[0][0])
+        raise FaultyRecordingError(
+            "it holds numbers that are not finite", name, f"end the episode before row {row}, or leave it out"
+        )
+    if dtype.kind != "f" and not np.array_equal(read, value):
+        raise FaultyRecordingError(
+            f"expected {dtype}, got {shown(value)} with other numbers", name, f"write it as {dtype}"
+        )
+    return read
+
+
+def _reshaped(shape: tuple[int, ...], value: Array, name: str) -> str:
+    """Return what to do about another shape; empty if that is not known."""
+    if value.size == math.prod(shape):
+        return f"write {name} as reshape({', '.join(map(str, shape))})"
+    if name.startswith("obs/") and value.shape == (shape[0] - 1, *shape[1:]):
+        return "add the observation behind the last step: an episode of L steps has L + 1"
+    if name == "action" and value.size == shape[0]:
+        return "write choices as one-hots, numpy.eye(n)[choices] for each branch, then the continuous part"
+    return ""
 
 
 def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
@@ -129,8 +158,18 @@ def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
     for branch in spec.action.branch_slices:
         one = chosen[:, branch]
         if not (np.isin(one, (0, 1)).all() and (one.sum(1) == 1).all()):
-            raise FaultyRecordingError(f"expected one choice among {one.shape[1]} in each step", "action")
+            raise FaultyRecordingError(
+                f"expected one choice among {one.shape[1]} in each step",
+                "action",
+                "write choices as one-hots",
+            )
     if (chosen.astype(np.bool_) & ~mask.astype(np.bool_)).any():
-        raise FaultyRecordingError("a choice was taken that action_mask forbids", "action")
+        raise FaultyRecordingError(
+            "a choice was taken that action_mask forbids", "action", "allow it, or leave action_mask out"
+        )
     if (np.abs(continuous) > 1.0 + _TOLERANCE).any():
-        raise FaultyRecordingError("expected continuous actions in [-1, 1]", "action")
+        raise FaultyRecordingError(
+            f"expected continuous actions in [-1, 1], got {continuous.min():g} to {continuous.max():g}",
+            "action",
+            "scale them from the bounds of the space: -1 is its low, 1 its high",
+        )

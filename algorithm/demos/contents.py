@@ -101,7 +101,8 @@ def _spec_of(episode: RecordedEpisode, known: Mapping[str, AgentSpec]) -> AgentS
 
 
 def _told(error: FaultyRecordingError) -> str:
-    return f"{error.where}: {error.why}" if error.where else error.why
+    told = f"{error.where}: {error.why}" if error.where else error.why
+    return f"{told}; {error.fix}" if error.fix else told
 
 
 def _layout(episode: RecordedEpisode) -> tuple[str, str]:

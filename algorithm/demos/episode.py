@@ -40,16 +40,15 @@ class RecordedEpisode:
     spec: AgentSpec | None = None
 
 
-class Float32Episode(RecordedEpisode):
-    """Episode from a format without other numbers: whole ones may have been of another type."""
-
-
 class FaultyRecordingError(Exception):
-    """A recording that does not hold what an agent needs. where: in the file; empty for all of it."""
+    """A recording that does not hold what an agent needs.
 
-    def __init__(self, why: str, where: str = "") -> None:
+    where: in the file; empty for all of it; fix: what to do, where more is known than that
+    """
+
+    def __init__(self, why: str, where: str = "", fix: str = "") -> None:
         super().__init__(why)
-        self.why, self.where = why, where
+        self.why, self.where, self.fix = why, where, fix
 
 
 Notify = Callable[[str], None]

@@ -23,7 +23,6 @@ from algorithm.demos.demo_file import MOST_STEPS, DemoRecords
 from algorithm.demos.episode import (
     Behaviours,
     FaultyRecordingError,
-    Float32Episode,
     Notify,
     RecordedEpisode,
     check_behaviours,
@@ -156,7 +155,7 @@ class _Episodes:
             for name, (dtype, shape) in decoder.layout.items()
         }
         last = np.arange(1, length) == length - 1
-        yield Float32Episode(
+        yield RecordedEpisode(
             number=self._number,
             behaviour=self._brain.brain_name,
             agent=agent,

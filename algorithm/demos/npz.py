@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ from algorithm.demos.episode import (
     check_behaviours,
     shown,
 )
+from algorithm.env.observations import UNNAMED
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
 _SMALL = 2**20  # bytes of an array; to ask for the free memory takes longer than to read so many
-_NEEDED = ("action_mask", "action", "reward", "terminated", "truncated")
-_OPTIONAL = ("carry", "z", "behaviour_logp")
+_NEEDED = ("action", "reward", "terminated")
+_OPTIONAL = ("action_mask", "truncated", "carry", "z", "behaviour_logp")
 
 
 def read_npz(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
@@ -70,7 +72,12 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
     try:
         info = archive.getinfo(f"{name}.npy")
     except KeyError:
-        raise FaultyRecordingError("it is missing", name) from None
+        there = [one.removesuffix(".npy") for one in archive.namelist()]
+        near = get_close_matches(name, there, n=1)
+        fix = (
+            f"{near[0]} is there: is it meant?" if near else f"add it; docs/evaluation.md says what {name} is"
+        )
+        raise FaultyRecordingError("it is missing", name, fix) from None
     if info.file_size > _SMALL and info.file_size > free_memory() // 2:
         raise FaultyRecordingError(
             f"it has {info.file_size:,} bytes, more than half of the free memory", name
@@ -91,6 +98,16 @@ def _episode(archive: zipfile.ZipFile, number: int, behaviour: str, there: set[s
     seen = [name.removeprefix(prefix) for name in there if name.startswith(prefix)]
     optional = there.intersection(_OPTIONAL)
     arrays: dict[str, Any] = {name: _array(archive, f"{number}/{name}") for name in (*_NEEDED, *optional)}
+    if not seen:
+        raise FaultyRecordingError(
+            "it has no observation",
+            str(number),
+            f"call them {number}/{prefix}NAME, or {number}/{prefix}{UNNAMED} where they have no name; "
+            f"there: {', '.join(sorted(there))}",
+        )
+    length = len(np.atleast_1d(arrays["reward"]))
+    arrays.setdefault("action_mask", np.ones((length + 1, 0), np.bool_))
+    arrays.setdefault("truncated", np.zeros(length, np.bool_))
     return RecordedEpisode(
         number=number,
         behaviour=behaviour,

@@ -42,13 +42,13 @@ class Source:
     where: str
     read: Callable[[Behaviours | None, Notify], Iterator[RecordedEpisode]]
 
-    def error(self, why: str, where: str = "") -> UsageError:
+    def error(self, why: str, where: str = "", fix: str = "") -> UsageError:
         """Return the error for what cannot be used; where: in the source."""
         return UsageError(
             "a demonstration cannot be used",
             where=f"{self.where}{f', {where}' if where else ''}",
             why=why,
-            fix="give a recording of --record of this task, made with the same wrappers",
+            fix=fix or "give a recording of --record of this task, made with the same wrappers",
         )
 
 
@@ -129,7 +129,7 @@ def _fitted(
         for episode in source.read(frozenset({behaviour, without_team(behaviour)}), notify):
             yield fitted(renaming(episode), spec)
     except FaultyRecordingError as error:
-        raise source.error(f"{error.why}{renaming.doubt}", error.where) from error
+        raise source.error(f"{error.why}{renaming.doubt}", error.where, error.fix) from error
     except OSError as error:
         raise source.error(error.strerror or str(error)) from error
 
