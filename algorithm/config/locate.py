@@ -11,7 +11,7 @@ from pathlib import Path
 
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.yaml_io import shown
-from algorithm.env.kinds import BRAX, DM_CONTROL, ENVPOOL, GYM, OBJECT, OBJECT_RUNS, PLAYGROUND
+from algorithm.env.kinds import BRAX, DM_CONTROL, ENVPOOL, GYM, OBJECT, OBJECT_RUNS, PLAYGROUND, dm_task
 
 CONFIG_FILE = "config.yaml"
 _INSTALLED = Path(__file__).resolve().parents[1] / "shipped_envs"
@@ -24,7 +24,6 @@ _PACKAGES = {
     r"(popgym-.+)": r"popgym:\1",
     r"((Fetch|PointMaze|AntMaze|Hand|Adroit)\w*-v\d)": r"gymnasium_robotics:\1",
     r"(.+BulletEnv-v\d)": r"pybullet_envs_gymnasium:\1",
-    r"dm_control/(\w+)-(\w+)-v\d": r"dm.\1.\2",
 }
 """Form of an id that only a package registers -> the name with its package."""
 
@@ -69,7 +68,8 @@ def find_env(env: str) -> EnvFolder:
     """Find the folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
     Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
-    ``module:Id``, ``file.py:Id``, ``dm.domain.task``, ``envpool.Id``, ``playground.Task`` or ``brax.task``.
+    ``module:Id``, ``file.py:Id``, ``envpool.Id``, ``playground.Task`` or ``brax.task``, or a task of the
+    DeepMind Control suite in any of its forms, whose label is ``dm.domain.task``.
     ``object/Name`` is what runs of environments without a name are filed under. Raises ConfigError if it is
     neither, naming similar ones.
     """
@@ -83,6 +83,8 @@ def find_env(env: str) -> EnvFolder:
             raise _unknown(
                 f"{env:.80}", str(error)[:80], "name a task, a folder or an environment"
             ) from error
+    if task := dm_task(env):
+        env = f"dm.{'.'.join(task)}"
     label = _label_of_name(env)
     if label is None:
         raise _no_env(env, roots)

@@ -23,6 +23,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.system.streams import silence
 from algorithm.env.env_id import suggest_name
 from algorithm.env.gym import GymRecipe
+from algorithm.env.kinds import dm_task
 
 _PREFIX = "dm."
 _GL = "MUJOCO_GL"  # read by mujoco and dm_control when they are imported
@@ -217,10 +218,12 @@ def _working_renderer() -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return domain and task of ``domain/task`` or ``dm.domain.task``; the task may be empty."""
+    """Return domain and task of a name; of one that the suite does not have the task may be empty."""
+    if task := dm_task(name):
+        return task
     plain = name.removeprefix(_PREFIX).replace(".", "/", 1) if name.startswith(_PREFIX) else name
-    domain, _, task = plain.partition("/")
-    return domain, task
+    domain, _, rest = plain.partition("/")
+    return domain, rest
 
 
 def _check_name(tasks: Mapping[str, tuple[str, ...]], name: str, domain: str, task: str) -> None:

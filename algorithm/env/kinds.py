@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -49,6 +50,26 @@ OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
 """Environments that were handed in by Python code, and that no name makes again."""
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", maker="algorithm.env.dmc:DmControlRecipe")
+
+_SUITE = re.compile(
+    r"(?P<package>(dm|dmc|dm_control|suite)[./:_])?"
+    r"(?P<domain>acrobot|(ball[_-]in[_-])?cup|cartpole|cheetah|dog|finger|fish|hopper|humanoid_CMU|humanoid|lqr|"
+    r"manipulator|pendulum|point[_-]mass|quadruped|reacher|stacker|swimmer|walker)"
+    r"[./_-](?P<task>(?!v\d)\w+(-[a-z]\w*)*?)(?P<version>-v\d+)?"
+)
+"""Names of tasks of the DeepMind Control suite, as its users write them."""
+
+
+def dm_task(name: str) -> tuple[str, str] | None:
+    """Return domain and task of ``cartpole/swingup``, ``dm_control/cartpole/swingup``, ``humanoid-walk``.
+
+    None for other names; an id with a version and without a package is Gymnasium's.
+    """
+    found = _SUITE.fullmatch(name)
+    if found is None or (found["version"] and not found["package"]):
+        return None
+    domain = found["domain"].replace("-", "_")
+    return "ball_in_cup" if domain == "cup" else domain, found["task"].replace("-", "_")
 
 
 def _many(name: str, maker: str) -> EnvKind:

@@ -6,6 +6,7 @@ import pytest
 
 from algorithm.config import ConfigError, find_env, load_config
 from algorithm.config.locate import nearest
+from algorithm.env import dmc
 from tests import own_env
 from tests.config.conftest import PENDULUM
 
@@ -52,6 +53,38 @@ def test_the_name_is_enough(here, monkeypatch, name, label):
         f"base_config.{k}" for k in ("env_type", "env_name", "stop_at_return")
     }
     assert (loaded.env_dir, loaded.file) == (here, None)
+
+
+@pytest.mark.parametrize(
+    ("names", "task"),
+    [
+        (
+            "cartpole/swingup dm_control/cartpole/swingup cartpole-swingup dmc_cartpole_swingup "
+            "cartpole_swingup dmc/cartpole/swingup dm_control/cartpole-swingup-v0 dm.cartpole.swingup",
+            "cartpole.swingup",
+        ),
+        ("humanoid-walk", "humanoid.walk"),
+        ("humanoid_CMU/run", "humanoid_CMU.run"),
+        ("cup-catch ball_in_cup/catch dmc_ball_in_cup_catch", "ball_in_cup.catch"),
+        ("finger-turn-hard finger/turn_hard", "finger.turn_hard"),
+        ("lqr/lqr_2_1", "lqr.lqr_2_1"),
+    ],
+)
+def test_a_task_of_deepmind_control_has_every_name_that_is_in_use(here, names, task):
+    for name in names.split():
+        folder = find_env(name)
+        assert (folder.label, folder.env_name, folder.given["base_config.env_type"]) == (
+            f"dm.{task}",
+            f"dm.{task}",
+            "DM_CONTROL",
+        )
+        assert "/".join(dmc._split(name)) == task.replace(".", "/", 1)
+
+
+@pytest.mark.parametrize("name", ["pendulum-v1", "hopper-medium-v2", "cartpole", "walker"])
+def test_what_is_like_a_task_of_deepmind_control_is_none(here, name):
+    with pytest.raises(ConfigError, match="unknown environment"):
+        find_env(name)
 
 
 def test_only_without_a_file_the_training_ends_with_success(here):

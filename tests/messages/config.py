@@ -360,7 +360,6 @@ ENVIRONMENTS = (
     "popgym-RepeatPreviousEasy-v0",
     "HopperBulletEnv-v0",
     "FetchReach-v4",
-    "dm_control/cartpole-swingup-v0",
     "qqqqqq",
     ":X",
     "x" * 300,
