@@ -92,3 +92,17 @@ class Plane(Walk):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
         seen, info = super().reset(seed=seed)
         return np.repeat(seen, 2), info
+
+
+class Several:
+    """Two agents, as PettingZoo's parallel environments have them."""
+
+    possible_agents = ("a", "b")
+
+    def __repr__(self) -> str:
+        return "Several()"
+
+    def observation_space(self, agent: str) -> Any:
+        return gym.spaces.Discrete(2)
+
+    action_space = observation_space

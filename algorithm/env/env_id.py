@@ -22,6 +22,7 @@ from algorithm.core.errors import GYMNASIUM, EnvError, mend
 from algorithm.core.extras import install_command
 from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.pool.process_exit import exits_as_errors
+from algorithm.env.spaces import ONE_AGENT, several_agents
 
 
 def resolve_env_id(name: str, folder: Path | None = None, *, key: str = "base_config.env_name") -> str:
@@ -59,6 +60,8 @@ def register_env(resolved: str) -> str:
     if isinstance(own, type) and any(base.__module__ == "gym.core" for base in own.__mro__):
         why = f"{name} is an environment of gym, and not of gymnasium"
         raise EnvError("the environment could not be made", where=resolved, why=why, fix=GYMNASIUM)
+    if why := several_agents(own):
+        raise EnvError("the environment has several agents", where=resolved, why=why, fix=ONE_AGENT)
     if isinstance(own, type) and issubclass(own, TensorEnv):
         raise EnvError(
             "the environment steps as tensors",

@@ -17,7 +17,7 @@ from algorithm.core.plugins import accepts
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.second import copied, second
-from algorithm.env.spaces import Space
+from algorithm.env.spaces import ONE_AGENT, Space, several_agents
 from algorithm.env.wrappers import KeptOpen, LanesKeptOpen
 
 
@@ -254,28 +254,28 @@ def source_of(given: object) -> EnvSource:
     """Return the source that an object is. Raises UsageError for what is no environment."""
     if isinstance(given, EnvSource):
         return given
-    if isinstance(given, gym.Env):
-        return LentEnv(given)
     if isinstance(given, VectorEnv):
         return LentLanes(given)
     if isinstance(given, TensorEnv):
         return LentTensors(given)
-    if callable(given):
-        return EnvMaker(given)
-    raise no_env(given, "it was handed in")
+    if several_agents(given) or (not callable(given) and not isinstance(given, gym.Env)):
+        raise no_env(given, "it was handed in")
+    return LentEnv(given) if isinstance(given, gym.Env) else EnvMaker(given)
 
 
 def no_env(given: object, why: str) -> UsageError:
     """Return the error for an object that is no environment."""
     of_gym = any(base.__module__ == "gym.core" for base in type(given).__mro__)
+    several = several_agents(given)
+    fix = (
+        "hand in a gymnasium.Env, its class, a function that returns one, a gymnasium.vector.VectorEnv, "
+        "a TensorEnv, or the name of a task"
+    )
     return UsageError(
-        f"an object of type {type(given).__name__} is no environment",
+        f"an object of type {type(given).__name__} is no environment{' of one agent' * bool(several)}",
         where=f"{given!r:.80}",
-        why=f"{why}, and it is of gym, not of gymnasium" if of_gym else why,
-        fix=GYMNASIUM
-        if of_gym
-        else "hand in a gymnasium.Env, its class, a function that returns one, a gymnasium.vector.VectorEnv, "
-        "a TensorEnv, or the name of a task",
+        why=several or (f"{why}, and it is of gym, not of gymnasium" if of_gym else why),
+        fix=ONE_AGENT if several else GYMNASIUM if of_gym else fix,
     )
 
 

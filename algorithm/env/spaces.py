@@ -25,8 +25,34 @@ class Leaf(NamedTuple):
     space: Space
 
 
+def several_agents(env: object) -> str:
+    """Return why an object, or a class, is an environment of several agents; empty if it is none."""
+    kind = env if isinstance(env, type) else type(env)
+    if any(base.__module__.partition(".")[0] == "pettingzoo" for base in kind.__mro__):
+        return "it is one of PettingZoo"
+    seen = getattr(env, "observation_space", None)
+    if hasattr(env, "possible_agents") and (
+        not isinstance(seen, gym.Space) or hasattr(env, "observation_spaces")
+    ):
+        return "it has possible_agents, as those of PettingZoo and RLlib's MultiAgentEnv"
+    parts = seen.values() if isinstance(seen, dict) else seen if isinstance(seen, list | tuple) else ()
+    return "it has several spaces of observations" if any(isinstance(one, gym.Space) for one in parts) else ""
+
+
+ONE_AGENT = (
+    "write a gymnasium.Env in which one of them acts and the others are part of the environment; several can "
+    "learn in players of Unity, or in a kind of environment of your own (docs/plugins.md)"
+)
+"""What to do with an environment of several agents."""
+
+
 def check_spaces(env: object, name: str, prefix: str = "") -> None:
-    """Raise EnvError for an environment without spaces; prefix: of their names."""
+    """Raise EnvError for an environment without spaces, or of several agents.
+
+    prefix: of the names of the spaces
+    """
+    if why := "" if prefix else several_agents(getattr(env, "unwrapped", env)):
+        raise EnvError("the environment has several agents", where=name, why=why, fix=ONE_AGENT)
     for attribute, example in _EXAMPLES.items():
         found = getattr(env, f"{prefix}{attribute}", None)
         if not isinstance(found, gym.Space):

@@ -57,6 +57,7 @@ def test_options_of_a_reset_reach_the_environment():
 @pytest.mark.parametrize(("name", "kind", "what"), [
     ("NoSuchTask-v0", "GYM", "base_config.env_name"),
     ("no.such.module:Task-v0", "GYM", "env_name"),
+    ("tests.toys_objects:Several", "GYM", "several agents"),
     ("x", "OTHER", "built in: UNITY, GYM, DM_CONTROL, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT"),
 ])  # fmt: skip
 def test_what_does_not_exist_says_what_to_check(name, kind, what):
@@ -87,6 +88,8 @@ def test_a_package_that_is_missing_is_told_with_what_brings_it(monkeypatch, n):
 @pytest.mark.parametrize(("spaces", "n", "what"), [
     ({}, 1, "the environment has no observation_space"),
     ({"observation_space": gym.spaces.Discrete(2), "action_space": 2}, 1, "a builtins.int is no"),
+    ({"observation_space": gym.spaces.Dict(a=gym.spaces.Discrete(2)), "possible_agents": ["a"],
+      "observation_spaces": {}}, 1, "several agents"),
     ({"num_envs": 2, "single_observation_space": gym.spaces.Discrete(2)}, 2, "no single_action_space"),
 ])  # fmt: skip
 def test_an_environment_without_spaces_is_told_what_to_write(monkeypatch, spaces, n, what):
