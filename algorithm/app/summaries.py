@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import fmean
 
 import gymnasium
@@ -23,7 +23,7 @@ from algorithm.app.report.settings import config_rows
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
-from algorithm.core.errors import StorageError
+from algorithm.core.errors import RUN_BLOCK, StorageError
 from algorithm.core.extras import install_command
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.system.display import has_display
@@ -32,7 +32,7 @@ from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.evaluate import Performance, episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.runs.offers import going_on, playing_commands
+from algorithm.runs.offers import curves_of, going_on, playing_commands
 from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import Counters
 from algorithm.train.profile import shares
@@ -81,7 +81,12 @@ def start_screen(
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
         config = loaded.for_behaviour(name)
         own = family(config).keys_of(config)
-        sections.append((title, [*agent.rows(), *[("keys", repr(own))] * is_dataclass(own)]))
+        file = agent.inputs.nn_file
+        rows = [*agent.rows(), *[("keys", repr(own))] * is_dataclass(own)]
+        if loaded.file is None and isinstance(file, Path) and file.parent == loaded.env_dir:
+            left_out = f"-o {RUN_BLOCK}.nn=null leaves it out"
+            rows.insert(0, ("networks", f"{file.name} lies in this folder, and is executed; {left_out}"))
+        sections.append((title, rows))
     sections.append(("config", config_rows(loaded)))
     return sections
 
@@ -132,7 +137,7 @@ def show_finish(
 
 def _curves(run: RunDir) -> str:
     """Return the command that shows the curves; where its package is missing, what installs it behind it."""
-    command = shlex.join(["tensorboard", "--logdir", run.shown(run.log)])
+    command = curves_of(run)
     return command if find_spec("tensorboard") else f"{command}  # first {install_command('tensorboard')}"
 
 

@@ -44,7 +44,7 @@ class WandbConfig(Block):
     mode: Literal["online", "offline"] = option(
         "online",
         "offline: send nothing. Each start writes all rows so far into a new folder below `wandb/` for "
-        "`wandb sync`.",
+        "`wandb sync`. WANDB_MODE wins.",
     )
     tags: Annotated[tuple[str, ...], Strict(False)] = option((), "Tags of the run on W&B.")
     group: str | None = option(None, "W&B group, such as an experiment with several seeds.", min_length=1)

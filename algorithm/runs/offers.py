@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from algorithm.runs.rundir import RunDir
@@ -32,6 +33,11 @@ def playing_commands(
     if "rgb_array" in render_modes:
         flags["film"] = "--video"
     return {purpose: run.command("-n", run.name, flag, *best) for purpose, flag in flags.items()}
+
+
+def curves_of(run: RunDir) -> str:
+    """Return the command that shows curves by the names of their runs, beside those of the same task."""
+    return shlex.join(["tensorboard", "--logdir", run.shown(run.path.parent)])
 
 
 def going_on(run: RunDir, *flags: str) -> str:

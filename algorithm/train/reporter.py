@@ -24,7 +24,7 @@ from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.statistics import mean_infos
 from algorithm.evaluation.video import video_path
 from algorithm.runs.logs.metrics import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS, MetricsLogger, Rate
-from algorithm.runs.logs.wandb_sink import WandbSink
+from algorithm.runs.logs.wandb_sink import WandbSink, chosen_mode
 from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import EvaluationOutcome
 from algorithm.train.state import Start, TrainState, fitting
@@ -199,7 +199,9 @@ def open_metrics(
     Raises StorageError as :class:`~algorithm.runs.logs.metrics.MetricsLogger`.
     """
     config, upload = loaded.config.wandb_config, None
-    if config.project is not None:
+    if config.project is not None and chosen_mode(config) == "disabled":
+        console.message("W&B: off, as WANDB_MODE says")
+    elif config.project is not None:
         settings = {key: value for key, value in plain_config(loaded).items() if key != "net_config"}
         upload = WandbSink(
             config,

@@ -12,6 +12,7 @@ import pytest
 from algorithm.app.check import dry_run
 from algorithm.app.check.cost import Sizes, Speed, disk, planned_steps
 from algorithm.config.schema import Config
+from main import main
 from tests.run.sessions import run
 
 SPEED = Speed(step=0.02, update=0.096, updates_per_step=0.5, length=40.0, warm_up=500)
@@ -108,6 +109,24 @@ def test_every_way_of_training_is_measured_and_leaves_nothing(task, capsys, tmp_
     assert "updates/s" in rows["speed"] and rows["train"].startswith("python main.py ./task")
     assert [path.name for path in tmp_path.iterdir()] == ["task"]
     assert not [one for one in psutil.Process().children() if "spawn_main" in str(one.cmdline())]
+
+
+def test_networks_that_happen_to_lie_here_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nn.py").write_text("from torch import nn\n")
+    flags = [
+        "-o",
+        "sac_config.start_step=20",
+        "-o",
+        "base_config.max_step=40",
+        "-o",
+        "sac_config.batch_size=8",
+    ]
+    shown = []
+    for more in ([], ["-o", "sac_config.nn=null"]):
+        assert main(["CartPole-v1", "--dry_run", "--seed=1", "--device=cpu", *flags, *more]) == 0
+        shown.append("nn.py" in capsys.readouterr().out)
+    assert shown == [True, False]
 
 
 def test_a_training_that_is_refused_is_refused_before(task, capsys):

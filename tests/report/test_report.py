@@ -44,7 +44,7 @@ def test_the_page_of_a_finished_run():
         "python main.py ./task -n run --eval=100 Watch",
         "python main.py ./task -n run --video",
         "python main.py ./task --report run",
-        "tensorboard --logdir models/task/run/log",
+        "tensorboard --logdir models/task",
     ):
         assert text in page.shown, text
     assert "rich" not in page.shown  # not installed there

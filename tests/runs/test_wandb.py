@@ -140,6 +140,25 @@ def write(metrics, *steps):
 
 
 @pytest.mark.parametrize(
+    ("variable", "mode"),
+    [("", "online"), ("offline", "offline"), ("DRYRUN", "offline"), ("online", "online"), ("disabled", None)],
+)
+def test_the_variable_of_wandb_says_how(log, monkeypatch, variable, mode):
+    monkeypatch.setenv("WANDB_MODE", variable)
+    config = WandbConfig(project="toys", mode="offline" if variable == "online" else "online")
+    if mode is None:
+        monkeypatch.setitem(sys.modules, "wandb", None)
+        require_wandb(config)  # it is not needed
+        return
+    monkeypatch.setitem(sys.modules, "wandb", package := Package())
+    log(mode=config.mode)[0].close()
+    assert package.given["mode"] == mode
+    monkeypatch.setenv("WANDB_MODE", "sometimes")
+    with pytest.raises(UsageError):
+        require_wandb(config)
+
+
+@pytest.mark.parametrize(
     ("package", "says"),
     [
         (Package(fails="init"), "W&B has not started · no init today"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from algorithm.core.wording import counted, duration, plus_minus, short
 from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.statistics import INTERVAL
 from algorithm.runs.files import write_text
-from algorithm.runs.offers import PAST_PATIENCE, PAST_SUCCESS, going_on, playing_commands
+from algorithm.runs.offers import PAST_PATIENCE, PAST_SUCCESS, curves_of, going_on, playing_commands
 from algorithm.runs.rundir import RunDir
 
 PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
@@ -199,7 +198,7 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
         *([] if run.of_object else [again]),
         ("Go on with it", going_on(run, *_further(facts))),
         *((PURPOSES[purpose], command) for purpose, command in playing.items()),
-        ("All curves", shlex.join(["tensorboard", "--logdir", run.shown(run.log)])),
+        ("All curves", curves_of(run)),
         ("Write this page anew", run.command("--report", run.name)),
     ]
 

@@ -46,13 +46,36 @@ QUIET: Mapping[str, object] = MappingProxyType(
 )
 """Settings of the package: code, git, command line, console, packages and machine are nobody else's."""
 
+_VARIABLE = "WANDB_MODE"
+_MODES = {
+    **{mode: mode for mode in ("online", "offline", "disabled")},
+    **{"run": "online", "shared": "online", "dryrun": "offline"},
+}
+"""Value of the variable, old ones among them -> mode."""
+
 _LATER = "the run goes on without it; --resume tries again, and sends what W&B lacks"
 _ID = re.compile("[0-9a-f]{16}")
 
 
+def chosen_mode(config: WandbConfig) -> str:
+    """Return ``online``, ``offline`` or ``disabled``: what W&B's own variable says, else the configuration.
+
+    Raises UsageError for another value of the variable.
+    """
+    said = os.environ.get(_VARIABLE, "")
+    mode = _MODES.get(said.lower())
+    if said and mode is None:
+        raise UsageError(
+            f"{_VARIABLE} has a value that W&B does not know",
+            where=f"{_VARIABLE}={said:.40}",
+            fix=f"set it to {', '.join(_MODES)}, or unset it",
+        )
+    return mode or config.mode
+
+
 def require_wandb(config: WandbConfig) -> None:
     """Raise UsageError if a project is named and the package is not installed."""
-    if config.project is None:
+    if config.project is None or chosen_mode(config) == "disabled":
         return
     found = importlib.util.find_spec("wandb")
     if found is not None and found.origin is not None:  # a mere folder of that name, as of data, has none
@@ -89,7 +112,7 @@ class WandbSink:
         say: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
-        self._config = config
+        self._config, self._mode = config, chosen_mode(config)
         self._folder = folder
         self._name = name
         self._settings = settings
@@ -159,7 +182,7 @@ class WandbSink:
         """Start the package's service and the run. Raises any Exception."""
         # The package would send its own errors home, with stacks of calls; a value that is set counts.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        wandb, config, online = _package(), self._config, self._config.mode == "online"
+        wandb, config, online = _package(), self._config, self._mode == "online"
         settings = wandb.Settings(
             **QUIET, init_timeout=START_S, finish_timeout=END_S, finish_timeout_raises=True
         )
@@ -169,7 +192,7 @@ class WandbSink:
         self._run = wandb.init(
             project=config.project,
             entity=config.entity,
-            mode=config.mode,
+            mode=self._mode,
             tags=config.tags,
             group=config.group,
             id=self._id,
