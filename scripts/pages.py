@@ -33,7 +33,7 @@ _PART = re.compile(r"(?<=<!-- generated: )(?P<name>[\w-]+) -->\n.*?(?=<!-- end -
 _FIELD = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \w+)*): +", re.M)
 _BY_HAND = ("Agent", "Run")
 """Classes that a user makes; all others are handed over."""
-_INNER = ("Run.check_spaces", "StorageError.of", "PolicyState.replaced")
+_INNER = ("Run.check_spaces", "Run.configured", "StorageError.of", "PolicyState.replaced")
 """Members that are for other packages of the project."""
 
 

@@ -27,7 +27,7 @@ from algorithm.app.given import played_in
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
-from tests.toys_objects import Handle, Piped, Plane, Shared, Unseeded, Walk
+from tests.toys_objects import Handle, Piped, Plane, Several, Shared, Unseeded, Walk
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = {
@@ -205,6 +205,7 @@ def test_what_a_spec_does_not_know_is_copied():
         (SyncVectorEnv([Walk] * 2), {"base_config__wrappers": [{"TimeLimit": {"max_episode_steps": 3}}]}),
         (object(), {}),
         (dict, {}),
+        (Several, {}),
     ],
 )
 def test_what_an_object_cannot_do_is_refused_before_a_run_is_made(given, keys):
@@ -350,7 +351,7 @@ def test_callbacks_of_the_configuration_wait_for_a_learn_whose_end_is_shown(tmp_
 def test_an_agent_acts_moves_and_is_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["mine.py"])
     agent = asac.Agent("SAC", Walk, **HELD)
-    agent.learn(30, callbacks=[(notes := Notes())])
+    agent.learn(30, callbacks=(notes := Notes()))
     assert notes.rollouts == list(range(21, 31))
     obs = np.array([0.5], np.float32)
     action, state = agent.predict(obs)
@@ -389,6 +390,20 @@ def test_an_agent_acts_moves_and_is_saved(tmp_path, monkeypatch):
     assert agent.learn(10).step == 71
     noted = json.loads((agent.run.folder / "manifest.json").read_text())["resumed"]
     assert noted[-1]["env_objects"]["train"] == "tests.toys_objects.Walk, an instance"
+
+
+def test_keys_are_those_that_are_learned_on_with():
+    def rate(agent):
+        return agent.run.config.sac_config.learning_rate
+
+    agent = asac.Agent("SAC", Walk, **HELD | {"overrides": [f"{k}={v}" for k, v in KEYS.items()]})
+    assert rate(agent.learn(5, learning_rate=0.004)) == rate(agent.learn(5)) == 0.004
+    assert rate(agent.learn(5, learning_rate=0.002)) == rate(agent.learn(5)) == 0.002
+    load = partial(asac.Agent.load, agent.run.folder, Walk, device="cpu", quiet=True)
+    other = load(overrides="sac_config.learning_rate=0.001")
+    assert rate(other.learn(5)) == rate(load(learning_rate=0.001)) == 0.001
+    with pytest.raises(asac.ConfigError):
+        load(learning_rat=0.001)
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from torch import nn
 from typing_extensions import Self, override
 
+from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flag_types import is_export, is_graph
-from algorithm.app.given import EnvLike, as_object
+from algorithm.app.given import EnvLike, as_object, with_keys
 from algorithm.app.policy import PolicyState, TrainedPolicy
-from algorithm.app.run import Run, Which
+from algorithm.app.run import Callbacks, Run, Which, all_callbacks
 from algorithm.app.start import TrainingPlan
+from algorithm.config.resolve import Overrides
 from algorithm.core.errors import UsageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
 from algorithm.runs.names import MODELS
-from algorithm.train.callbacks import Callback, Training, Until
+from algorithm.train.callbacks import Training, Until
 
 _NEVER = {"base_config.stop_at_return": None}
 """``learn`` says how many steps there are; success alone does not end them."""
@@ -44,7 +46,7 @@ class HeldAgent:
         *,
         eval_env: EnvLike | None = None,
         config: str | None = None,
-        overrides: Mapping[str, object] | None = None,
+        overrides: Overrides | None = None,
         preset: str | None = None,
         name: str | None = None,
         seed: int | None = None,
@@ -53,13 +55,19 @@ class HeldAgent:
         quiet: bool = False,
         **keys: object,
     ) -> None:
+        if not isinstance(algorithm, str | None) or env in FAMILIES:
+            raise UsageError(
+                "the algorithm comes first, and then the environment",
+                where=f"Agent({algorithm!r:.60}, {env!r:.60})",
+                fix='write asac.Agent("SAC", env)',
+            )
         task, given = TrainingPlan.named(env, eval_env)
         flags = {"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name}
         plan = TrainingPlan(
             task=task,
             given=given,
             config=config,
-            overrides={**(overrides or {}), **keys},
+            overrides=with_keys(overrides, keys),
             flags=flags,
             defaults=_NEVER,
             seed=seed,
@@ -74,6 +82,7 @@ class HeldAgent:
         self._quiet = quiet
         self._run: Run | None = None
         self._policy: TrainedPolicy | None = None
+        self._changes: dict[str, object] = {}
 
     @classmethod
     def load(
@@ -85,14 +94,17 @@ class HeldAgent:
         device: str = "auto",
         quiet: bool = False,
         trust: bool = False,
+        overrides: Overrides | None = None,
+        **keys: object,
     ) -> Self:
         """Load the agent of a run, or what :meth:`save` has written.
 
         path:  folder of a run, which can learn on; or an export, which can only act and be evaluated
         env:   as in the constructor; needed if it was an object
         trust: see :class:`Run`
+        overrides, keys: of the configuration, to learn on with; as in the constructor
 
-        Raises UsageError if the environment has other observations or actions.
+        Raises UsageError if the environment has other observations or actions, ConfigError.
         """
         agent = cls.__new__(cls)
         agent._plan = agent._policy = None
@@ -101,6 +113,8 @@ class HeldAgent:
         agent._given = as_object(env, eval_env)
         agent._run = Run(path, env=agent._given, trust=trust)
         agent._run.check_spaces(agent._given)
+        agent._changes = with_keys(overrides, keys)
+        agent._run.configured(agent._changes)
         return agent
 
     @override
@@ -136,10 +150,13 @@ class HeldAgent:
         self,
         steps: int,
         *,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Callbacks = (),
         on_step: Callable[[Training], object] | None = None,
+        **keys: object,
     ) -> Self:
         """Train for this many more steps; return this agent.
+
+        keys: of the configuration, from now on
 
         Each call ends with a checkpoint, and the next one resumes exactly from it: calls of 1,000 and 2,000
         steps learn the same as one of 3,000. Schedules run until ``base_config.max_step``: a call beyond it
@@ -150,24 +167,29 @@ class HeldAgent:
                 "there is nothing to learn", where=f"learn({steps})", fix="give a number of steps"
             )
         until = self.step + steps
+        changes = with_keys(self._changes, keys)
         if self._run is None:
+            assert self._plan is not None, "what was loaded has a run"
+            self._plan = replace(self._plan, overrides={**self._plan.overrides, **changes})
             self._begin(until, callbacks, on_step, quiet=self._quiet)
             return self
         end = self._run.config.base_config.max_step
         self._run.resume(
             self._given,
             max_step=until if 0 < end < until else None,
-            callbacks=[*callbacks, Until(until)],
+            overrides=changes,
+            callbacks=[*all_callbacks(callbacks), Until(until)],
             on_step=on_step,
             device=self._device,
             quiet=self._quiet,
         )
+        self._changes = {}
         return self
 
     def _begin(
         self,
         until: int,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Callbacks = (),
         on_step: Callable[[Training], object] | None = None,
         *,
         quiet: bool,
@@ -180,7 +202,7 @@ class HeldAgent:
         try:
             plan.begin(
                 until if 0 < end < until else None,
-                [*callbacks, Until(until)],
+                [*all_callbacks(callbacks), Until(until)],
                 on_step,
                 on_folder=made.append,
             )

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from algorithm.app.check.check import check_object
-from algorithm.app.given import EnvLike, is_name, played_in
+from algorithm.app.given import EnvLike, is_name, played_in, with_keys
 from algorithm.app.policy import TrainedPolicy, make_gym_env
-from algorithm.app.run import Run, Which
+from algorithm.app.run import Callbacks, Run, Which
 from algorithm.app.start import TrainingPlan
+from algorithm.config.resolve import Overrides
 from algorithm.runs.names import MODELS
-from algorithm.train.callbacks import Callback, Training
+from algorithm.train.callbacks import Training
 
 
 def train(  # noqa: PLR0913 - flags of the command, by keyword
@@ -24,14 +25,14 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     algorithm: str | None = None,
     eval_env: EnvLike | None = None,
     config: str | None = None,
-    overrides: Mapping[str, object] | None = None,
+    overrides: Overrides | None = None,
     preset: str | None = None,
     name: str | None = None,
     max_step: int | None = None,
     seed: int | None = None,
     device: str = "auto",
     directory: str | Path = MODELS,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callbacks = (),
     on_step: Callable[[Training], object] | None = None,
     quiet: bool = False,
     **keys: object,
@@ -44,9 +45,9 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     eval_env:  evaluation environment for an object; default: a new one of its class, or of an instance
                another one of its ``spec`` or a deep copy
     config:    section or file; default: the section ``default``
-    overrides: key → value, such as ``{"base_config.n_envs": 4}``
+    overrides: key → value, such as ``{"base_config.n_envs": 4}``, or ``["base_config.n_envs=4"]``
     directory: folder of all runs
-    callbacks: called after those of the configuration
+    callbacks: one or several, called after those of the configuration
     on_step:   a function to call after each step, instead of a callback class
     quiet:     print only warnings
     keys:      configuration keys without their block, such as ``n_envs=4``; they win over ``overrides``
@@ -59,7 +60,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
         task=label,
         given=given,
         config=config,
-        overrides={**(overrides or {}), **keys},
+        overrides=with_keys(overrides, keys),
         flags={"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name},
         seed=seed,
         device=device,
@@ -89,12 +90,10 @@ def load(
     return run.policy(checkpoint, env=env, device=device)
 
 
-def make_env(
-    task: EnvLike, *, config: str | None = None, overrides: Mapping[str, object] | None = None
-) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
+def make_env(task: EnvLike, *, config: str | None = None, overrides: Overrides | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
     """Return the wrapped environment that a training steps."""
     label, given = (os.fspath(task), None) if is_name(task) else ((one := played_in(task)).label, one)
-    plan = TrainingPlan(task=label, given=given, config=config, overrides=overrides or {}, seed=0)
+    plan = TrainingPlan(task=label, given=given, config=config, overrides=with_keys(overrides, {}), seed=0)
     return make_gym_env(plan.load(), "train", given=given)
 
 

@@ -9,14 +9,23 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from typing_extensions import TypeIs
+from yaml import YAMLError
 
+from algorithm.config.elsewhere import ARGUMENTS
 from algorithm.config.loader import load_config
+from algorithm.config.resolve import Overrides, parse_override
+from algorithm.config.tree import plain
+from algorithm.config.yaml_io import inline
 from algorithm.core.errors import UsageError
 from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, source_of
 from algorithm.env.registry import find_recipe
 
 _Name: TypeAlias = str | os.PathLike[str]
+
+_SCHEDULE = (
+    "numbers: learning_rate=3e-4, learning_rate_schedule='linear', learning_rate_end=0.0, a share of it"
+)
 
 EnvLike: TypeAlias = (
     _Name | gym.Env[Any, Any] | VectorEnv | TensorEnv | Callable[..., gym.Env[Any, Any]] | EnvObject
@@ -83,3 +92,34 @@ def as_object(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject
 def given_flags(flags: Mapping[str, object]) -> dict[str, object]:
     """Return the flags that are set."""
     return {key: value for key, value in flags.items() if value is not None}
+
+
+def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[str, object]:
+    """Return overrides, a mapping or texts such as ``batch_size=64``, with keys over them.
+
+    Raises UsageError for a text that cannot be read, and for a value that no configuration can hold.
+    """
+    texts = [overrides] if isinstance(overrides, str) else overrides or ()
+    if isinstance(texts, Mapping):
+        found = {**texts, **keys}
+    else:
+        try:
+            found = {".".join(path): value for path, value in map(parse_override, texts)} | dict(keys)
+        except (ValueError, AttributeError) as error:
+            raise UsageError(
+                "overrides cannot be read",
+                where=f"overrides={overrides!r:.80}",
+                why=str(error),
+                fix="write overrides={'sac_config.batch_size': 64}, or a list of texts: "
+                "['sac_config.batch_size=64']",
+            ) from error
+    for key, value in found.items():
+        try:
+            inline(plain(value))
+        except YAMLError as error:
+            raise UsageError(
+                f"`{key}` has a value that a configuration cannot hold",
+                why="it is, or holds, something else than texts, numbers, lists and mappings",
+                fix=f"write {ARGUMENTS.get(key) or (_SCHEDULE if callable(value) else 'one of these')}",
+            ) from error
+    return found

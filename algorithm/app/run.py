@@ -6,14 +6,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
 
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.app.cli.flag_types import HUB, is_export, is_graph
 from algorithm.app.console.output import open_console
-from algorithm.app.given import EnvLike, as_object, given_flags, played_in
+from algorithm.app.given import EnvLike, as_object, given_flags, played_in, with_keys
 from algorithm.app.parameters import played_lessons
 from algorithm.app.play import LIMITS
 from algorithm.app.policy import TrainedPolicy, interface, make_gym_env
@@ -25,6 +26,7 @@ from algorithm.app.training import Screen
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
+from algorithm.config.resolve import Overrides
 from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError, visible
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
@@ -40,8 +42,13 @@ from algorithm.train.assembly import Assembly
 from algorithm.train.callbacks import Callback, OnStep, Training
 from algorithm.train.run import RunInputs
 
+Callbacks: TypeAlias = Sequence[Callback] | Callback
+
 Which = Literal["best", "latest"] | int
 """Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""
+
+
+_NONE: Mapping[str, object] = MappingProxyType({})
 
 
 class Run:
@@ -68,7 +75,7 @@ class Run:
     @property
     def config(self) -> Config:
         """The full configuration."""
-        return load_config_file(self._dir.config, env=self._task_folder(), require_runnable=True).config
+        return self.configured().config
 
     @property
     def result(self) -> Mapping[str, Any]:
@@ -167,25 +174,26 @@ class Run:
         *,
         eval_env: EnvLike | None = None,
         max_step: int | None = None,
-        overrides: Mapping[str, object] | None = None,
-        callbacks: Sequence[Callback] = (),
+        overrides: Overrides | None = None,
+        callbacks: Callbacks = (),
         on_step: Callable[[Training], object] | None = None,
         device: str = "auto",
         quiet: bool = False,
+        **keys: object,
     ) -> Run:
         """Resume the training from its newest checkpoint, like ``--resume``; return the run.
 
         env, eval_env: as in :func:`train`; default: those of this object, else the run's own
+        overrides, keys: as in :func:`train`
 
         Raises UsageError if the environment has other observations or actions.
         """
-        run, folder = self._of_this_machine("resume"), self._task_folder()
+        run = self._of_this_machine("resume")
         given = as_object(self._env if env is None else env, eval_env)
         self.check_spaces(given)
         lanes = given.train.lanes if given else 0
         flags = given_flags({"base_config.max_step": max_step, "base_config.n_envs": lanes or None})
-        own = load_config_file(run.config, env=folder, require_runnable=True)
-        loaded = load_config_file(run.config, overrides or {}, flags, env=folder, require_runnable=True)
+        own, loaded = self.configured(), self.configured(with_keys(overrides, keys), flags)
         inputs = RunInputs(
             loaded=loaded,
             run=run,
@@ -204,8 +212,14 @@ class Run:
         if given is not None:
             self._found.agree({DEFAULT_BEHAVIOUR: interface(self._loaded(), given).spec})
 
+    def configured(self, overrides: Overrides = (), flags: Mapping[str, object] = _NONE) -> LoadedConfig:
+        """Return the configuration with changes. Raises ConfigError."""
+        return load_config_file(
+            self._dir.config, overrides, flags, env=self._task_folder(), require_runnable=True
+        )
+
     def _loaded(self) -> LoadedConfig:
-        return load_config_file(self._dir.config, LIMITS, env=self._task_folder(), require_runnable=True)
+        return self.configured(LIMITS)
 
     def _task_folder(self) -> EnvFolder:
         """Return the task's folder; of a task that is not here the run's own, of an export the current one.
@@ -267,10 +281,11 @@ def _words(lesson: str | None) -> list[str]:
 
 
 def all_callbacks(
-    callbacks: Sequence[Callback], on_step: Callable[[Training], object] | None
+    callbacks: Callbacks, on_step: Callable[[Training], object] | None = None
 ) -> list[Callback]:
     """Return callbacks, and a function as the last one of them."""
-    return [*callbacks, *([OnStep(on_step)] if on_step is not None else [])]
+    several = [callbacks] if isinstance(callbacks, Callback) else callbacks
+    return [*several, *([OnStep(on_step)] if on_step is not None else [])]
 
 
 def _warn(text: str) -> None:

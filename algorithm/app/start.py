@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from yaml import YAMLError
-
 from algorithm.app.given import EnvLike, given_flags, handed_in, is_name
-from algorithm.app.run import Run, all_callbacks
+from algorithm.app.run import Callbacks, Run, all_callbacks
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.loader import LoadedConfig, load_config
-from algorithm.config.tree import plain
-from algorithm.config.yaml_io import inline
-from algorithm.core.errors import UsageError
 from algorithm.env.objects import EnvObject
 from algorithm.runs.names import MODELS
-from algorithm.train.callbacks import Callback, Training
+from algorithm.train.callbacks import Training
 from algorithm.train.run import RunInputs
-
-
-def _check_value(key: str, value: object) -> None:
-    """Raise UsageError for what no configuration can hold."""
-    try:
-        inline(plain(value))
-    except YAMLError as error:
-        raise UsageError(
-            f"`{key}` has a value that a configuration cannot hold",
-            why=f"{value!r:.80} is no text, number, list or mapping of them",
-            fix="hand callbacks to learn or train as callbacks=[…], and an environment as the environment",
-        ) from error
 
 
 def _ignore(folder: Path) -> None:
@@ -67,8 +50,6 @@ class TrainingPlan:
 
     def load(self, max_step: int | None = None) -> LoadedConfig:
         """Return the configuration. Raises ConfigError with every fault."""
-        for key, value in self.overrides.items():
-            _check_value(key, value)
         flags, defaults = {**self.flags, "base_config.max_step": max_step}, dict(self.defaults)
         if self.given is not None:
             flags["base_config.env_name"] = self.given.train.name
@@ -86,7 +67,7 @@ class TrainingPlan:
     def begin(
         self,
         max_step: int | None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Callbacks = (),
         on_step: Callable[[Training], object] | None = None,
         *,
         on_folder: Callable[[Path], None] = _ignore,

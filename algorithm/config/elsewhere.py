@@ -86,6 +86,21 @@ RELATED: Mapping[str, Sequence[str]] = {
 """The same where the value is another one."""
 
 
+ARGUMENTS: Mapping[str, str] = {
+    "policy_kwargs": "overrides={'nn_config.policy': {'hidden': [64, 64], 'activation': 'tanh'}, "
+    "'nn_config.q': {'hidden': [64, 64]}} (docs/networks.md)",
+    "callback": "callbacks=[…] of train or learn",
+    "callbacks": "callbacks=[…] of train or learn",
+    "verbose": "quiet=True, or leave it out",
+    "progress_bar": "quiet=False, or leave it out",
+    "log_interval": "write_summary_per_step=N",
+    "tensorboard_log": "directory='FOLDER': TensorBoard's files are in FOLDER/TASK/NAME/log",
+    "tb_log_name": "name='NAME' where the run begins",
+    "env": "the environment as the environment, or as eval_env=…",
+}
+"""Argument of another library's functions, which is no key → ours."""
+
+
 def our_names(key: str) -> Sequence[str]:
     """Return the last names of our keys for what another library calls ``key``; none if it is not known."""
     name = _plain(key)

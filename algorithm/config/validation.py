@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from algorithm.agents.registry import misplaced
-from algorithm.config.elsewhere import our_names
+from algorithm.config.elsewhere import ARGUMENTS, our_names
 from algorithm.config.errors import Problem, did_you_mean
 from algorithm.config.schema import Config, field_at, fields
 from algorithm.config.tree import KeyPath, Node, to_value
@@ -140,6 +140,8 @@ def _problem(path: KeyPath, item: ErrorDetails, tree: Node) -> Problem:
 
 def _suggestion(path: KeyPath) -> str:
     key, inside, meant = path[-1], path[:-1], _meant_keys(path)
+    if key in ARGUMENTS and not inside:
+        return f"write {ARGUMENTS[key]}"
     homes = [".".join(home[:-1]) for home in meant if home[-1] == key and len(home) > 1]
     if homes:
         return f"`{key}` belongs under {' or '.join(homes)}"

@@ -225,7 +225,10 @@ def _checked(one: object, name: str = "") -> Callback:
     """Return a callback. Raises UsageError for anything else, and for a method that nothing would call."""
     if not isinstance(one, Callback):
         kind = one.__name__ if isinstance(one, type) else type(one).__name__
-        fix = "derive it from asac.Callback" + ", and hand in an instance" * isinstance(one, type)
+        function = callable(one) and not isinstance(one, type)
+        fix = "hand a function in as on_step=…, or derive it from asac.Callback"
+        if not function:
+            fix = "derive it from asac.Callback" + ", and hand in an instance" * isinstance(one, type)
         raise _unusable(name or kind, f"{kind} is no Callback", fix)
     owner = type(one)
     for method in dir(owner):

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Discrete
 from gymnasium.vector import SyncVectorEnv
 
-from algorithm.app.given import as_object, handed_in
+from algorithm.app.agent import HeldAgent
+from algorithm.app.given import as_object, handed_in, with_keys
 from algorithm.app.policy import refuse_non_finite
 from algorithm.config.schema import BaseConfig
 from algorithm.core.errors import UserError
@@ -19,10 +21,10 @@ from algorithm.env.objects import EnvObject, source_of
 from algorithm.env.registry import absent
 from algorithm.runs.offers import going_on, playing_commands
 from algorithm.runs.rundir import RunDir
-from algorithm.train.callbacks import Training
+from algorithm.train.callbacks import Training, _checked
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest
-from tests.toys_objects import Handle, Shared, Walk
+from tests.toys_objects import Handle, Several, Shared, Walk
 
 
 def refusals() -> dict[str, Callable[[], object]]:
@@ -37,12 +39,19 @@ def refusals() -> dict[str, Callable[[], object]]:
         "a wrapped vector environment": partial(lanes.check, 2, 0, ["wrappers", "film"]),
         "one of a vector environment": lanes,
         "a number": partial(source_of, 3),
+        "several agents": partial(source_of, Several()),
+        "a space for each agent": partial(source_of, type("Team", (), {"observation_space": [Discrete(2)]})),
         "nothing made": source_of(dict),
         "a shared simulator": partial(EnvObject.of, gym.wrappers.TimeLimit(Shared(), 5)),
         "no copy": partial(EnvObject.of, gym.wrappers.TimeLimit(Handle(), 5)),
         "eval_env": partial(handed_in, "Pendulum-v1", "CartPole-v1"),
         "eval_env alone": partial(as_object, None, Walk),
         "a command line": lambda: (_ for _ in ()).throw(absent("my.Walk")),
+        "the environment first": partial(HeldAgent, "Pendulum-v1", "SAC"),
+        "a schedule": partial(with_keys, None, {"learning_rate": lambda left: left}),
+        "arguments of another library": partial(with_keys, None, {"policy_kwargs": {"activation_fn": type}}),
+        "overrides": partial(with_keys, ["batch_size"], {}),
+        "a function for a callback": partial(_checked, print),
         "NaN": partial(refuse_non_finite, {"obs": np.array([[0.0, np.nan]])}),
         "log of a text": partial(training.log, "loss", "much"),  # type: ignore[arg-type]
         "log by a wrong name": partial(training.log, "a b", 1.0),
