@@ -55,12 +55,7 @@ class HeldAgent:
         quiet: bool = False,
         **keys: object,
     ) -> None:
-        if not isinstance(algorithm, str | None) or env in FAMILIES:
-            raise UsageError(
-                "the algorithm comes first, and then the environment",
-                where=f"Agent({algorithm!r:.60}, {env!r:.60})",
-                fix='write asac.Agent("SAC", env)',
-            )
+        _check_order(algorithm, env)
         task, given = TrainingPlan.named(env, eval_env)
         flags = {"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name}
         plan = TrainingPlan(
@@ -262,3 +257,13 @@ class HeldAgent:
             return run.export(target, "latest", replace=replace)
         run.copy(target, replace=replace)
         return target
+
+
+def _check_order(algorithm: object, env: object) -> None:
+    """Raise UsageError for an environment in the place of the algorithm."""
+    if not isinstance(algorithm, str | None) or (isinstance(env, str) and env in FAMILIES):
+        raise UsageError(
+            "the algorithm comes first, and then the environment",
+            where=f"Agent({algorithm!r:.60}, {env!r:.60})",
+            fix='write asac.Agent("SAC", env)',
+        )

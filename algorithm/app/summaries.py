@@ -6,7 +6,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from statistics import fmean
 
 import gymnasium
@@ -81,11 +80,9 @@ def start_screen(
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
         config = loaded.for_behaviour(name)
         own = family(config).keys_of(config)
-        file = agent.inputs.nn_file
         rows = [*agent.rows(), *[("keys", repr(own))] * is_dataclass(own)]
-        if loaded.file is None and isinstance(file, Path) and file.parent == loaded.env_dir:
-            left_out = f"-o {RUN_BLOCK}.nn=null leaves it out"
-            rows.insert(0, ("networks", f"{file.name} lies in this folder, and is executed; {left_out}"))
+        if loaded.file is None and agent.inputs.nn_file == loaded.env_dir / f"{config.run.nn}.py":
+            rows.insert(0, ("networks", f"{config.run.nn}.py of this folder; without: {RUN_BLOCK}.nn=null"))
         sections.append((title, rows))
     sections.append(("config", config_rows(loaded)))
     return sections

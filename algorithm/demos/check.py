@@ -92,7 +92,7 @@ def _checked(found: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
             f"expected at least one step, got {shown(found['reward'])}", "reward", "leave this episode out"
         )
     action = spec.action
-    expected: dict[str, tuple[object, tuple[int, ...]]] = {
+    expected: dict[str, tuple[Any, tuple[int, ...]]] = {
         f"obs/{name}": (dtype, (length + 1, *shape)) for name, shape, dtype in spec.obs.items()
     }
     expected["action_mask"] = np.bool_, (length + 1, action.discrete)
@@ -101,7 +101,9 @@ def _checked(found: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
     expected["terminated"] = expected["truncated"] = np.bool_, (length,)
     if found["action_mask"].shape == (length + 1, 0):  # nothing was forbidden
         found = {**found, "action_mask": action.all_allowed(length + 1)}
-    read = {name: _as(np.dtype(dtype), shape, found[name], name) for name, (dtype, shape) in expected.items()}  # type: ignore[call-overload]
+    read: dict[str, Any] = {
+        name: _as(np.dtype(dtype), shape, found[name], name) for name, (dtype, shape) in expected.items()
+    }
     _check_choices(read["action"], read["action_mask"][:-1], spec)
     for name, counts in zip(spec.obs.names, spec.obs.categories, strict=True):
         if not counts:

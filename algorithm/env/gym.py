@@ -23,15 +23,7 @@ from algorithm.env.base import Picture
 from algorithm.env.env_id import advice, list_envs, register_env
 from algorithm.env.masks import MASK, Masks
 from algorithm.env.observations import Bounds, Observations, frame_stack
-from algorithm.env.outputs import (
-    EpisodeInfos,
-    Remark,
-    TimeStep,
-    as_bool,
-    as_number,
-    refuse_breach,
-    results_of,
-)
+from algorithm.env.outputs import EpisodeInfos, Remark, TimeStep, as_bool, as_number, results_of
 from algorithm.env.parameters.apply import NO_TARGETS, SetAttributes, Targets
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registered import is_pybullet, quietly
@@ -124,12 +116,7 @@ class GymEnv:
 
     def reset(self, seed: int, parameters: Double | tuple[()] = ()) -> TimeStep:
         """Start an episode with parameters [K]; return its first observation. Raises as :class:`GymEnv`."""
-        try:
-            returned = self._reset(seed, self._options, parameters)
-        except Exception as error:
-            refuse_breach("reset", error)
-            raise
-        obs, info = results_of("reset", returned)
+        obs, info = results_of("reset", lambda: self._reset(seed, self._options, parameters))
         self.infos.begin()
         return self._seen(obs, info, over=False)
 
@@ -139,12 +126,7 @@ class GymEnv:
         Raises SpaceMismatchError.
         """
         own = self.actions.to_env(action)
-        try:
-            returned = self._env.step(own)
-        except Exception as error:
-            refuse_breach("step", error)
-            raise
-        obs, reward, terminated, truncated, info = results_of("step", returned)
+        obs, reward, terminated, truncated, info = results_of("step", lambda: self._env.step(own))
         over = as_bool(terminated, "terminated")
         if info:
             self.infos.add(info)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from traceback import walk_tb
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from algorithm.core.wording import counted
 
 _SIGNATURES = dict(zip(("reset", "step"), GYMNASIUM.splitlines()[1:], strict=True))
 _RESULTS = {"reset": 2, "step": 5}
-_CALLERS = re.compile(r"gymnasium\.(core|utils|wrappers)\b|algorithm\.env\.(gym|parameters)\b")
+_CALLERS = re.compile(r"gymnasium\.(core|utils|wrappers)\b|algorithm\.env\.(gym|parameters|wrappers)\b")
 """Modules that call an environment, and no environment lies in."""
 
 
@@ -25,8 +25,19 @@ class SpaceMismatchError(Exception):
     """An environment that violates its announced spaces."""
 
 
-def results_of(call: str, returned: Any) -> Sequence[Any]:  # noqa: ANN401 - whatever an environment returns
-    """Return the values of a reset or step. Raises SpaceMismatchError for others than Gymnasium has."""
+def results_of(call: str, run: Callable[[], Any]) -> Sequence[Any]:
+    """Return the values of a reset or step, made by ``run``.
+
+    Raises SpaceMismatchError where they are others than Gymnasium has, and where a caller of the environment
+    fails, such as a wrapper; the next call would fail alike. An error of its own code is left alone.
+    """
+    try:
+        returned = run()
+    except (TypeError, ValueError, AttributeError, AssertionError) as error:
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        if _CALLERS.match(frame.f_globals.get("__name__", "")):
+            raise SpaceMismatchError(f"{described(error)}; {_SIGNATURES[call]}") from error
+        raise
     if not isinstance(returned, tuple | list) or len(returned) != _RESULTS[call]:
         kind = type(returned).__name__
         what = counted(len(returned), "value") if kind == "tuple" else f"one value, of type {kind}"
@@ -34,17 +45,6 @@ def results_of(call: str, returned: Any) -> Sequence[Any]:  # noqa: ANN401 - wha
     if not isinstance(returned[-1], Mapping):
         raise SpaceMismatchError(f"the info that {call} has returned is {returned[-1]!r:.40}, and not a dict")
     return returned
-
-
-def refuse_breach(call: str, error: Exception) -> None:
-    """Raise SpaceMismatchError for an error of a caller: the environment is unlike those of Gymnasium.
-
-    The next one of its kind would be alike. An error of the environment's own code is left alone.
-    """
-    if isinstance(error, TypeError | ValueError | AttributeError | AssertionError):
-        *_, (frame, _) = walk_tb(error.__traceback__)
-        if _CALLERS.match(frame.f_globals.get("__name__", "")):
-            raise SpaceMismatchError(f"{described(error)}; {_SIGNATURES[call]}") from error
 
 
 def as_number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an environment returns

@@ -137,12 +137,12 @@ class MasksInInfos(gym.Wrapper[Any, Any, Any, Any]):
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        obs, info = results_of("reset", self.env.reset(seed=seed, options=options))
+        obs, info = results_of("reset", lambda: self.env.reset(seed=seed, options=options))
         return obs, self._told(info)
 
     @override
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = results_of("step", self.env.step(action))
+        obs, reward, terminated, truncated, info = results_of("step", lambda: self.env.step(action))
         return obs, reward, terminated, truncated, info if terminated else self._told(info)
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:

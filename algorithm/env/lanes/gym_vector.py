@@ -121,7 +121,7 @@ class GymVectorEnv(LanesVecEnv):
         returned = self._call("step", lambda: self._env.step(scaled))
         self._step += 1
         try:
-            obs, rewards, terminations, truncations, infos = results_of("step", returned)
+            obs, rewards, terminations, truncations, infos = results_of("step", lambda: returned)
             reward = numbers_of(rewards, self._n, "rewards")
             terminated = flags_of(terminations, self._n, "terminations")
             truncated = flags_of(truncations, self._n, "truncations")
@@ -234,7 +234,7 @@ class GymVectorEnv(LanesVecEnv):
             options["reset_mask"] = ~kept
         returned = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
         try:
-            obs, infos = results_of("reset", returned)
+            obs, infos = results_of("reset", lambda: returned)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
         if self._has_method and MASK not in infos:
@@ -285,10 +285,13 @@ class GymVectorEnv(LanesVecEnv):
 
 def _has_method(env: VectorEnv, adapter: Adapter) -> bool:
     """Return whether single environments say by a method alone what is allowed."""
-    own = isinstance(env, SyncVectorEnv | AsyncVectorEnv) and adapter.spec.action.branches
-    if not own or adapter.obs_space is not adapter.observation_space:  # the mask is observed
+    if (
+        not adapter.spec.action.branches or adapter.obs_space is not adapter.observation_space
+    ):  # it is observed
         return False
     if isinstance(env, SyncVectorEnv):
-        return env.envs[0].has_wrapper_attr(MASKS_METHOD)
+        return bool(env.envs[0].has_wrapper_attr(MASKS_METHOD))
+    if not isinstance(env, AsyncVectorEnv):
+        return False
     with closing(env.env_fns[0]()) as one:
-        return one.has_wrapper_attr(MASKS_METHOD)
+        return bool(one.has_wrapper_attr(MASKS_METHOD))
