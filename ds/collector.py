@@ -13,7 +13,7 @@ from algorithm.core.wording import Rows
 from ds.checking import MAX_ENVIRONMENTS
 from ds.net.ingest import ActorLeft, IngestQueue
 from ds.net.protocol import TrajectoryMessage
-from ds.records import SavedRegistry
+from ds.records import SavedRegistry, SavedSource
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore
 
@@ -41,20 +41,12 @@ class _Unreleased(msgspec.Struct):
     episodes: list[Episode]
 
 
-class _Source(msgspec.Struct):
-    """One actor: its steps so far, and how many there were at the last one of each agent, oldest first."""
-
-    number: int
-    steps: int
-    heard: list[tuple[str, int, int]]  # behaviour, stream, steps
-
-
 class _Saved(msgspec.Struct):
     """State of the collector."""
 
     steps: dict[str, int]
     unreleased: _Unreleased | None
-    sources: list[_Source]
+    sources: list[SavedSource]
     actors: SavedRegistry
     version: int
 
@@ -138,7 +130,7 @@ class RemoteCollector:
             actors=self._actors.state(),
             version=self._parameters.newest,
         )
-        return State(meta=msgspec.to_builtins(saved))
+        return State(meta=msgspec.to_builtins(saved, str_keys=True))
 
     def load_state(self, state: State) -> list[str]:
         """Restore; actors that return continue, episodes of the others end as truncated.
@@ -146,7 +138,7 @@ class RemoteCollector:
         Raises KeyError or ValueError for what is no such state.
         """
         try:
-            saved = msgspec.convert(state.meta, _Saved)
+            saved = msgspec.convert(state.meta, _Saved, str_keys=True)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
         self._unreleased = saved.unreleased
@@ -182,6 +174,7 @@ class RemoteCollector:
         self._watch.lap("store")
 
     def _store(self, number: int, came: TrajectoryMessage) -> None:
+        self._close(self._agents.interrupted(number, came))
         # A synchronous actor waits for the newest weights. After a kill it may have them from before.
         lag = 0 if self._whole else self._parameters.lag(came.version)
         message = came.without(
@@ -204,7 +197,7 @@ class RemoteCollector:
         self._unreleased = _Unreleased(taken, episodes)
 
     def _close(self, streams: list[Stream]) -> None:
-        """End the open episodes of agents that are not there any more."""
+        """End the open episodes of agents that are not there any more, or whose transitions are lost."""
         for behaviour, stream in streams:
             self._recorders[behaviour].close(stream)
 
@@ -235,7 +228,9 @@ class AgentTracker:
     def __init__(self, silence: int) -> None:
         self._silence = silence
         self._steps: dict[int, int] = {}  # of each actor
-        self._heard: dict[int, dict[Stream, int]] = {}  # and its steps at each agent's last, oldest first
+        self._stored: dict[int, dict[int, int]] = {}  # and of each channel the number of its last message
+        self._heard: dict[int, dict[Stream, tuple[int, int]]] = {}
+        """Of each actor: each agent's channel, and the actor's steps at its last one, oldest first."""
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -247,6 +242,16 @@ class AgentTracker:
         """All agents that act, as far as messages say."""
         return frozenset().union(*self._heard.values())
 
+    def interrupted(self, number: int, message: TrajectoryMessage) -> list[Stream]:
+        """Note a message that is to be stored; return its channel's agents if some before it are lost."""
+        stored = self._stored.setdefault(number, {})
+        last = stored.get(message.channel, message.number - 1)
+        stored[message.channel] = message.number
+        if message.number == last + 1:
+            return []
+        heard = self._heard[number]
+        return [stream for stream, (channel, _) in heard.items() if channel == message.channel]
+
     def heard(self, number: int, message: TrajectoryMessage) -> list[Stream]:
         """Note a stored message of actor ``number``; return agents that are not there any more."""
         heard = self._heard.setdefault(number, {})
@@ -255,13 +260,13 @@ class AgentTracker:
             if chunk.transitions is not None:
                 stream = (chunk.behaviour, stream_of(number, chunk.agent))
                 heard.pop(stream, None)
-                heard[stream] = steps
+                heard[stream] = message.channel, steps
         gone = [(behaviour, stream_of(number, agent)) for behaviour, agent in message.gone]
         for stream in gone:
             heard.pop(stream, None)
         while heard:
             first = next(iter(heard))
-            if heard[first] > steps - self._silence * len(heard) and len(heard) <= MAX_STREAMS:
+            if heard[first][1] > steps - self._silence * len(heard) and len(heard) <= MAX_STREAMS:
                 break
             del heard[first]
             gone.append(first)
@@ -270,19 +275,23 @@ class AgentTracker:
     def left(self, number: int) -> list[Stream]:
         """Remove actor ``number``; return its agents."""
         self._steps.pop(number, None)
+        self._stored.pop(number, None)
         return sorted(self._heard.pop(number, {}))
 
-    def state(self) -> list[_Source]:
+    def state(self) -> list[SavedSource]:
         """Return what :meth:`load_state` continues from."""
         return [
-            _Source(number, self._steps[number], [(*stream, at) for stream, at in heard.items()])
-            for number, heard in self._heard.items()
+            SavedSource(
+                number, self._steps[number], stored, [(*k, *v) for k, v in self._heard[number].items()]
+            )
+            for number, stored in self._stored.items()
         ]
 
-    def load_state(self, state: list[_Source]) -> None:
+    def load_state(self, state: list[SavedSource]) -> None:
         """Continue from what :meth:`state` returned."""
         self._steps = {source.number: source.steps for source in state}
+        self._stored = {source.number: source.stored for source in state}
         self._heard = {
-            source.number: {(behaviour, stream): at for behaviour, stream, at in source.heard}
+            source.number: {(name, stream): (channel, at) for name, stream, channel, at in source.heard}
             for source in state
         }

@@ -40,6 +40,19 @@ class SavedRegistry(msgspec.Struct, kw_only=True):
     members: list[SavedActor]
 
 
+class SavedSource(msgspec.Struct):
+    """What the agents have of an actor: its steps, and the last message of each channel and each agent.
+
+    stored: channel -> number of its last message
+    heard:  behaviour, stream, channel and ``steps`` at the agent's last transition, oldest first
+    """
+
+    number: int
+    steps: int
+    stored: dict[int, int]
+    heard: list[tuple[str, int, int, int]]
+
+
 @dataclass
 class Visit:
     """Status of a living actor. Times in seconds of the learner's clock."""

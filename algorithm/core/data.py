@@ -38,8 +38,8 @@ class Rewarded(Protocol):
 class Segment(Sized):
     """L consecutive transitions of one stream, as numpy; the last observation has no action yet.
 
-    Its first observation *is* the stream's head row if the stream has one at ``start_step``. A step may be
-    terminated or truncated only at the segment's end.
+    Its first observation *is* the stream's head row if the stream has the same one at ``start_step``. A step
+    may be terminated or truncated only at the segment's end.
     """
 
     stream: int

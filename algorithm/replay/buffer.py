@@ -135,8 +135,8 @@ class ReplayBuffer:
     def add(self, segment: Segment) -> Int:
         """Append transitions to their stream and return their ids [L].
 
-        The first observation is the stream's newest row if that stands at ``start_step``. At any other step
-        the stream's open chain ends as truncated, and a chain without a previous row begins.
+        The first observation is the stream's newest row if that stands at ``start_step`` and is the same one.
+        Else the stream's open chain ends as truncated, and a chain without a previous row begins.
         Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec.
         The same holds for one longer than the ring, or with a continuous action that is not that of its z.
         """

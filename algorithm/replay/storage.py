@@ -134,6 +134,15 @@ class Storage:
             self.carry[slots] = carry.reshape(n, -1)
         self.links[slots, NEXT] = 0
 
+    def holds(self, row: int, obs: Mapping[str, Array]) -> bool:
+        """Return whether the row of this id has the first of the observations [n, …], bit for bit."""
+        for name, matrix, columns, _, stack in self.layout.fields:
+            kept = self.arrays[matrix][row % self.capacity, columns]
+            first = obs[name][0] if stack == 1 else obs[name][0, -1]
+            if first.astype(kept.dtype).tobytes() != kept.tobytes():
+                return False
+        return True
+
     def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float) -> None:
         """Fill the acting half of n rows, each followed by the next id and without an end."""
         layout = self.layout

@@ -45,15 +45,20 @@ class Writer:
     def add(self, segment: Segment) -> Int:
         """Append a segment to its stream; raise ValueError, and change nothing, if it does not fit the spec.
 
-        It continues the stream's head row if that stands at ``start_step`` and outlives this write.
-        Otherwise the open chain ends as truncated, for nothing can continue it, and a new one begins.
+        It continues the stream's head row if that stands at ``start_step``, holds the same observation, and
+        outlives this write. Otherwise the open chain ends as truncated, and a new one begins.
 
         Returns ids [L+1]: those that became transitions, then that of the newest row, which is none.
         """
         self._check(segment)
         head = self.heads.get(segment.stream)
         oldest_after = self._storage.next_id + segment.length - self._storage.capacity
-        if head is not None and head.step == segment.start_step and head.number >= oldest_after:
+        if (
+            head is not None
+            and head.step == segment.start_step
+            and head.number >= oldest_after
+            and self._storage.holds(int(head.number), segment.obs)
+        ):
             ids = self._continue(segment, int(head.number))
         else:
             self.close(segment.stream)

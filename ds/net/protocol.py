@@ -170,7 +170,7 @@ class TrajectoryMessage(Message, frozen=True, kw_only=True):
     """Transitions handed over at a time: usually one episode, or one step of all in synchronous mode.
 
     Messages of a channel are numbered from 1 and arrive in that order, each any number of times. A number
-    that never arrives was dropped by the actor.
+    that is never stored was dropped by the actor, refused, or lost with a learner: what is open ends there.
     """
 
     actor: str

@@ -10,11 +10,7 @@ from msgspec.structs import replace
 
 from ds.net.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog, Sent
 from ds.net.link import Link
-from ds.net.protocol import Receipt, TrajectoryChunk, TrajectoryMessage, Unreachable
-from ds.trajectory import Key
-
-MAX_INTERRUPTED = 500
-"""Maximum number of interrupted episodes in a message."""
+from ds.net.protocol import Receipt, TrajectoryMessage, Unreachable
 
 
 class _Channel:
@@ -24,8 +20,6 @@ class _Channel:
         self.queue: deque[tuple[int, TrajectoryMessage]] = deque()  # arrival over all channels, message
         self.flying = 0  # 1 while a message is being sent
         self.last = 0  # number given last
-        self.interrupted: dict[Key, None] = {}
-        """Agents with transitions missing since the last message, in order."""
 
 
 class SendQueue:
@@ -35,8 +29,7 @@ class SendQueue:
 
     As long as the learner answers, the actor waits until no message is before its own in the channel, so that
     it cannot run ahead of a slower learner. While the learner is away, a full queue gives up the oldest
-    message that is not being sent. After lost transitions the next message of the channel begins with the end
-    of that agent's episode, so that later ones are not taken for their continuation.
+    message that is not being sent. The numbers tell the learner that it never came.
     """
 
     def __init__(self, link: Link, *, channels: int, size: int) -> None:
@@ -117,12 +110,7 @@ class SendQueue:
         _, message = channel.queue.popleft()
         self.sent.waiting -= 1
         self.sent.dropped += message.steps
-        self._interrupt(channel, message)
         return True
-
-    @staticmethod
-    def _interrupt(channel: _Channel, message: TrajectoryMessage) -> None:
-        channel.interrupted |= {(chunk.behaviour, chunk.agent): None for chunk in message.chunks}
 
     def _run(self, channel: _Channel) -> None:
         while (message := self._next(channel)) is not None:
@@ -132,22 +120,14 @@ class SendQueue:
             self._settle(channel, message, receipt)
 
     def _next(self, channel: _Channel) -> TrajectoryMessage | None:
-        """Return the channel's oldest message, as soon as there is one; None once the queue is closed.
-
-        It begins with the ends of interrupted episodes: of all its agents, and of a limited number of others.
-        """
+        """Return the channel's oldest message, as soon as there is one; None once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: channel.queue or self._closed)
             if not channel.queue:
                 return None
             _, message = channel.queue.popleft()
             channel.flying = 1
-            own = {(chunk.behaviour, chunk.agent) for chunk in message.chunks}
-            others = [key for key in channel.interrupted if key not in own]
-            later = dict.fromkeys(others[MAX_INTERRUPTED:])
-            ends = [TrajectoryChunk(*key, None) for key in channel.interrupted if key not in later]
-            channel.interrupted = later
-            return replace(message, chunks=(*ends, *message.chunks), dropped=self.sent.dropped)
+            return replace(message, dropped=self.sent.dropped)
 
     def _send(self, message: TrajectoryMessage) -> Receipt | None:
         """Send until the learner has answered for it; None if the actor is to end before."""
@@ -176,8 +156,6 @@ class SendQueue:
             self.sent.taken[message.channel] = message.number
             if receipt.state == "taken":
                 self.sent.taken_steps += message.steps
-            else:
-                self._interrupt(channel, message)
             self._changed.notify_all()
         if receipt.state != "taken":
             self._log.say("rejected", f"{message.steps:,} steps were rejected ({receipt.reason})")

@@ -1,23 +1,28 @@
-"""An environment whose observations say who made them: ``tests.ds.marked:Marked-v0``."""
+"""Environments whose observations say who made them: ``tests.ds.marked:Marked-v0`` and ``Counted-v0``."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from typing_extensions import override
 
-SCALES = (2.0**-22, 2.0**-12, 2.0**-12)
-"""Of process, episode and step: all are whole numbers below 2²² or 2¹², so that float32 has them exactly."""
+SCALES = (2.0**-22, 2.0**-20, 2.0**-12)
+"""Of process, episode and step: all are whole numbers below 2²² or less, so that float32 has them exactly."""
 
 
 class Marked(gym.Env):
-    """Observes (process, episode, step), scaled. length: steps of an episode; pause: seconds of a step."""
+    """Observes (process, episode, step), scaled, and the action that led there.
+
+    length: steps of an episode; pause: seconds of a step
+    """
 
     def __init__(self, length: int = 50, pause: float = 0.0) -> None:
-        self.observation_space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
         self._length, self._pause = length, pause
         self._episode, self._step = -1, 0
@@ -25,15 +30,28 @@ class Marked(gym.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
         super().reset(seed=seed)
         self._episode, self._step = self._episode + 1, 0
-        return self._seen(), {}
+        return self._seen(0.0), {}
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         time.sleep(self._pause)
         self._step += 1
-        return self._seen(), -float(action[0] ** 2), False, self._step == self._length, {}
+        return self._seen(action[0]), -float(action[0] ** 2), False, self._step == self._length, {}
 
-    def _seen(self) -> np.ndarray:
-        return np.multiply((os.getpid(), self._episode, self._step), SCALES).astype(np.float32)
+    def _seen(self, action: float) -> np.ndarray:
+        return np.array((*np.multiply((os.getpid(), self._episode, self._step), SCALES), action), np.float32)
+
+
+class Counted(Marked):
+    """Counts episodes over all environments of its process, so that each step there has its own number."""
+
+    _numbers = itertools.count()
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self._episode = next(self._numbers)
+        return self._seen(0.0), {}
 
 
 gym.register("Marked-v0", Marked)
+gym.register("Counted-v0", Counted)

@@ -142,18 +142,23 @@ class Scene:
 
     def _stored(self) -> Mapping[int, list[Made]]:
         found: dict[int, list[Made]] = defaultdict(list)
-        newest = max(self.run.glob("checkpoints/step_*/replay.json"), default=None)
-        index = json.loads(newest.read_text())[""]["rows"] if newest else []
-        rows: dict[int, np.ndarray] = {}
-        for chunk in index:
-            records = np.load(self.run / "replay" / chunk["file"])
-            rows |= {
-                int(one["id"]): one["obs_float32"][:3] for one in records
-            }  # the later record of a row counts
-        for row in rows.values():
-            pid, episode, step = (int(value) for value in np.round(row / SCALES))
+        for row in self.rows().values():
+            pid, episode, step = made(row)
             found[pid].append((episode, step))
         return found
+
+    def rows(self) -> dict[int, np.void]:
+        """Id → record of each row of the newest checkpoint's replay."""
+        newest = max(self.run.glob("checkpoints/step_*/replay.json"), default=None)
+        index = json.loads(newest.read_text())[""]["rows"] if newest else []
+        chunks = [np.load(self.run / "replay" / chunk["file"]) for chunk in index]
+        return {int(row["id"]): row for chunk in chunks for row in chunk}  # the later record of a row counts
+
+
+def made(row: np.void) -> tuple[int, int, int]:
+    """Process, episode and step of the observation of a record."""
+    pid, episode, step = np.round(row["obs_float32"][:3] / SCALES).astype(int).tolist()
+    return pid, episode, step
 
 
 def whole(made: list[Made], length: int) -> bool:

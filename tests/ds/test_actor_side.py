@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import ds.net.send_queue
 from ds.net import link as link_module
 from ds.net.contact import Sent, WeightFetcher
 from ds.net.protocol import (
@@ -21,13 +20,12 @@ from ds.net.protocol import (
     Join,
     LearnerAway,
     LearnerRefused,
-    TrajectoryChunk,
     Unreachable,
     WeightRequest,
 )
 from ds.net.send_queue import SendQueue
 from tests.ds.learners import Actor, FakeLearner, packed, until
-from tests.ds.trajectories import chunk, trajectory
+from tests.ds.trajectories import trajectory
 
 MESSAGE = trajectory(actor="a1", chunks=())
 
@@ -351,30 +349,6 @@ def test_while_the_learner_is_away_the_oldest_unsent_trajectories_are_given_up()
     assert numbers(learner.stored) == [1, 6, 7], "the numbers of the others never come"
     assert dropped == 1000 * (2 + 3 + 4 + 5) and send_queue.sent.taken_steps == 1 + 6000 + 7000
     assert [trajectory.dropped for trajectory in learner.stored] == [0, dropped, dropped]
-
-
-def test_what_follows_lost_transitions_begins_with_the_end_of_their_episodes():
-    learner = FakeLearner()
-    learner.answers += ["rejected", "", "rejected", "", ""]
-    with sending(learner, channels=2) as (send_queue, _):
-        for agents in ((1, 3), (1,), (3, 5), (5,), (7,)):
-            send_queue.hand_over(packed(1, chunks=tuple(chunk(agent=agent) for agent in agents)))
-    came = [[(p.agent, p.transitions is not None) for p in one.chunks] for one in learner.came]
-    assert came[1] == [(1, False), (3, False), (1, True)]
-    assert came[3] == [(3, False), (5, False), (5, True)]
-    assert came[4] == [(7, True)], "said once"
-
-
-def test_ever_so_many_interrupted_episodes_go_in_several_messages(monkeypatch):
-    monkeypatch.setattr(ds.net.send_queue, "MAX_INTERRUPTED", 3)
-    learner = FakeLearner()
-    learner.answers += ["rejected"]
-    with sending(learner) as (send_queue, _):
-        send_queue.hand_over(packed(chunks=tuple(TrajectoryChunk("b", agent, None) for agent in range(8))))
-        for _ in range(4):
-            send_queue.hand_over(packed(chunks=(TrajectoryChunk("b", 7, None),)))
-    told = [[piece.agent for piece in one.chunks] for one in learner.came[1:]]
-    assert told == [[0, 1, 2, 7, 7], [3, 4, 5, 7], [6, 7], [7]]
 
 
 PLAN = st.lists(

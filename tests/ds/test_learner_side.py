@@ -386,6 +386,27 @@ def test_streams_of_actors_do_not_mix_and_end_with_them():
     assert side.closed()[-1] == OF_ONE + 3 and side.collector.agents == frozenset(), "it is silent"
 
 
+@pytest.mark.fault("F04")
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("loss", ["given up", "rejected", "killed learner"])
+def test_what_was_open_ends_where_messages_are_missing(loss):
+    """The next chunk begins where the last one ended, and may be that of another episode."""
+    side = LearnerSide().come()
+    side.deliver(1, chunk(agent=0)), side.deliver(1, chunk(agent=1), channel=1)
+    side.steps(6)
+    if loss == "rejected":
+        bad = with_column(chunk(agent=0, start=3), "reward", np.full(3, np.nan, np.float32))
+        assert side.deliver(2, bad).state == "rejected"
+    elif loss == "killed learner":
+        side = side.restarted(recorders=side.logs).come(channels=(2, 1), taken_steps=9)
+    side.deliver(3, chunk(agent=0, start=3)), side.deliver(2, chunk(agent=1, start=3), channel=1)
+    side.deliver(4, chunk(agent=0, start=6))
+    side.steps(9)
+    added = [("add", 0, 0, 3), ("add", 1, 0, 3), ("add", 0, 3, 3), ("add", 1, 3, 3), ("add", 0, 6, 3)]
+    assert side.logs["vector"].told == [*added[:2], ("close", 0), *added[2:]], "once, in that channel"
+    assert side.collector.agents == {("vector", 0), ("vector", 1)}, "they are there"
+
+
 def test_an_agent_that_is_gone_or_not_heard_of_is_not_waited_for():
     """Of two agents one has left after 2 · 3 transitions without any of its own, even if nobody said so."""
     side = LearnerSide(silence=3).come()

@@ -251,7 +251,7 @@ def check(training: Training) -> None:
 
 # ---- what does not fit
 
-SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))
+SPEC = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec(continuous=1))
 
 
 REFUSED = [

@@ -36,6 +36,16 @@ def test_adding_returns_the_ids_of_the_new_transitions():
     assert found == [[0, 1], [3], [2, 5], [4, 7, 8]]
 
 
+@pytest.mark.parametrize("spec", [VECTOR, MIXED])
+def test_transitions_of_another_episode_continue_nothing_even_where_their_step_fits(spec):
+    buffer = filled(UniformSampler(), spec=spec, capacity=50, lengths=(), batch_size=1)
+    for episode, start in ((0, 0), (0, 2), (1, 4)):
+        ids = buffer.add(make_segment(spec, stream=0, episode=episode, start=start, length=2))
+    assert ids.tolist() == [5, 6], "row 4 has the last observation of the episode before"
+    batch = buffer.windows(np.array([3, 5]))
+    assert batch.ids.tolist() == [[3, 4], [5, 6]] and not batch.terminated.any()
+
+
 @pytest.mark.parametrize("id_", [-1, 1, 3, 7, 8, 14])
 def test_windows_of_what_is_no_living_transition_are_refused(id_):
     buffer = filled(UniformSampler(), capacity=6, lengths=(3, 3), batch_size=1)  # rows 2 … 7; 3 and 7 final
