@@ -19,6 +19,7 @@ from algorithm.app.summaries import plot_returns, show_finish, start_screen, wri
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.system.processes import leave_import
 from algorithm.env.kinds import OBJECT
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.registry import absent
@@ -112,6 +113,7 @@ def new_run(
 
     name: instead of ``base_config.name``; models: folder of all runs; argument: the task, as it was named
     """
+    leave_import()
     require_wandb(loaded.config.wandb_config)
     run = RunDir.create(
         loaded.env_label, name or loaded.config.base_config.name, models=models, argument=argument
@@ -134,6 +136,7 @@ def run_training(
 
     start: reads the checkpoint to go on from, once the folder is locked; None begins from nothing
     """
+    leave_import()
     base = inputs.loaded.config.base_config
     if base.kind is OBJECT and inputs.given is None:
         raise absent(base.env_name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +19,7 @@ from algorithm.app.given import as_object, handed_in, with_keys
 from algorithm.app.policy import refuse_non_finite
 from algorithm.config.schema import BaseConfig
 from algorithm.core.errors import UserError
+from algorithm.core.system.processes import refuse_unguarded
 from algorithm.env.objects import EnvObject, source_of
 from algorithm.env.registry import absent
 from algorithm.runs.offers import going_on, playing_commands
@@ -52,6 +55,7 @@ def refusals() -> dict[str, Callable[[], object]]:
         "arguments of another library": partial(with_keys, None, {"policy_kwargs": {"activation_fn": type}}),
         "overrides": partial(with_keys, ["batch_size"], {}),
         "a function for a callback": partial(_checked, print),
+        "no guard": partial(refuse_unguarded, 96, ", or set base_config.workers: 0"),
         "NaN": partial(refuse_non_finite, {"obs": np.array([[0.0, np.nan]])}),
         "log of a text": partial(training.log, "loss", "much"),  # type: ignore[arg-type]
         "log by a wrong name": partial(training.log, "a b", 1.0),
@@ -61,7 +65,8 @@ def refusals() -> dict[str, Callable[[], object]]:
 def messages() -> Iterator[tuple[str, str]]:
     for name, refused in refusals().items():
         try:
-            refused()
+            with patch.object(sys.modules["__main__"], "__file__", "train.py", create=True):
+                refused()
         except UserError as error:
             yield name, str(error)
     run = RunDir("object/Walk", "a", Path("models/object/Walk/a").absolute(), "object/Walk")

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from algorithm.core.system.processes import ending
+from algorithm.core.system.processes import ending, refuse_unguarded, spawn
 from algorithm.core.system.streams import redirected
 from algorithm.env import checks
 from algorithm.env.checks.checker import CHECKS, Check, run_checks
@@ -46,10 +46,8 @@ def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None
     with tempfile.TemporaryDirectory(prefix="check_") as folder:
         output = Path(folder) / "output.txt"
         output.touch()
-        context = multiprocessing.get_context("spawn")  # fresh: all that it leaks is the environment's
-        connection, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_examine, args=(theirs, request, output), name="check")
-        process.start()
+        connection, theirs = multiprocessing.Pipe(duplex=False)
+        process = spawn(_examine, (theirs, request, output), name="check")  # all that it leaks is its own
         assert process.pid is not None
         monitor_process().kill_group_on_exit(process.pid)
         theirs.close()  # so that its death closes the pipe
@@ -72,6 +70,7 @@ def _received(
             message = receive()
         except EOFError:
             process.join()
+            refuse_unguarded(process.exitcode)
             finding = _death(timeout, process.exitcode, output.read_text("utf-8", errors="replace"))
             yield replace(at, findings=(finding,))
             return

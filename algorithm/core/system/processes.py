@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import multiprocessing
 import os
 import signal
 import socket
@@ -12,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import FrameType
 
 import psutil
 
 from algorithm.core import system
+from algorithm.core.errors import UsageError
 
 KILL = 9
 """Number of SIGKILL, which Windows does not name."""
@@ -42,6 +45,8 @@ _PR_SET_PDEATHSIG = 1  # prctl(2): signal at the death of the parent
 _TRIM, _MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)
 _KEPT, _SEPARATE = 2**28, 2**25  # bytes; the second is the largest that glibc takes
 _DESCRIPTORS = Path("/dev/fd")
+_CHILD = "asac "  # begins the names of processes that are spawned here
+_IMPORTS_ONLY = 96  # their exit code where the import of the script, which comes first, would train or check
 
 
 def handle_signal(number: int, handler: Callable[[int, FrameType | None], None]) -> None:
@@ -74,6 +79,34 @@ def send_signal(pid: int, number: int) -> None:
         (os.killpg if number == KILL else os.kill)(pid, number)
     else:
         os.kill(pid, signal.SIGTERM if number == KILL or _CTRL_BREAK is None else _CTRL_BREAK)
+
+
+def spawn(
+    run: Callable[..., None], arguments: tuple[object, ...], *, name: str, daemon: bool = False
+) -> SpawnProcess:
+    """Start a process that calls ``run``; a fork would inherit torch's threads and locks."""
+    leave_import()
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=run, args=arguments, name=_CHILD + name, daemon=daemon)
+    process.start()
+    return process
+
+
+def leave_import() -> None:
+    """End this process if it has been spawned and still imports the script that it was spawned from."""
+    if multiprocessing.current_process().name.startswith(_CHILD) and multiprocessing.parent_process() is None:
+        raise SystemExit(_IMPORTS_ONLY)
+
+
+def refuse_unguarded(code: int | None, alternative: str = "") -> None:
+    """Raise UsageError if this is the exit code of a process that :func:`leave_import` has ended."""
+    if code == _IMPORTS_ONLY:
+        raise UsageError(
+            "this script begins its work wherever it is imported",
+            where=getattr(sys.modules["__main__"], "__file__", ""),
+            why="a new process imports it first, for the classes that it has",
+            fix=f'indent what it does below `if __name__ == "__main__":`{alternative}',
+        ) from None
 
 
 def ending(code: int | None) -> str:

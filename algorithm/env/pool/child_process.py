@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.core.errors import EnvError
-from algorithm.core.system.processes import ending, request_stacks
+from algorithm.core.system.processes import ending, refuse_unguarded, request_stacks, spawn
 from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.pool.worker import WorkerRefusal, truncate_log
@@ -56,17 +56,11 @@ class ChildProcess:
 
     def start(self) -> None:
         """Start a process; :meth:`first_answer` waits until it has built what it is for."""
-        context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and locks
-        self._connection, theirs = context.Pipe()
+        self._connection, theirs = multiprocessing.Pipe()
         self._output.touch()
         self._offset = self._output.stat().st_size
-        self._process = context.Process(
-            target=self._run,
-            args=(theirs, *self._arguments, self._output),
-            name=self._output.stem,
-            daemon=True,
-        )
-        self._process.start()
+        arguments = (theirs, *self._arguments, self._output)
+        self._process = spawn(self._run, arguments, name=self.name, daemon=True)
         monitor_process().kill_group_on_exit(self.pid)
         theirs.close()
         self._started = time.monotonic()
@@ -83,7 +77,8 @@ class ChildProcess:
         return self._process.pid
 
     def first_answer(self, making: str, timeout: float, waiting: Callable[[str], None]) -> object:
-        """Wait for its first message. Raises EnvError if it could not build what it is for.
+        """Wait for its first message. Raises EnvError if it could not build what it is for, UsageError for a
+        script that begins to train when it is imported.
 
         making:  what it builds
         timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
@@ -98,11 +93,12 @@ class ChildProcess:
             limit = max(timeout, START_TIMEOUT) if timeout > 0 else -1
             answer = self.receive(limit, ActiveTime(POLL_S), since)
         except WorkerLostError as loss:
+            refuse_unguarded(self._process.exitcode, f", or set {self._alone}")
             raise EnvError(
                 f"{self.name} {loss.what} while making its environments",
-                where=str(self._output),
-                why=f"{loss.why}\n{loss.output}".rstrip(),
-                fix=f"read that file; with {self._alone} it runs in the main process",
+                where=making,
+                why=f"{loss.why}\n{loss.output or 'it printed nothing'}",
+                fix=f"set {self._alone}: then they are made in the main process, which shows its errors",
             ) from loss
         return self.checked(answer)
 

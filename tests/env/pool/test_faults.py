@@ -170,7 +170,7 @@ def test_workers_that_cannot_make_their_environments_say_why(tmp_path, monkeypat
     monkeypatch.setattr("algorithm.env.pool.child_process.START_TIMEOUT", 3.0 if fault == "hang" else 60.0)
     with pytest.raises(EnvError) as caught:
         Faulty(tmp_path, fault, where="make", timeout=1.0)
-    assert said in str(caught.value)
+    assert said in str(caught.value) and "worker_0.log" not in str(caught.value), "which is gone by then"
     assert no_worker_is_left()
 
 
@@ -192,13 +192,15 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path, monkeypatch):
     assert no_worker_is_left()
 
 
+GUARD = 'if __name__ == "__main__":'
+
 SCRIPT = """
 import sys, time
 import numpy as np
 import algorithm.env.pool.watchdog as w
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
-if __name__ == "__main__":
+{guard}
     w._SLACK = 1.0
     env = make_vec_env("GYM", {name!r}, env_args={args!r}, n=2,
         pool=PoolOptions(workers={workers}, timeout={timeout}), seed_of=lambda index, episode: 0)
@@ -211,9 +213,10 @@ if __name__ == "__main__":
 
 
 def script(tmp_path: Path, *, stderr: Any = subprocess.PIPE, **values: Any) -> subprocess.Popen[str]:
-    """Start a program with two environments: ``name``, ``args``, ``workers``, ``timeout``, ``end``."""
+    """Start a program with two environments; ``values`` of :data:`SCRIPT`."""
     file = tmp_path / "script.py"
-    file.write_text(SCRIPT.format(**{"name": "tests.toys_faults:Faulty-v0", "timeout": -1, **values}))
+    plain = {"name": "tests.toys_faults:Faulty-v0", "args": None, "timeout": -1, "guard": GUARD, "end": ""}
+    file.write_text(SCRIPT.format(**plain | values))
     path = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     command = [sys.executable, str(file)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=path)
@@ -236,6 +239,13 @@ def running(pids: list[int]) -> Iterator[int]:
         with suppress(psutil.NoSuchProcess):
             if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                 yield pid
+
+
+def test_a_script_that_works_when_it_is_imported_is_told_once(tmp_path):
+    main = script(tmp_path, name="tests.toys:Counting-v0", workers=2, guard="if True:")
+    _, said = main.communicate()
+    assert main.returncode == 1 and said.count("Traceback") == 1, said
+    assert "UsageError" in said and GUARD in said
 
 
 @pytest.mark.fault("F23")
