@@ -1,7 +1,7 @@
 """Access to a learner, and encryption.
 
-On this machine any user has access. Beyond it, an actor needs the token, over TLS with a certificate of an
-authority of their own; ``python -m ds.certificates`` makes one.
+On this machine any user has access, unless a token was made. Beyond it, an actor needs the token, over TLS
+with a certificate of an authority of their own; ``python -m ds.certificates`` makes both.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ def is_loopback(host: str) -> bool:
 
 
 def learner_security(net: NetConfig, host: str) -> LearnerSecurity:
-    """Return the secrets of a learner that listens at ``host``; makes a token if there is none yet.
+    """Return the secrets of a learner that listens at ``host``.
 
+    Beyond this machine it makes a token if there is none yet; here it asks for the one that there is.
     Raises UsageError with what to do where a file is missing or open to everybody, StorageError where the
     token cannot be written.
     """
-    if is_loopback(host):
-        return LearnerSecurity()
     folder = Path(net.secrets)
+    if is_loopback(host):
+        return LearnerSecurity(token=make_token(folder) if (folder / TOKEN).exists() else None)
     if net.insecure:
         return LearnerSecurity(token=make_token(folder), banner=_PLAIN_TEXT.format(host=host))
     name = "HOST" if host in ("0.0.0.0", "::") else host  # an address that stands for all is none
@@ -83,14 +84,13 @@ def learner_security(net: NetConfig, host: str) -> LearnerSecurity:
 def actor_security(net: NetConfig, host: str) -> ActorSecurity:
     """Return the secrets of an actor that dials ``host``. Raises UsageError where a file is missing.
 
-    A learner that listens at every address asks for the token on this machine too; it is sent to
-    a port of this machine only where plain text is allowed anyhow.
+    On this machine only the token is used, where there is one.
     """
-    folder = Path(net.secrets)
-    if is_loopback(host) and not (net.insecure and (folder / TOKEN).exists()):
+    folder, here = Path(net.secrets), is_loopback(host)
+    if here and not (folder / TOKEN).exists():
         return ActorSecurity()
     token = _read_token(folder / TOKEN, f"copy it from the learner's machine into {folder}")
-    if net.insecure:
+    if net.insecure or here:
         return ActorSecurity(token=token)
     advice = f"copy it from the learner's machine into {folder}\n" + _PLAIN
     return ActorSecurity(token=token, authority=_read(folder / AUTHORITY, advice))

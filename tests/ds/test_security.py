@@ -92,10 +92,20 @@ def test_plain_text_by_an_explicit_flag_still_needs_the_token_and_says_so(tmp_pa
     security = learner_security(net, ELSEWHERE)
     assert security.banner is not None and "PLAIN TEXT" in security.banner
     assert actor_security(net, ELSEWHERE) == ActorSecurity(token=security.token)
-    assert actor_security(net, "127.0.0.1").token == security.token, "it may be asked for here too"
-    assert actor_security(Net(str(tmp_path)), "127.0.0.1") == ActorSecurity(), "not without saying so"
     with learner(security) as one, actor(one.port, actor_security(net, ELSEWHERE)) as client:
         assert client.hello(HELLO) == WELCOME
+
+
+def test_on_this_machine_the_token_is_asked_for_where_one_was_made(tmp_path: Path) -> None:
+    net, at = Net(str(tmp_path)), "127.0.0.1"
+    assert (learner_security(net, at), actor_security(net, at)) == (LearnerSecurity(), ActorSecurity())
+    token = make_token(tmp_path)
+    security = learner_security(net, at)
+    assert security == LearnerSecurity(token=token)
+    with learner(security) as one:
+        with actor(one.port, actor_security(net, at)) as client:
+            assert client.hello(HELLO) == WELCOME
+        assert "wrong token or none" in refusal(one.port, ActorSecurity())
 
 
 def test_the_token_is_drawn_once_and_its_owners_alone(tmp_path: Path) -> None:
