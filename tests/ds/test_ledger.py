@@ -26,12 +26,12 @@ default:
     preset: plain
     env_type: GYM
     env_name: "tests.ds.marked:Counted-v0"
-    env_args: {{length: {LENGTH}}}
+    env_args: {{length: {LENGTH}, pause: 0.002}}
     n_envs: 8
     max_step: -1
     max_episode_length: {CHUNK}
     reset_on_iteration: false
-  net_config: {{heartbeat: 1, spool_size: 8}}
+  net_config: {{heartbeat: 1}}
   nn_config: {{q: {{dense_n: 8}}, policy: {{dense_n: 8}}}}
   replay_config: {{capacity: 500000}} # nothing is overwritten
   sac_config:
@@ -58,9 +58,9 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 @pytest.mark.timeout(0)
 def test_of_a_hundred_thousand_transitions_none_is_wrong(scene: Scene) -> None:
     rng, port = random.Random(1), scene.learner("learner_0")
-    actors = [f"actor_{number}" for number in range(2)]
-    for actor in actors:
-        scene.begin(actor, "actor", f"--learner_port={port}")
+    actors = {"forgets": 8, "remembers": 5000}  # name -> messages that it keeps while the learner is away
+    for actor, size in actors.items():
+        scene.begin(actor, "actor", f"--learner_port={port}", "-o", f"net_config.spool_size={size}")
     for kill in range(1, KILLS + 1):
         until_step(scene, kill * TRANSITIONS // KILLS)
         time.sleep(rng.uniform(0.0, 1.0))
