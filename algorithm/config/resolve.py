@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from algorithm.config.yaml_io import parse_value
 from algorithm.core.program import said
 
 _FRESH_SEEDS = 2**31
+_HALF = re.compile("[\ud800-\udfff]")
 SEED_PATH = ("sac_config", "seed")
 
 
@@ -127,6 +129,7 @@ def with_values(tree: Node, values: Mapping[str, object], source: str) -> Node:
 
 def resolve(tree: Node, seed: int | None, problems: list[Problem], *, runnable: str | None) -> Resolved:
     """Draw and validate a merged tree, then each of its behaviours. runnable: as in `build`."""
+    problems += _broken_texts(tree)
     parts = _behaviours(tree, problems)
     whole = _with_seed(tree.without("ma_config"), seed)
     run_seed = whole.value_at(*SEED_PATH)
@@ -158,6 +161,26 @@ def resolve(tree: Node, seed: int | None, problems: list[Problem], *, runnable: 
         for_memory=for_memory,
         distributions=distributions,
     )
+
+
+def _broken_texts(tree: Node) -> Iterator[Problem]:
+    """Yield a problem for each value with half of a surrogate pair, which no file or process can be given."""
+    for path, leaf in tree.leaves():
+        if any(map(_HALF.search, (*path, *_texts(leaf.value)))):
+            why = "half of a surrogate pair is no character, and no file can hold it"
+            fix = "write the character itself, or remove it"
+            yield Problem(f"`{'.'.join(path)}` has a text that is none", leaf.where, why, fix)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts in a value."""
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
 
 
 def _with_seed(tree: Node, seed: int | None) -> Node:

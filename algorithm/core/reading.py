@@ -14,6 +14,7 @@ import os
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import BadZipFile
 
 from algorithm.core.errors import StorageError
 from algorithm.core.system.files import open_file
@@ -25,6 +26,7 @@ DEEPEST = 64
 """Levels of lists and objects that JSON may have."""
 
 _BLOCK = 2**20  # bytes
+_ZIP_END = 56 + 20 + 22  # bytes of the records at the end of a zip: two of a large one, and the last
 _DIGITS = 40  # of a whole number: the states of random generators have 128 bits
 
 
@@ -49,6 +51,27 @@ def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
         os.close(handle)
         raise ValueError(f"it has {found.st_size:,} bytes, far too many")
     return os.fdopen(handle, "rb")
+
+
+def check_zip(stream: BinaryIO, limit: int) -> None:
+    """Raise ValueError for a zip whose directory has more than ``limit`` bytes: ``zipfile`` reads all of it.
+
+    Raises BadZipFile for what ends in another way than a zip without a comment.
+    """
+    end = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, end - _ZIP_END))
+    tail = stream.read().rjust(_ZIP_END, b"\0")
+    locator, record = tail[56:76], tail[76:]
+    if record[:4] != b"PK\5\6" or record[-2:] != b"\0\0":
+        raise BadZipFile("it is no zip, or was cut short")
+    size = int.from_bytes(record[12:16], "little")
+    if locator[:4] == b"PK\6\7":  # sizes beyond 4 GiB, or more than 65,535 members
+        if tail[:4] != b"PK\6\6" or int.from_bytes(locator[8:16], "little") != end - _ZIP_END:
+            raise BadZipFile("its directory is not where it says")
+        size = int.from_bytes(tail[40:48], "little")
+    if size > limit:
+        raise ValueError(f"its directory has {size:,} bytes, far too many")
+    stream.seek(0)
 
 
 def read_bytes(path: Path, limit: int = TEXT, *, follow: bool = False) -> bytes:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from algorithm.core.data import Array
 from algorithm.core.errors import described
-from algorithm.core.reading import open_plain
+from algorithm.core.reading import check_zip, open_plain
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import (
     Behaviours,
@@ -30,6 +30,7 @@ from algorithm.demos.episode import (
 from algorithm.env.observations import UNNAMED
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
+_ENTRY = 20  # bytes in memory for each of a directory, at least
 _SMALL = 2**20  # bytes of an array; to ask for the free memory takes longer than to read so many
 _NEEDED = ("action", "reward", "terminated")
 _OPTIONAL = ("action_mask", "truncated", "carry", "z", "behaviour_logp")
@@ -38,13 +39,15 @@ _OPTIONAL = ("action_mask", "truncated", "carry", "z", "behaviour_logp")
 def read_npz(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`."""
     try:
-        with open_plain(path, _LARGEST, follow=True) as stream, zipfile.ZipFile(stream) as archive:
-            names = _behaviours(archive)
-            check_behaviours(names, wanted)
-            arrays = _arrays_of(archive)
-            for number, name in enumerate(names):
-                if wanted is None or name in wanted:
-                    yield _episode(archive, number, name, arrays[str(number)])
+        with open_plain(path, _LARGEST, follow=True) as stream:
+            check_zip(stream, free_memory() // _ENTRY)
+            with zipfile.ZipFile(stream) as archive:
+                names = _behaviours(archive)
+                check_behaviours(names, wanted)
+                arrays = _arrays_of(archive)
+                for number, name in enumerate(names):
+                    if wanted is None or name in wanted:
+                        yield _episode(archive, number, name, arrays[str(number)])
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise FaultyRecordingError(f"it is no recording: {error}") from error
 

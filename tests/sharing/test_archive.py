@@ -85,6 +85,8 @@ REFUSED = {
     ),
     "is compressed": zipped(whole({**FILES, "model.safetensors": bytes(10**6)}), zipfile.ZIP_DEFLATED),
     "1,005 members": zipped(whole({**FILES, **{f"plots/{i}.png": b"" for i in range(archive.MOST)}})),
+    "its directory has": zipped(whole({**FILES, **{f"plots/{i:0190}.png": b"" for i in range(2500)}})),
+    "content cannot be read: result.json holds no object": zipped(whole({**FILES, "result.json": b"[]"})),
     "manifest.json has": zipped(whole(FILES, spaces={f"{i:09}": [] for i in range(20_000)})),
     "are no names": zipped(whole(FILES, env="a/../b")),
     "its manifest.json is none": zipped({**FILES, MANIFEST: b"[]"}),
@@ -99,6 +101,17 @@ REFUSED = {
 @pytest.mark.parametrize("said", REFUSED)
 def test_what_no_export_is_is_refused(file, said):
     file.write_bytes(REFUSED[said])
+    assert said in why(file)
+
+
+@pytest.mark.fault("F26")
+@pytest.mark.parametrize(("at", "said"), [(0, "far too many"), (1, "is not where it says")])
+def test_what_a_large_zip_says_of_its_directory_is_not_believed(file, at, said):
+    data = file.read_bytes()
+    place = len(data) - 22
+    large = b"PK\6\6" + bytes(36) + (2**40).to_bytes(8, "little") + bytes(8)
+    locator = b"PK\6\7" + bytes(4) + (place + at).to_bytes(8, "little") + bytes(4)
+    file.write_bytes(data[:place] + large + locator + data[place:])
     assert said in why(file)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 import yaml
 
 import asac
+from algorithm.app.sharing.card import card
+from algorithm.app.sharing.export import build
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.runs.checkpoints.manifest import Entry
 from algorithm.train.assembly import Assembly
@@ -62,6 +66,24 @@ def test_the_card_has_what_the_policy_is_worth_and_how_to_load_it(run, exported)
         f"`{Entry.of(files['model.safetensors']).sha256}`",
     ):
         assert told in card
+
+
+def test_no_name_in_the_card_becomes_html_or_a_picture(run):
+    shared = build(run._dir, "best", source="first.zip", warn=print).shared
+    loaded = shared.loaded
+    base = loaded.config.base_config.model_copy(update={"env_name": "m:<img src=x>![a](//b) `<b>`"})
+    loaded = replace(loaded, config=loaded.config.model_copy(update={"base_config": base}))
+    shared = replace(shared, loaded=loaded, code=["a`<i>"])
+    text = re.sub(r"```.*?```|(?<!\\)`[^`]*`", "", card(shared).split("---\n")[2], flags=re.DOTALL)
+    assert r"# SAC on \<img src=x\>!\[a\](//b) \`\<b\>\`" in text
+    assert not re.search(r"(?<!\\)<", text)
+
+
+def test_networks_that_are_none_name_the_export(exported, tmp_path):
+    broken = forge(exported, tmp_path / "broken.zip", lambda files: files.update({"model.safetensors": b"?"}))
+    with pytest.raises(StorageError) as caught:
+        asac.load(broken)
+    assert caught.value.where == str(broken) and "its networks cannot be read" in caught.value.why
 
 
 def test_the_hub_s_own_library_reads_the_card(exported):

@@ -12,7 +12,7 @@ from typing import Any
 
 from algorithm.core.errors import StorageError, UsageError, described
 from algorithm.core.program import VERSION, said
-from algorithm.core.reading import open_plain, parse_json
+from algorithm.core.reading import check_zip, open_plain, parse_json
 from algorithm.runs.checkpoints.manifest import Entry, is_step
 from algorithm.runs.files import json_text
 from algorithm.runs.names import is_name
@@ -29,9 +29,11 @@ LARGEST = 2**31 - 2**24
 MOST = 1000
 """Maximum number of its members."""
 
+_DIRECTORY = MOST * 2**9
 _PARSED = 2**18
 _OTHERS = 2**24
-"""Maximum sizes in bytes: of manifest and configuration, which are slow to parse, and of all but networks."""
+"""Maximum sizes in bytes: of the directory, whose entries take ten times as much in memory; of manifest and
+configuration, which are slow to parse; and of all but networks."""
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 _DAMAGE = (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, struct.error)
@@ -104,11 +106,16 @@ def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
     source: name of the export for errors. Raises StorageError.
     """
     try:
-        with open_plain(file, LARGEST, follow=True) as opened, zipfile.ZipFile(opened) as archive:
-            infos = archive.infolist()
-            _check_members(infos, file.stat().st_size)
-            members = {info.filename: archive.read(info) for info in infos}
+        with open_plain(file, LARGEST, follow=True) as opened:
+            check_zip(opened, _DIRECTORY)
+            with zipfile.ZipFile(opened) as archive:
+                infos = archive.infolist()
+                _check_members(infos, file.stat().st_size)
+                members = {info.filename: archive.read(info) for info in infos}
         manifest = ExportManifest.read(members.pop(MANIFEST), source)
+        for name in members.keys() & {RESULT, EVALUATION}:
+            if not isinstance(parse_json(members[name]), dict):
+                raise ValueError(f"{name} holds no object")
     except OSError as error:
         raise StorageError.of(error, what="the export cannot be read", where=source) from error
     except KeyError as error:

@@ -148,7 +148,14 @@ class PlayableRun:
                 why=f"an export has one, and this one is of step {self.export.manifest.step}",
                 fix=said("leave --ckpt out", "say checkpoint='best'"),
             )
-        return find_checkpoint(self.run.checkpoints, which, warn=warn, flag=said("--ckpt ", "checkpoint="))
+        try:
+            return find_checkpoint(
+                self.run.checkpoints, which, warn=warn, flag=said("--ckpt ", "checkpoint=")
+            )
+        except StorageError as error:
+            if self.export is None:
+                raise
+            raise refused(self.export.source, f"its networks cannot be read: {error.why}") from error
 
     @property
     def spaces(self) -> Mapping[str, Any]:
