@@ -23,6 +23,7 @@ _ADVICE = {
     errno.EACCES: "give yourself write permission there, or train from another folder",
     errno.EPERM: "give yourself write permission there, or train from another folder",
     errno.ENOTDIR: "a file stands where a folder is needed: move it away",
+    errno.ENAMETOOLONG: "choose a shorter name, or a folder with a shorter path",
     errno.EEXIST: "a file stands where a folder is needed: move it away",
 }
 

@@ -13,7 +13,7 @@ class EvalConfig(Block):
     """Evaluation while training, on an environment of its own. One always runs at the end."""
 
     per_step: Limit = option(2000, "Environment steps between evaluations. -1: only the final one.")
-    episodes: Whole = option(10, "Episodes per evaluation.", ge=1)
+    episodes: Whole = option(10, "Episodes per evaluation.", ge=1, le=100_000)
     max_step: Limit | None = option(
         None,
         "Limit of evaluation episodes in steps. null: 10,000 if nothing else limits them. -1: none.",

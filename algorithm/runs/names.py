@@ -160,7 +160,9 @@ def check_directory(models: Path) -> None:
     """
     if _is_usual(models):  # RunDir.create says what is wrong with it
         return
-    why = "it has characters that cannot be seen" if visible(str(models)) != str(models) else ""
+    text = str(models)
+    hidden = visible(text) != text or "\n" in text or "\t" in text
+    why = "it has characters that cannot be seen" if hidden else ""
     try:
         file = next((path for path in (models, *models.parents) if path.is_file()), None)
         why = why or (f"{shown(file.absolute())} is a file" if file else "")

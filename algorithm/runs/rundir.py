@@ -35,6 +35,9 @@ from algorithm.runs.names import (
 )
 from algorithm.runs.provenance import file_state
 
+_DEEPEST = Path("x" * 200, "x" * 200)
+"""Path as long as the longest one below a run: that of a behaviour's file in a checkpoint."""
+
 
 @dataclass
 class _Start:
@@ -239,10 +242,10 @@ class RunDir:
                 folder.rmdir()
 
     def check_writable(self) -> None:
-        """Raise StorageError unless files can be made in the folder."""
+        """Raise StorageError unless files can be made in the folder, however deep."""
         try:
             with tempfile.TemporaryFile(dir=self.path):
-                pass
+                (self.path / _DEEPEST).exists()  # which fails where the path is too long
         except OSError as error:
             raise _not_writable(error, self.path) from error
 

@@ -93,7 +93,7 @@ class Optimiser:
                     self._study.tell(one.number, state=self._states.FAIL)
         except OSError as error:
             raise StorageError.of(error, what="a study cannot be read", where=journal) from error
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise _damaged(journal, described(error)) from error
 
     @property

@@ -89,7 +89,9 @@ def test_another_folder_of_all_runs_is_in_every_command(here):
     assert run_names("gym/pendulum") == []
 
 
-@pytest.mark.parametrize("name", ["notes", "notes/deep/down", "d" * 300, "a\udc9bb", "a\x1b[31mb", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["notes", "notes/deep/down", "d" * 300, "a\udc9bb", "a\x1b[31mb", "a\0b", "a\nb"]
+)
 def test_a_path_that_no_folder_can_have_is_refused(here, name):
     (here / "notes").write_text("")
     with pytest.raises(UsageError, match="runs cannot be kept") as caught:
@@ -210,6 +212,11 @@ def test_every_command_that_is_printed_can_be_pasted(here):
         assert {run.name, f"{run.name}_2"} & {*shlex.split(line)}, line
     commands = dict(command_list(Facts.gather(run)))
     assert shlex.split(commands["All curves"])[-1] == run.shown(run.log)
+
+
+def test_a_path_too_long_for_a_checkpoint_is_refused_at_the_start(here):
+    with pytest.raises(StorageError, match="choose a shorter name"):
+        RunDir.create("e", "x", models=here.joinpath(*["d" * 200] * 19))
 
 
 @pytest.mark.fault("F09")

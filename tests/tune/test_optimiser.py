@@ -125,9 +125,10 @@ def test_a_damaged_line_is_named_and_a_lock_of_a_killed_process_goes(made: Make,
     with pytest.raises(StorageError, match="the journal of a study is damaged") as caught:
         study.optimiser()
     assert "line 5" in caught.value.why
-    journal.write_bytes(b"".join(line.replace(b'"op_code"', b'"op_kode"') for line in lines))
-    with pytest.raises(StorageError, match="the journal of a study is damaged"):
-        study.optimiser()
+    for old, new in ((b'"op_code"', b'"op_kode"'), (b'"op_code":', b'"op_code":9')):
+        journal.write_bytes(b"".join(line.replace(old, new) for line in lines))
+        with pytest.raises(StorageError, match="the journal of a study is damaged"):
+            study.optimiser()
 
 
 def test_importances_are_shares(made: Make) -> None:
