@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -176,12 +175,11 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
 
 
 def _never_saved(run: RunDir) -> StorageError:
-    folder = shlex.quote(run.shown(run.path))
     return StorageError(
         "there is nothing to go on from",
         where=run.shown(run.checkpoints),
         why=f"the run ended before its first checkpoint ({RUN_BLOCK}.save_model_per_step)",
-        fix=f"begin again under the same name:\nrm -r {folder}\n{run.training_command('-n', run.name)}",
+        fix=f"begin another one:\n{run.beginning(run.free_name)}",
     )
 
 

@@ -143,13 +143,13 @@ def run_training(
     if inputs.evaluations is not None:
         _check_evaluations(inputs.loaded)
     run = inputs.run
-    loaded, measured = set_up(inputs.loaded)
-    inputs = replace(inputs, loaded=loaded)
     with ExitStack() as stack:
         console = _logged_console(run, screen, stack)
+        lock = stack.enter_context(RunLock(run.lock, notice=console.message))
+        loaded, measured = set_up(inputs.loaded)
+        inputs = replace(inputs, loaded=loaded)
         for line in measured:
             console.message(line)
-        lock = stack.enter_context(RunLock(run.lock, notice=console.message))
         monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
         stack.callback(monitor_process().run_finished)
         stack.enter_context(inputs.stop)

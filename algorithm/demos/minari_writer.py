@@ -150,7 +150,7 @@ def refuse_taken(name: str) -> None:
             "there is a data set of this id, and none is overwritten",
             where=f"{MINARI}{name}",
             why=f"it lies in {get_dataset_path(name)}",
-            fix=f"choose another name or version, or remove it: minari delete {name}",
+            fix="choose another name or version",
         )
 
 

@@ -25,7 +25,7 @@ def copy_run(run: RunDir, folder: Path, *, replace: bool, notice: Callable[[str]
     holds_run = (folder / "manifest.json").is_file() and (folder / "checkpoints").is_dir()
     if folder.exists() and not (replace and holds_run):
         why = "it holds no run" if replace else "replace is False"
-        fix = "give another name" if replace else "give another name, or say replace=True"
+        fix = "give another name"
         raise UsageError("there is something of that name already", where=folder, why=why, fix=fix)
     if target.is_relative_to(whole) or whole.is_relative_to(target):
         raise UsageError(

@@ -12,7 +12,7 @@ import json
 import shlex
 import socket
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -136,10 +136,10 @@ class RunLock:
             self._lock = _acquire(self._path)
             stale = self._take(self._lock)
         except Timeout:
-            holder = None
-            with contextlib.suppress(OSError, ValueError):
-                holder = Holder.read(_read(self._path) or "")
-            raise _refusal(self._path, holder) from None
+            holder = holder_of(self._path)
+            _, _, marker = lock_files(self._path)  # stays behind a process that was killed; a kernel lock not
+            left = [file for file in (self._path, marker) if file.exists()] if marker.exists() else []
+            raise _refusal(self._path, holder, left) from None
         except OSError as error:
             raise StorageError.of(error, what="the run cannot be locked", where=self._path) from error
         except ValueError as error:
@@ -147,7 +147,7 @@ class RunLock:
                 "the run cannot be locked",
                 where=self._path,
                 why=f"{error}: no process has put it there",
-                fix=f"look at it, and remove it: rm {shlex.quote(str(self._path))}",
+                fix="look at it, and move it away",
             ) from error
         if stale is not None:
             whose = Holder.read(stale)
@@ -207,7 +207,7 @@ class RunLock:
             holder = Holder.read(found or "")
             mine = found == self._text  # of a run of this process that could not remove it, and has ended
             if holder is not None and not mine and holder.lives:
-                raise _refusal(self._path, holder)
+                raise _refusal(self._path, holder, [self._path])
             write_bytes(self._path, self._text.encode())
         except BaseException:
             with contextlib.suppress(OSError):  # while it is held, so that waiting processes retry
@@ -244,14 +244,22 @@ def _read(path: Path) -> str | None:
     return None
 
 
-def _refusal(path: Path, holder: Holder | None) -> UsageError:
-    remove = shlex.join(["rm", *(str(file) for file in lock_files(path) if file.exists())])
-    if holder is None or not holder.lives:
-        fix = f"wait for it; if no such process is left, nor one that it started:\n{remove}"
-    elif holder.is_elsewhere:
-        fix = f"wait for it or end it there; if that machine or process is gone:\n{remove}"
-    else:
+def holder_of(path: Path) -> Holder | None:
+    """Return the process that a ``run.lock`` names, if it still runs or that cannot be decided."""
+    holder = None
+    with contextlib.suppress(OSError, ValueError):
+        holder = Holder.read(_read(path) or "")
+    return holder if holder is not None and holder.lives else None
+
+
+def _refusal(path: Path, holder: Holder | None, left: Sequence[Path]) -> UsageError:
+    """Return the error for a run that is locked. left: files that a process which is gone may have left."""
+    if holder and not holder.is_elsewhere:
         fix = f"wait for it, or end it:\nkill {holder.pid}"
+    else:
+        fix = "wait for it or end it there" if holder else "wait for it: its lock ends with it"
+        if left:
+            fix += f"; if it is gone, and all that it started:\n{shlex.join(['rm', *map(str, left)])}"
     return UsageError(
         "another process is at work on this run",
         where=path,

@@ -76,7 +76,9 @@ def is_taken(path: Path) -> bool:
     """Return whether the folder of a run exists; a start that failed leaves at most the players' logs."""
     if not path.is_dir():
         return path.exists()
-    return {entry.name for entry in path.iterdir()} != {"players"}
+    with contextlib.suppress(FileNotFoundError):  # another start has just taken it back
+        return {entry.name for entry in path.iterdir()} != {"players"}
+    return False
 
 
 def is_name(name: str) -> bool:

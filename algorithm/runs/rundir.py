@@ -18,6 +18,7 @@ from algorithm.core.program import program
 from algorithm.core.reading import read_json, read_lines
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.runs.files import finite_or_null, write_bytes, write_json, write_text
+from algorithm.runs.lock import holder_of
 from algorithm.runs.names import (
     MODELS,
     POPULATION,
@@ -145,10 +146,12 @@ class RunDir:
             except OSError as error:
                 raise _not_writable(error, parent) from error
             try:
-                run.path.mkdir()
+                if run.path.exists() and not is_taken(run.path):
+                    run.overrides.touch(exist_ok=False)  # the first of those that begin there now has it
+                else:
+                    run.path.mkdir()
             except FileExistsError:
-                if is_taken(run.path):
-                    continue
+                continue
             except OSError as error:
                 raise _not_writable(error, run.path) from error
             run.check_writable()
@@ -215,6 +218,13 @@ class RunDir:
     def in_python(self) -> str:
         """The run in Python, with its environment as ``env``."""
         return f"asac.Run({self.shown(self.path)!r}, env=env)"
+
+    def beginning(self, name: str, **flags: str) -> str:
+        """Return what begins another run of that name: a command, or arguments in Python."""
+        if self.of_object:
+            return ", ".join(f"{key}={value!r}" for key, value in {"name": name, **flags}.items())
+        words = [word for key, value in flags.items() for word in (f"--{key}", value)]
+        return self.training_command("-n", name, *words)
 
     def training_command(self, *flags: str) -> str:
         """Return the same for what trains in this folder, which for some runs is a learner."""
@@ -293,6 +303,12 @@ class RunDir:
         if overrides:
             before = read_lines(self.overrides) if self.overrides.exists() else []
             self.write_overrides([*before, *overrides])
+
+    @property
+    def free_name(self) -> str:
+        """A name like its own, for another run."""
+        names = (f"{self.name}_{n}" for n in itertools.count(2))
+        return next(name for name in names if not (self.models / self.env / name).exists())
 
     def has_other(self, env_file: Path) -> bool:
         """Return whether the environment's file has changed since the run was begun, or last resumed."""
@@ -383,12 +399,11 @@ def _instead(known: Sequence[str], argument: str, models: Path, flag: str) -> tu
 
 
 def _taken(run: RunDir) -> UsageError:
-    beside = {one.name for one in run.path.parent.iterdir()}
-    free = next(name for n in itertools.count(2) if (name := f"{run.name}_{n}") not in beside)
+    beside, free = {one.name for one in run.path.parent.iterdir()}, run.free_name
     what, why = f"a run named {run.name!r} exists already", "training again there would mix two runs"
     resume, play = run.training_command("-n", run.name, "--resume"), run.command("-n", run.name, "--run")
     fix = f"{resume}    (go on with it)\n{play}    (use what it learned)\n"
-    other = run.training_command("-n", free)
+    other = run.beginning(free)
     if (run.path / POPULATION).exists():
         members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", one)) for one in beside)
         what, why = f"a population named {run.name!r} exists already", "a name stands for one of them"
@@ -399,10 +414,31 @@ def _taken(run: RunDir) -> UsageError:
         what, why = f"a study named {run.name!r} exists already", "a name stands for one of them"
         fix = f"{run.command('--tune', run.name, '--resume')}    (go on with it)\n"
         other = run.command("--tune", free)
-    elif run.of_object:
-        fix, other = f"{run.in_python}.resume()    (go on with it)\n", f"name={free!r}"
     elif not run.config.exists():
-        what = f"there is something else under the name {run.name!r}"
-        why = "it is no run, for it has no config.yaml: a start may have been cut off"
-        fix = f"rm -r {shlex.quote(shown(run.path))}    (remove it, once you have looked at it)\n"
+        return _no_run(run, free)
+    elif run.of_object:
+        fix = f"{run.in_python}.resume()    (go on with it)\n"
     return UsageError(what, where=shown(run.path), why=why, fix=f"{fix}{other}    (train another one)")
+
+
+def _no_run(run: RunDir, free: str) -> UsageError:
+    """Return the error for a folder without a configuration. What may be at work or in use stays there.
+
+    free: a name for another run
+    """
+    what = f"there is something else under the name {run.name!r}"
+    fix = f"{run.beginning(free)}    (train another one)"
+    saved = [file.parent for file in sorted(run.checkpoints.glob("step_*/manifest.json"))]
+    if holder := holder_of(run.lock):
+        what, why = f"a run named {run.name!r} is at work already", str(holder)
+    elif saved:
+        what, why = f"the run {run.name!r} has lost its config.yaml", "its checkpoints are still there"
+        newest = shown(saved[-1])
+        fix = (
+            f"bring a copy of that file back to go on with it, or begin with its networks:\n"
+            f"{run.beginning(free, init_from=newest)}\n{fix}"
+        )
+    else:
+        why = "it is no run, for it has no config.yaml: a start is under way, or was cut off"
+        fix = f"{fix}\nif none is under way, look at the folder and put it aside"
+    return UsageError(what, where=shown(run.path), why=why, fix=fix)

@@ -16,7 +16,8 @@ from algorithm.app.report.report import command_list
 from algorithm.core.errors import StorageError, UsageError, visible
 from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.runs import names, provenance
+from algorithm.runs import names, provenance, rundir
+from algorithm.runs.lock import Holder
 from algorithm.runs.names import (
     POPULATION,
     behaviour_level,
@@ -100,16 +101,32 @@ def test_a_path_that_no_folder_can_have_is_refused(here, name):
 
 
 @pytest.mark.parametrize(
-    "file, told", [("train.log", "rm -r models/e/x "), (POPULATION, "--num_learners=1 ")]
+    ("file", "told"),
+    [
+        ("train.log", "put it aside"),
+        (POPULATION, "--num_learners=1 "),
+        ("checkpoints/step_000000200/manifest.json", "--init_from models/e/x/checkpoints/step_000000200"),
+        ("run.lock", f"process {os.getpid()} on"),
+    ],
 )
-def test_a_folder_that_is_no_run_is_not_called_one(here, file, told):
+def test_a_folder_that_is_no_run_is_not_called_one_and_stays(here, file, told):
     for name, inside in (("x", file), ("x_1", "config.yaml")):
-        (here / "models/e" / name).mkdir(parents=True)
-        (here / "models/e" / name / inside).touch()
+        (here / "models/e" / name / inside).parent.mkdir(parents=True)
+        (here / "models/e" / name / inside).write_text(Holder.me().text if file == "run.lock" else "")
     for find in (RunDir.create, RunDir.open):
         with pytest.raises(UsageError) as caught:
             find("e", "x")
-        assert told in caught.value.fix and "-n x_2" in caught.value.fix and "--run" not in caught.value.fix
+        message = str(caught.value)
+        assert told in message and "-n x_2" in message and "--run" not in message
+        assert "rm " not in message and ("aside" in message) == (file == "train.log")
+
+
+def test_a_name_that_a_player_left_goes_to_one_of_two_that_begin_at_once(here, monkeypatch):
+    (here / "models/e/x/players").mkdir(parents=True)
+    monkeypatch.setattr(rundir, "is_taken", lambda path: False)  # as both of them see it
+    RunDir.create("e", "x")
+    with pytest.raises(UsageError):
+        RunDir.create("e", "x")
 
 
 @pytest.mark.fault("F39")

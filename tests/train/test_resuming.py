@@ -315,7 +315,7 @@ def the_notes(run: Path) -> None:
     [
         (all_replays, "there is no complete checkpoint"),
         (all_networks, "there is no complete checkpoint"),
-        (lambda run: shutil.rmtree(run / "checkpoints"), "rm -r models/task/a"),
+        (lambda run: shutil.rmtree(run / "checkpoints"), "-n a_2"),
         (lambda run: (run / "overrides.txt").write_bytes(b"a.b=\xff\n"), "overrides.txt"),
         (the_notes, "`resumed`"),
     ],
