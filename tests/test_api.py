@@ -82,8 +82,8 @@ def test_train_play_evaluate_and_go_on():
         ("start", 0),
         ("checkpoint", 60),
         ("evaluation", 80),
-        ("checkpoint", 120),
         ("evaluation", 120),
+        ("checkpoint", 120),
         ("end", 120),
     ]
     totals = [total for point, _, total in (e for e in notes.seen if e[0] == "episode")]

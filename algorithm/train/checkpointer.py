@@ -48,6 +48,7 @@ class Checkpointer:
         self._metrics = metrics
         self._check = check
         self._since = since
+        self._evaluation = training.counters.last_eval  # that the last checkpoint knows of
         self._failures = 0
         self._seconds, self._bytes, self._count = 0.0, 0, 0
 
@@ -57,11 +58,11 @@ class Checkpointer:
         return f"{self._count} written, {format_bytes(self._bytes)} in {self._seconds:.2f} s"
 
     def save(self) -> bool:
-        """Write one if this step has none; return whether it has one now.
+        """Write one if this step has none that is whole; return whether it has one now.
 
         Raises StorageError when it fails for the third time in a row, NumericalError if it would hold NaN.
         """
-        if self._manager.has(self._training.counters.step):
+        if self._is_whole:
             return True
         try:
             self._write()
@@ -81,16 +82,19 @@ class Checkpointer:
             except StorageError as error:
                 self._console.warn(error.line)
 
-    def save_finally(self, *, anew: bool = False) -> None:
-        """Write the checkpoint of the end. Raises StorageError if it cannot be written.
-
-        anew: also if this step has one
-        """
-        if anew or not self._manager.has(self._training.counters.step):
+    def save_finally(self) -> None:
+        """Write the checkpoint of the end, as :meth:`save`. Raises StorageError if it cannot be written."""
+        if not self._is_whole:
             try:
                 self._write()
             except StorageError as error:
                 raise self._given_up(error) from error
+
+    @property
+    def _is_whole(self) -> bool:
+        """True if the last checkpoint is that of this step, and was written after its evaluation, if any."""
+        counters = self._training.counters
+        return self._manager.has(counters.step) and counters.last_eval is self._evaluation
 
     def networks(self, behaviour: str) -> Mapping[str, Mapping[str, torch.Tensor]] | None:
         """Return a behaviour's tensors at the last checkpoint; None if there is none."""
@@ -110,6 +114,7 @@ class Checkpointer:
             raise StorageError.of(
                 error, what="the checkpoint cannot be written", where=error.filename or "the run's folder"
             ) from error
+        self._evaluation = self._training.counters.last_eval
         self._failures = 0
         self._count += 1
         self._seconds += cost.seconds

@@ -79,6 +79,7 @@ class Counters:
         self.best_eval: EvaluationOutcome | None = None
         self.logged: dict[str, list[float]] = {}  # by callbacks since the last row: sum and count
         self.no_better = 0  # evaluations since the best one
+        self.judged = -1  # step of the last evaluation that may end the run
         self.owes_evaluation = False  # one was due at this step, and a signal came before its end
 
     def add(self, episodes: Iterable[Episode]) -> None:
@@ -108,13 +109,18 @@ class Counters:
         """Finished episodes of all behaviours."""
         return sum(self.finished.values())
 
-    def evaluated(self, found: Mapping[str, Performance]) -> bool:
-        """Record an evaluation at this step; return whether it is the best so far, over all behaviours."""
-        self.evaluations += 1
+    def evaluated(self, found: Mapping[str, Performance], *, on_way: bool = True) -> bool:
+        """Record an evaluation at this step; return whether it is the best so far, over all behaviours.
+
+        on_way: not the one behind the end, which a longer run would not have had: it ends nothing
+        """
         self.owes_evaluation = False
         self.last_eval = EvaluationOutcome(self.step, found)
         is_best = self.best_eval is None or self.last_eval.mean > self.best_eval.mean
-        self.no_better = 0 if is_best else self.no_better + 1
+        if on_way:
+            self.evaluations += 1
+            self.judged = self.step
+        self.no_better = 0 if is_best else self.no_better + on_way
         if is_best:
             self.best_eval = self.last_eval
         return is_best
@@ -125,8 +131,8 @@ class Counters:
         return self.last_eval is not None and self.last_eval.step == self.step
 
     def reach(self, limit: float | None) -> bool:
-        """Return whether every behaviour's mean return at this very step comes to ``limit``."""
-        if limit is None or self.last_eval is None or not self.is_evaluated:
+        """Return whether every behaviour's mean return, on the way at this very step, comes to ``limit``."""
+        if limit is None or self.last_eval is None or self.judged != self.step:
             return False
         return all(done.interval.mean >= limit for done in self.last_eval.performances.values())
 
@@ -173,6 +179,7 @@ class Counters:
                 "returns": list(self.returns),
                 "last_eval": self.last_eval and asdict(self.last_eval),
                 "best_eval": self.best_eval and asdict(self.best_eval),
+                "judged": self.judged,
                 "owes_evaluation": self.owes_evaluation,
                 "no_better": self.no_better,
                 "logged": self.logged,
@@ -191,6 +198,6 @@ class Counters:
         self.returns.extend(meta["returns"])
         self.last_eval = EvaluationOutcome.of(meta["last_eval"])
         self.best_eval = EvaluationOutcome.of(meta["best_eval"])
-        self.owes_evaluation = meta["owes_evaluation"]
+        self.judged, self.owes_evaluation = int(meta["judged"]), meta["owes_evaluation"]
         self.no_better = meta.get("no_better", 0)
         self.logged = dict(meta.get("logged", {}))

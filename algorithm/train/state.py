@@ -89,11 +89,14 @@ class TrainState:
         return self._cpu_offset + cpu_seconds()
 
     @contextmanager
-    def unpaid(self) -> Iterator[None]:
-        """Leave out of :attr:`cpu_seconds` what is spent in the context."""
-        before = self.cpu_seconds
-        yield
-        self._cpu_offset -= self.cpu_seconds - before
+    def aside(self) -> Iterator[None]:
+        """Leave out of the training what a context costs and draws of the global generators."""
+        before, drawn = self.cpu_seconds, self._random.state()
+        try:
+            yield
+        finally:
+            self._random.load_state(drawn)
+            self._cpu_offset -= self.cpu_seconds - before
 
     @property
     def updates(self) -> int:

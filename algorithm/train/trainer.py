@@ -22,8 +22,6 @@ from algorithm.train.runtime import Runtime
 from algorithm.train.signals import StopRequest
 from algorithm.train.state import TrainState
 
-_BY_EVALUATIONS = ("stop_at_return", "stop_without_improvement", "evaluations")
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -109,18 +107,7 @@ class Trainer:
         summary = Every(run.write_summary_per_step, counters.step)
         save = Every(run.save_model_per_step, counters.step)
         evaluation = Every(self._config.eval_config.per_step, counters.step)
-        self._reporter.start()
-        if self._evaluator is not None:
-            self._evaluator.renew_parameters(self._training.curricula.lessons)
-        self._callbacks.call("on_start")
-        self._watch.skip()
-        self._pretrain()
-        self._runtime.begin()  # nobody acts by networks that are about to become others
-        owed = counters.owes_evaluation
-        if owed:
-            self._evaluate()
-        elif counters.is_evaluated:
-            self._save_if_best()  # a kill may have come between the checkpoint and best.json
+        self._begin()
         while not (self._stop or self._ends()):
             self._advance()
             if summary.due(counters.step):
@@ -134,23 +121,36 @@ class Trainer:
                 self._reporter.progress()
             self._watch.lap("other")
             self._profile.step(self._training.updates)
-        # The checkpoint of this step lacks an evaluation that was owed, and that has ended the run.
         ends = self._ends()
-        self._finish(lacks=owed and counters.is_evaluated and not ends.keys().isdisjoint(_BY_EVALUATIONS))
+        self._finish()
         if self._stop:
             ends = {"callback" if self._stop.signal is None else "signal": (self._stop.reason, ())}
         return Outcome(self._training, ends)
 
-    def _finish(self, *, lacks: bool) -> None:
-        """Save, and evaluate unless a signal ended the run. lacks: this step's checkpoint is not whole."""
+    def _begin(self) -> None:
+        """Do what comes before the first step of this process, and what a signal has cut off."""
+        self._reporter.start()
+        if self._evaluator is not None:
+            self._evaluator.renew_parameters(self._training.curricula.lessons)
+        self._callbacks.call("on_start")
+        self._watch.skip()
+        self._pretrain()
+        self._runtime.begin()  # nobody acts by networks that are about to become others
+        if self._counters.owes_evaluation:
+            self._evaluate()
+        elif self._counters.is_evaluated:
+            self._save_if_best()  # a kill may have come between the checkpoint and best.json
+
+    def _finish(self) -> None:
+        """Evaluate unless a signal ended the run, and save, so that whoever goes on knows what it came to."""
+        if not self._stop and not self._counters.is_evaluated:
+            self._evaluate(on_way=False)
         if self._stop:
             self._console.message(self._stop.text)
-        self._saver.save_finally(anew=lacks)
+        self._saver.save_finally()
         if self._saved_at != self._counters.step:
             self._callbacks.call("on_checkpoint")
         self._watch.lap("other")
-        if not self._stop and not self._counters.is_evaluated:
-            self._evaluate()
         self._profile.finish(shares(self._watch.seconds))
         self._callbacks.call("on_end")
         self._reporter.flush()
@@ -233,18 +233,18 @@ class Trainer:
         if not collector.renew_parameters(curricula.lessons, reset=reset):
             curricula.pass_over(collector.agents)
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, *, on_way: bool = True) -> None:
         if self._evaluator is None:
             return
         self._watch.lap("other")
         self._profile.interrupt()
-        self._counters.owes_evaluation = True  # also for who saves while it goes on
-        with self._training.unpaid():
+        self._counters.owes_evaluation = on_way  # also for who saves while it goes on
+        with self._training.aside():
             found = self._evaluator.evaluate(self._agents, self._counters.step, lambda: bool(self._stop))
         self._watch.skip()
         if found is None:
             return
-        is_best = self._counters.evaluated(found)
+        is_best = self._counters.evaluated(found, on_way=on_way)
         for name, performance in found.items():
             shown = self._reporter.evaluation(name, performance, is_best=is_best)
             self._callbacks.call("on_evaluation", shown)

@@ -87,6 +87,15 @@ def test_success_is_that_of_every_behaviour_at_this_step():
     assert not counters.reach(0.5), "the next evaluation counts"
 
 
+def test_the_evaluation_behind_the_end_is_remembered_and_ends_nothing():
+    counters, base = some(), BaseConfig(stop_at_return=2.0, stop_without_improvement=2)
+    counters.step, before = 70, (counters.evaluations, counters.no_better)
+    assert not counters.evaluated({"a": Performance((1.0,), (1,))}, on_way=False)
+    assert (counters.evaluations, counters.no_better) == before and counters.last_eval.mean == 1.0
+    assert counters.evaluated({"a": Performance((9.0,), (1,))}, on_way=False)
+    assert counters.best_eval.mean == 9.0 and not counters.ends(base, None)
+
+
 def test_everything_comes_back_through_json():
     counters = some()
     counters.owes_evaluation = True

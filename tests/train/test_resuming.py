@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ import torch
 from algorithm.actions.actor import Actor
 from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.config import load_config_file
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.evaluation.evaluate import Evaluator, Performance
 from algorithm.runs import provenance
 from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.logs.metrics import read_metrics
@@ -124,6 +127,35 @@ def test_the_best_one_is_marked_though_the_run_was_killed_before(task, monkeypat
         patch.setattr(CheckpointManager, "save", _dies)
         run("--resume", *QUIET)
     assert json.loads(best.read_text())["step"] == 200
+
+
+@pytest.mark.fault("F02")
+@pytest.mark.parametrize("dies_in", [None, (CheckpointManager, "mark_best"), (Reporter, "flush")])
+@pytest.mark.parametrize("best", [200, 220])
+def test_the_evaluation_behind_the_end_of_a_run_is_not_forgotten(task, monkeypatch, dies_in, best):
+    """One at step 200 is on the way, that at 220 is not; wherever a kill comes, all files agree."""
+
+    def evaluate(self, agents, step, stop):
+        np.random.rand()  # it changes nothing of the training
+        return {DEFAULT_BEHAVIOUR: Performance((9.0 if step == best else 1.0,) * 2, (5, 5))}
+
+    monkeypatch.setattr(Evaluator, "evaluate", evaluate)
+    with monkeypatch.context() as patch, pytest.raises(Killed) if dies_in else nullcontext():
+        if dies_in:
+            patch.setattr(*dies_in, _dies)
+        run("--seed=1", *QUIET, "--max_step=220")
+    assert run("--resume", *QUIET, "--max_step=240") == 0
+    assert run("--resume", *QUIET, "--max_step=260") == 0
+    said, pointer = result(task / "a"), json.loads((task / "a/checkpoints/best.json").read_text())
+    assert (said["best_eval"]["step"], said["best_eval"]["mean"]) == (pointer["step"], pointer["mean"])
+    rows = read_metrics(task / "a/metrics.jsonl")
+    evaluated = {s: r for s, r in zip(rows["step"], rows["eval/return_mean"], strict=True) if r == r}
+    assert evaluated[pointer["step"]] == pointer["mean"] == max(evaluated.values())
+    assert dies_in or (evaluated.keys() == {200, 220, 240, 260} and pointer["step"] == best)
+    straight = trained("b", "--seed=1")
+    assert what_must_agree(task / "a")["weights"] == what_must_agree(straight)["weights"]
+    random = [what_must_agree(one)["state"]["run"]["random"] for one in (task / "a", straight)]
+    assert random[0] == random[1]
 
 
 @pytest.mark.fault("F22")
