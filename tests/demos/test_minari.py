@@ -269,7 +269,7 @@ def test_what_a_data_set_cannot_hold_is_said_before_anything_is_played(minari, t
     moves = Dict(move=Discrete(2), jump=Discrete(3))
     masked = Dict(x=Box(0, 1, ()), action_mask=Dict(move=Box(0, 1, (2,)), jump=Box(0, 1, (3,))))
     for name, space, says in (
-        (ID, PENDULUM["observation_space"], f"minari delete {ID}"),
+        (ID, PENDULUM["observation_space"], "choose another name or version"),
         ("own/other-v0", Dict({"a/b": Box(0, 1, ())}), "the key 'a/b' of its Dict holds a /"),
         ("own/other-v0", masked, "not one number for each choice"),
     ):
