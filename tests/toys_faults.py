@@ -53,8 +53,16 @@ def _seize() -> None:
     ctypes.PyDLL(None).sleep(600)
 
 
+def _block() -> None:
+    """Hang in compiled code that no signal interrupts, without the interpreter's lock."""
+    library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    for _ in range(2):
+        library.pthread_mutex_lock(mutex)
+
+
 _FAULTS: dict[str, Callable[[], None]] = {
     "hang": _hang,
+    "block": _block,
     "die": _die,
     "exit": _exit,
     "raise": _raise,

@@ -74,3 +74,17 @@ def test_the_environment_of_evaluations_is_made_at_the_start(task, monkeypatch):
     monkeypatch.setattr(Assembly, "env", broken)
     assert run("-n", "a", "--quiet") == 4
     assert not (task / "a").exists()
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_that_does_not_close_ends_neither_its_run_nor_the_next(
+    task, tmp_path, monkeypatch, capsys, workers
+):
+    monkeypatch.setattr("algorithm.env.pool.watchdog.CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr("algorithm.env.pool.executor.CLOSE_TIMEOUT", 0.5)
+    args = f"base_config.env_args={{fault: hang, where: close, mark: {tmp_path / 'mark'}}}"
+    toy = ("-o", "base_config.env_name=tests.toys_faults:Faulty-v0", "-o", args)
+    assert run("-n", "a", "--repeat=2", "--max_step=20", "-o", f"base_config.workers={workers}", *toy) == 0
+    assert "Faulty-v0 hangs in close" in capsys.readouterr().out
+    assert [result(task / name)["steps"] for name in ("a", "a_2")] == [20, 20]

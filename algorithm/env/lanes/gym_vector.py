@@ -44,6 +44,7 @@ from algorithm.env.outputs import (
 )
 from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception
+from algorithm.env.pool.watchdog import interrupting
 from algorithm.env.spaces import check_spaces
 
 _T = TypeVar("_T")
@@ -157,10 +158,11 @@ class GymVectorEnv(LanesVecEnv):
     @override
     def close(self) -> None:
         """Close the vector environment. Raises EnvError."""
-        try:
-            self._env.close()
-        except BaseException as error:
-            raise close_error(self._name, as_exception(error)) from error
+        with interrupting(self._name):
+            try:
+                self._env.close()
+            except BaseException as error:
+                raise close_error(self._name, as_exception(error)) from error
 
     def _next_step(
         self, seen: Observation, ended: Bool, terminated: Bool, infos: Mapping[str, Any]

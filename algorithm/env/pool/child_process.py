@@ -146,11 +146,16 @@ class ChildProcess:
         except (EOFError, OSError):
             raise self._died() from None
 
-    def end(self, deadline: float) -> None:
-        """Wait until ``deadline`` (time.monotonic) for the process to end, then kill it."""
+    def end(self, deadline: float) -> bool:
+        """Wait until ``deadline`` (time.monotonic) for the process to end, then kill it.
+
+        Returns whether it had ended.
+        """
         self._process.join(max(0.0, deadline - time.monotonic()))
+        ended = self._process.exitcode is not None
         self._kill()
         self._connection.close()
+        return ended
 
     def _died(self) -> WorkerLostError:
         self._process.join(_STACK_TIMEOUT)  # the pipe closes first

@@ -20,7 +20,7 @@ from algorithm.env.base import Picture
 from algorithm.env.pool.child_process import POLL_S, ChildProcess, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo, MakeEnv
 from algorithm.env.pool.step_buffers import SharedStepBuffers, StepBuffers
-from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog
+from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog, hanging_close
 from algorithm.env.pool.worker import run_worker
 
 
@@ -48,7 +48,7 @@ class Executor(Protocol):
         """Return an image of sub-environment 0; None without one or in another process. Raises EnvError."""
 
     def close(self) -> None:
-        """Release the simulators, within ten seconds."""
+        """Release the simulators, within ten seconds. Raises EnvError where that fails."""
 
 
 def ignore_hang(error: EnvError) -> None:
@@ -129,7 +129,7 @@ class WorkerExecutor(Executor):
         folder.mkdir(parents=True, exist_ok=True)
         self._workers: list[WorkerProcess] = []
         start_resource_tracker()
-        atexit.register(self.close)  # before the interpreter waits for its children
+        atexit.register(self._end)  # before the interpreter waits for its children
         try:
             for k in range(num_workers):
                 share = range(n * k // num_workers, n * (k + 1) // num_workers)
@@ -143,7 +143,7 @@ class WorkerExecutor(Executor):
             for worker in self._workers:
                 worker.command("buffers", self.buffers.name)
         except BaseException:
-            self.close()
+            self._end()
             raise
         self.arrangement = f"{n} in {num_workers} worker process{'es' if num_workers > 1 else ''}"
 
@@ -168,16 +168,21 @@ class WorkerExecutor(Executor):
 
     @override
     def close(self) -> None:
-        """Let the processes end; after ten seconds kill those that did not."""
-        atexit.unregister(self.close)
+        """Let the processes end; after ten seconds kill those that did not, and raise EnvError."""
+        if self._end():
+            raise hanging_close(self.info.name)
+
+    def _end(self) -> bool:
+        """End the processes; return whether any had to be killed."""
+        atexit.unregister(self._end)
         for worker in self._workers:
             with suppress(WorkerLostError):  # it is gone already
                 worker.command("close")
         deadline = time.monotonic() + CLOSE_TIMEOUT
-        for worker in self._workers:
-            worker.end(deadline)
+        killed = [worker for worker in self._workers if not worker.end(deadline)]
         self._workers.clear()
         self._held.close()
+        return bool(killed)
 
     def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[GroupFailure]:
         """Send a command to all these workers, then collect their answers in order."""

@@ -1,15 +1,16 @@
-"""Thread that ends this process where an environment hangs."""
+"""Ends of what hangs: a close is interrupted; at any other call a thread ends this process."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
+from types import FrameType, TracebackType
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from algorithm.env.pool.step_buffers import StepBuffers
 CLOSE_TIMEOUT = 10.0
 """Seconds within which simulators are released."""
 
-_MARGIN = 0.5  # seconds before that limit, for this thread to report the hang
+_AGAIN_S = 0.25  # between interruptions: code may swallow one, and other simulators may hang as well
 _SLACK = 5.0  # seconds between this thread's limit and that of the monitor process
 _SAVING = 60.0  # seconds at most for `on_hang`
 
@@ -87,13 +88,17 @@ class Watchdog:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Watch the closing of the simulators, which gets ten seconds, and stop watching."""
+        """Watch the closing of the simulators, and stop watching. Raises EnvError as :func:`interrupting`.
+
+        What cannot be interrupted ends the process after twice that time.
+        """
         if self._timeout <= 0:
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
         self._closing = time.monotonic()
-        monitor_process().watch_call(CLOSE_TIMEOUT + _SLACK)
+        monitor_process().watch_call(2 * CLOSE_TIMEOUT + _SLACK)
         try:
-            yield
+            with interrupting(self._name):
+                yield
         finally:
             monitor_process().watch_call(0.0)
             self._stop.set()
@@ -103,7 +108,7 @@ class Watchdog:
     def _call(self) -> tuple[float, float]:
         """Return the start of the current call, 0 without one, and its time limit."""
         if self._closing:
-            return self._closing, CLOSE_TIMEOUT - _MARGIN
+            return self._closing, 2 * CLOSE_TIMEOUT
         return float(self._buffers.call_started.max()), self._timeout
 
     def _watch(self) -> None:
@@ -141,3 +146,50 @@ class Watchdog:
         with suppress(OSError):  # standard error is full or closed
             os.write(2, f"{show_cursor}error: {error}\n".encode())
         exit_now(EnvError.exit_code)
+
+
+class _OverdueError(BaseException):
+    """Interrupts a close; no ``except Exception`` of its code takes it."""
+
+
+@contextmanager
+def interrupting(name: str) -> Iterator[None]:
+    """Interrupt a close that takes longer than ten seconds; raises EnvError then.
+
+    name: of the environment
+
+    That takes the main thread and a system with timers. Compiled code goes on until it returns.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+    late, at_work = False, True
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal late
+        if at_work:
+            late = True
+            raise _OverdueError
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    timer = signal.setitimer(signal.ITIMER_REAL, CLOSE_TIMEOUT, _AGAIN_S)
+    try:
+        yield
+    except BaseException:
+        if not late:
+            raise
+    finally:
+        at_work = False
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+    if late:
+        raise hanging_close(name)
+
+
+def hanging_close(name: str) -> EnvError:
+    """Return the error for an environment whose ``close`` does not return."""
+    return EnvError(
+        f"{name} hangs in close",
+        why=f"it did not return within {CLOSE_TIMEOUT:g} s",
+        fix="mend its close(): processes and memory may stay",
+    )
