@@ -26,7 +26,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.experience.faults import Faults
-from algorithm.nn.process import set_up_process
+from algorithm.nn.process import own_modes, set_up_process
 from algorithm.train.assembly import Assembly, check_behaviours, fitted
 from algorithm.train.signals import StoppedError, StopRequest
 from algorithm.train.user_code import nn_file
@@ -47,6 +47,7 @@ _LOGGER = logging.getLogger("algorithm")
 _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 
 
+@own_modes()
 def act(options: DistributedOptions) -> int:
     """Act until the training is complete or a signal comes; return the exit code."""
     first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed

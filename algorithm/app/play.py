@@ -33,6 +33,7 @@ from algorithm.evaluation.evaluate import cut_off_line, episode_limit, eval_loop
 from algorithm.evaluation.recording import refuse_target
 from algorithm.experience.collector import Iteration
 from algorithm.experience.faults import Faults
+from algorithm.nn.process import own_modes
 from algorithm.runs.files import write_json
 from algorithm.runs.offers import can_be_watched
 from algorithm.runs.rundir import RunDir
@@ -49,6 +50,7 @@ LIMITS = (
 )
 
 
+@own_modes()
 def play(options: TrainOptions, folder: EnvFolder) -> int:
     """Play with a trained agent as the command line says; return the exit code.
 

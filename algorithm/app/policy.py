@@ -26,6 +26,7 @@ from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
+from algorithm.nn.process import others_modes, own_modes
 from algorithm.train.assembly import Purpose
 
 
@@ -65,6 +66,7 @@ class TrainedPolicy:
     def __repr__(self) -> str:
         return f"Policy(step={self.step}, {self.observation_space} -> {self.action_space})"
 
+    @own_modes()
     def act(
         self,
         obs: Any,  # noqa: ANN401 - a space may hold anything
@@ -120,6 +122,7 @@ def refuse_non_finite(obs: Mapping[str, Array]) -> None:
             )
 
 
+@others_modes()
 def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
     """Return what an environment of evaluations shows and takes; it is made once for that, and closed.
 
@@ -146,6 +149,7 @@ def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
         env.close()
 
 
+@others_modes()
 def make_gym_env(
     loaded: LoadedConfig,
     purpose: Purpose,

@@ -34,6 +34,7 @@ from algorithm.env.objects import EnvObject
 from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
 from algorithm.evaluation.evaluate import evaluate as play_episodes
 from algorithm.experience.faults import Faults
+from algorithm.nn.process import own_modes
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.copies import copy_run
 from algorithm.runs.logs.metrics import read_metrics
@@ -92,6 +93,7 @@ class Run:
         """Path of the run's report page."""
         return self._of_this_machine("report").report
 
+    @own_modes()
     def policy(
         self, checkpoint: Which = "best", *, env: EnvLike | None = None, device: str = "cpu"
     ) -> TrainedPolicy:
@@ -110,6 +112,7 @@ class Run:
         lessons, _ = played_lessons(loaded.config, _words(lesson))
         return make_gym_env(loaded, "evaluate", lessons, self._played())
 
+    @own_modes()
     def export(self, file: str | Path, checkpoint: Which = "best", *, replace: bool = False) -> Path:
         """Export the run or its policy, like ``--export``; return the path.
 
@@ -141,6 +144,7 @@ class Run:
         """
         copy_run(self._of_this_machine("copy"), folder, replace=replace, notice=_warn)
 
+    @own_modes()
     def evaluate(
         self,
         episodes: int = 10,

@@ -23,6 +23,7 @@ from algorithm.core.system.processes import leave_import
 from algorithm.env.kinds import OBJECT
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.registry import absent
+from algorithm.nn.process import own_modes
 from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.wandb_sink import require_wandb
@@ -125,6 +126,7 @@ def new_run(
         raise
 
 
+@own_modes()
 def run_training(
     inputs: RunInputs,
     *,

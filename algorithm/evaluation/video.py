@@ -21,6 +21,7 @@ from algorithm.core.system.files import replace
 from algorithm.core.system.processes import NEW_GROUP
 from algorithm.env.base import Picture, VecEnv
 from algorithm.evaluation.callbacks import EvalCallback
+from algorithm.nn.process import others_modes
 
 DEFAULT_FPS = 30.0
 """Frames per second of environments that state none."""
@@ -165,6 +166,7 @@ class VideoRecorder(EvalCallback):
         else:
             self._encoder, self.saved = None, True
 
+    @others_modes()
     def _picture(self) -> Picture:
         try:
             picture = self._env.render()
@@ -181,6 +183,7 @@ class VideoRecorder(EvalCallback):
         self._warn(f"the film cannot be written · {self.path} · {error} · all else goes on without it")
 
 
+@others_modes()
 def video_recorders(
     env: VecEnv, folder: Path, *, warn: Callable[[str], None]
 ) -> Callable[[int], VideoRecorder]:

@@ -13,6 +13,7 @@ from algorithm.core.wording import Rows
 from algorithm.env.base import Observation, ResetResult, VecEnv
 from algorithm.experience.agent_processor import AgentProcessor
 from algorithm.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
+from algorithm.nn.process import others_modes
 
 PATIENCE = 10_000
 """Steps in a row in which no agent took part, after which a collector gives up."""
@@ -51,7 +52,8 @@ class LocalCollector:
         recorders = recorders or {}
         self.behaviour_steps = dict.fromkeys(policies, 0)
         self._idle = 0  # steps in a row without an agent
-        started = env.reset(episode=0)
+        with others_modes():
+            started = env.reset(episode=0)
         self._groups = {
             name: AgentProcessor(
                 name, env.specs[name], policies[name], recorders.get(name), first, on_bad=self._on_bad_number
@@ -73,7 +75,8 @@ class LocalCollector:
         """
         actions = {name: group.act() for name, group in self._groups.items()}
         self._watch.lap("act")
-        results = self._env.step(actions)
+        with others_modes():
+            results = self._env.step(actions)
         self._watch.lap("step")
         recorded = {
             name: group.record(results[name], self._length_limit) for name, group in self._groups.items()
@@ -136,7 +139,8 @@ class LocalCollector:
         parts = {name: saved.part(str(k)) for k, name in enumerate(own["behaviours"])}
         taken = dict(zip(own["behaviours"], own["steps"], strict=True))
         self.behaviour_steps = {name: taken.get(name, 0) for name in self._groups}
-        lost = self._env.resume(state.part("env"))
+        with others_modes():
+            lost = self._env.resume(state.part("env"))
         if why := self._unlike(own["num_envs"], parts):
             return [self._begin_anew(parts, why)]
         for name, group in self._groups.items():
@@ -185,7 +189,8 @@ class LocalCollector:
         if not named:
             return {}
         self._watch.lap("store")
-        started = end(named)
+        with others_modes():
+            started = end(named)
         self._watch.lap("step")
         for name, first in started.items():
             self._groups[name].restart(agents[name], first)

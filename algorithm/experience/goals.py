@@ -27,6 +27,7 @@ from algorithm.env.observations import UNNAMED
 from algorithm.env.outputs import SpaceMismatchError, as_bool, as_number, flags_of, numbers_of
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registry import find_recipe
+from algorithm.nn.process import others_modes
 from algorithm.replay.relabel import ACHIEVED, DESIRED, GoalTask, Hindsight, Relabel
 
 OF_GOALS = frozenset({ACHIEVED, DESIRED})
@@ -119,6 +120,7 @@ class EnvGoals(GoalTask):
         except SpaceMismatchError as error:
             raise self._no_number(str(error), _END) from error
 
+    @others_modes()
     def _asked(self, method: Callable[..., Any], calls: Iterable[tuple[Array, Array]]) -> list[Any]:
         """Return what the environment says in each of these calls, whatever that is."""
         try:
@@ -205,6 +207,7 @@ def make_relabel(
     )
 
 
+@others_modes()
 def _task(
     loaded: LoadedConfig, config: Config, spec: AgentSpec, stack: ExitStack, source: EnvSource | None
 ) -> EnvGoals | None:

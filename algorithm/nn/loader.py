@@ -22,6 +22,7 @@ from algorithm.nn import models
 from algorithm.nn.critic_only import BlindPolicy, CriticRep, seen_by_policy, width
 from algorithm.nn.dry_run import blame, check_rep
 from algorithm.nn.models import defaults
+from algorithm.nn.process import others_modes
 from algorithm.nn.protocols import Memory, Rep
 
 NnFile: TypeAlias = Path | ModuleType
@@ -215,7 +216,7 @@ def _import(file: NnFile, known: Sequence[str]) -> ModuleType:
         raise ModelError("the model file is not a Python file", where=file, fix="give it the ending .py")
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[module.__name__] = module  # a compiler looks there for the global names of a function
-    with blame(f"the import of {file.name}", "", str(file)):
+    with blame(f"the import of {file.name}", "", str(file)), others_modes():
         module_spec.loader.exec_module(module)
     _check_names(module, file, known)
     return module

@@ -1,9 +1,11 @@
-"""Settings of this process that hold for all networks in it: threads, kept memory, matrix products."""
+"""Settings of this process that hold for all networks in it: threads, memory, matrix products, modes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from time import perf_counter
 from typing import Literal
@@ -133,3 +135,72 @@ def _error(x: Tensor, y: Tensor) -> float:
     """Return the largest relative error of x y and of both transposed factors' products."""
     pairs = (x, y), (y.t(), x.t()), (x.t(), x)
     return max(float(((a @ b).double() / (a.double() @ b.double()) - 1.0).abs().max()) for a, b in pairs)
+
+
+class _OwnModes:
+    """Torch's modes as everything here computes: with gradients, in single precision, on the CPU by default.
+
+    The modes of the program around it wait meanwhile. Inference mode can only be left by a context.
+    """
+
+    _OURS = True, torch.float32, torch.device("cpu")
+
+    def enter(self) -> None:
+        """Take them on, and remember those of the program."""
+        self._guard = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+        self._guard.__enter__()
+        probe = torch.empty(0)  # in a tenth of the time in which torch names its default device
+        self._theirs = torch.is_grad_enabled(), probe.dtype, probe.device
+        self._change(self._OURS)
+
+    def leave(self) -> None:
+        """Return to those of the program."""
+        self._change(self._theirs)
+        self._guard.__exit__(None, None, None)
+
+    def _change(self, modes: tuple[bool, torch.dtype, torch.device]) -> None:
+        if self._theirs == self._OURS:
+            return
+        grad, dtype, device = modes
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
+        if self._theirs[2].type != "cpu":
+            torch.set_default_device(None if device.type == "cpu" else device)  # "cpu" would cost every call
+
+
+class _Thread(threading.local):
+    modes: _OwnModes | None = None  # entered in this thread
+
+
+_THREAD = _Thread()
+
+
+@contextmanager
+def own_modes() -> Iterator[None]:
+    """Compute in modes of our own: what is called from Python holds this, whatever the program has set."""
+    if _THREAD.modes is not None:
+        yield
+        return
+    modes = _THREAD.modes = _OwnModes()
+    modes.enter()
+    try:
+        yield
+    finally:
+        modes.leave()
+        _THREAD.modes = None
+
+
+@contextmanager
+def others_modes() -> Iterator[None]:
+    """Run code of others in the program's modes; what it sets there holds for the next such code alone."""
+    modes = _THREAD.modes
+    if modes is None:
+        yield
+        return
+    modes.leave()
+    _THREAD.modes = None
+    try:
+        yield
+    finally:
+        modes.enter()
+        _THREAD.modes = modes

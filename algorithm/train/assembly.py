@@ -36,7 +36,7 @@ from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.goals import make_relabel
 from algorithm.experience.non_finite import Drop, OnNonFinite, Stop
-from algorithm.nn.process import set_matmul_precision, set_up_process
+from algorithm.nn.process import others_modes, set_matmul_precision, set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
@@ -86,6 +86,7 @@ class Assembly:
         suits = (suits_gpu(family(one), one, specs[name]) for name, one in configs.items())
         return pick_device(self.device, suits_gpu=any(suits))
 
+    @others_modes()
     def env(
         self,
         purpose: Purpose,
@@ -140,6 +141,7 @@ class Assembly:
         self.stack.callback(self._close, env)
         return env
 
+    @others_modes()
     def _close(self, env: VecEnv) -> None:
         """Release simulators; a failure is only warned of, since the work with them is done."""
         try:

@@ -16,6 +16,7 @@ from algorithm.core.console import Evaluation
 from algorithm.core.errors import UsageError, UserError, described
 from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.outputs import SpaceMismatchError, as_number
+from algorithm.nn.process import others_modes
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest
 
@@ -187,7 +188,8 @@ class Callbacks:
         """Call all methods of a point. Raises CallbackError for whatever they raise."""
         for method in self._points[point]:
             try:
-                method(self._training, *arguments)
+                with others_modes():
+                    method(self._training, *arguments)
             except BaseException as error:  # SystemExit and its like are errors of the callback as well
                 owner = type(method.__self__).__name__
                 raise CallbackError(
@@ -212,8 +214,9 @@ def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
     if not colon:
         raise _unusable(name, "it names no module", "write module:Class or file.py:Class")
     try:
-        found = getattr(import_source(source), wanted)
-        made = found(**kwargs)
+        with others_modes():
+            found = getattr(import_source(source), wanted)
+            made = found(**kwargs)
     except (Exception, SystemExit) as error:
         why = described(error)
         fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"

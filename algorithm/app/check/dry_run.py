@@ -28,6 +28,7 @@ from algorithm.core.wording import clock_time, format_bytes
 from algorithm.env.base import VecEnv
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import Stop
+from algorithm.nn.process import own_modes
 from algorithm.runs.files import json_text
 from algorithm.runs.names import expand_name
 from algorithm.runs.rundir import RunDir
@@ -41,6 +42,7 @@ from algorithm.tune.records import StudySize
 _TENSOR, _FILES = 100, 4000  # bytes of a checkpoint besides its numbers: a tensor's name; indices, manifest
 
 
+@own_modes()
 def dry_run(options: TrainOptions, loaded: LoadedConfig, *, study: StudySize | None = None) -> int:
     """Show the cost of a training; return 0. Raises what a training would raise before its first step.
 

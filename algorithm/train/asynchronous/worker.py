@@ -24,7 +24,7 @@ from algorithm.env.objects import EnvObject
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.env.pool.worker import WorkerRefusal
 from algorithm.experience.faults import Faults
-from algorithm.nn.process import set_up_process
+from algorithm.nn.process import own_modes, set_up_process
 from algorithm.train.assembly import Assembly
 from algorithm.train.asynchronous.messages import GRANT, Job, Report, Shares
 from algorithm.train.asynchronous.shared import SharedWeights
@@ -32,6 +32,7 @@ from algorithm.train.runtime import EnvInfo, local_collector
 from algorithm.train.state import seed_globally
 
 
+@own_modes()
 def work(connection: Connection) -> None:
     """Train as the messages ask for: a Job, answered with an EnvInfo; Shares; GRANTs, each with a Report.
 

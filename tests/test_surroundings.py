@@ -1,0 +1,79 @@
+"""The program around a training: the state of torch that it and its code change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import asac
+from tests.test_env_objects import SHORT, assert_same, networks
+from tests.toys_objects import Walk
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def modes() -> tuple[object, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.get_default_device().type,
+    )
+
+
+_INFERENCE = torch.inference_mode()
+CHANGES: dict[str, Callable[[], object]] = {
+    "gradients": lambda: torch.set_grad_enabled(False),
+    "precision": lambda: torch.set_default_dtype(torch.float64),
+    "device": lambda: torch.set_default_device("meta"),
+    "inference": _INFERENCE.__enter__,
+}
+
+
+@pytest.fixture
+def usual_modes():
+    yield (usual := modes())
+    if torch.is_inference_mode_enabled():
+        _INFERENCE.__exit__(None, None, None)
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    assert modes() == usual
+
+
+class Changing(Walk):
+    """Changes torch's state in its first reset, and wants it so in each step."""
+
+    change: Callable[[], object]
+
+    def reset(self, **keys):
+        cls = type(self)
+        if cls.wanted is None:
+            cls.change()
+            cls.wanted = modes()
+        return super().reset(**keys)
+
+    def step(self, action):
+        assert modes() == self.wanted
+        return super().step(action)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    run = asac.train(Walk, **SHORT, directory=tmp_path_factory.mktemp("undisturbed"))
+    return networks(run)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_code_that_changes_torch_s_state_has_it_so_and_nobody_else(what, usual_modes, undisturbed):
+    env, seen = type("Env", (Changing,), {"change": staticmethod(CHANGES[what]), "wanted": None}), []
+    run = asac.train(env, on_step=lambda training: seen.append(modes()), **SHORT)
+    assert {*seen} == {env.wanted, modes()} != {usual_modes}, "the program has it as its code left it"
+    assert_same(networks(run), undisturbed)
+    run.policy("latest").act(env().observation_space.sample())
+    assert run.evaluate(1, "latest").lengths == (10,) and modes() == env.wanted
