@@ -1,8 +1,12 @@
-"""The program around a training: the state of torch that it and its code change."""
+"""The program around a training: its threads, its signals, the state of torch that it and its code change."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -77,3 +81,42 @@ def test_code_that_changes_torch_s_state_has_it_so_and_nobody_else(what, usual_m
     assert_same(networks(run), undisturbed)
     run.policy("latest").act(env().observation_space.sample())
     assert run.evaluate(1, "latest").lengths == (10,) and modes() == env.wanted
+
+
+def test_threads_train_as_the_main_one_does(undisturbed):
+    names = ("a", "b")
+    threads = [threading.Thread(target=asac.train, args=[Walk], kwargs={**SHORT, "name": n}) for n in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in names:
+        run = asac.Run(Path("models/object/Walk", name), env=Walk)
+        assert_same(networks(run), undisturbed)
+        log = (run.folder / "train.log").read_text()
+        assert log.count("checkpoint of step 40") == log.count("eval step=60") == 1, "its own lines alone"
+
+
+@pytest.mark.parametrize(
+    ("number", "raised", "code"),
+    [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143)],
+)
+def test_a_signal_reaches_the_program_once_the_run_is_saved(number, raised, code):
+    def send(training):
+        if training.step in (30, 45):
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(raised) as caught:
+        asac.train(Walk, name="a", on_step=send, **SHORT)
+    assert code is None or caught.value.code == code
+    run = asac.Run(Path("models/object/Walk/a"), env=Walk)
+    assert run.result["ended"] == {"by": "signal", "why": number.name} and run.result["steps"] == 30
+    assert run.resume(on_step=send, on_signal="return", quiet=True).result["steps"] == 45
+    heard = []
+    former = signal.signal(number, lambda *args: heard.append(args[0]))
+    try:
+        agent = asac.Agent.load(run.folder, Walk, quiet=True)
+        agent.learn(15, on_step=lambda training: training.step == 50 and os.kill(os.getpid(), number))
+    finally:
+        signal.signal(number, former)
+    assert heard == [number] and agent.step == 50, "a handler of the program's own is called"

@@ -78,6 +78,8 @@ class Agent(ABC):
         self._demonstrations = demonstrations
         self._extensions = tuple(extensions)
         self._guard = DivergenceMonitor(learner, block)
+        self.stop: Callable[[], bool] = lambda: False
+        """Becomes true when the run is to end: updates that are due are then left owed."""
 
     @override
     def __repr__(self) -> str:
@@ -94,6 +96,11 @@ class Agent(ABC):
 
         run_step: steps of all behaviours, for what changes with the run's progress; by default ``step``
         """
+
+    @property
+    def owes_updates(self) -> bool:
+        """True if :meth:`learn` has left updates that were due, because of :attr:`stop`."""
+        return False
 
     def acting_parts(self) -> Mapping[str, nn.Module]:
         """Return the modules that an exploring remote policy needs, by name; without limits all of them."""

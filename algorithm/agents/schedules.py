@@ -35,9 +35,17 @@ class RatioUpdates:
     def due(self, step: int) -> int:
         """Return the updates to make after ``step`` environment steps; they count as made."""
         self._step = step
-        due = math.floor(self.ratio * max(0, step - self._since) + 1e-9)
-        owed, self._done = due - self._done, due
+        owed = self.owed
+        self._done += owed
         return owed
+
+    @property
+    def owed(self) -> int:
+        """Updates to make after the last step that is known."""
+        return self._due(self.ratio) - self._done
+
+    def _due(self, ratio: float) -> int:
+        return math.floor(ratio * max(0, self._step - self._since) + 1e-9)
 
     def defer(self, step: int) -> None:
         """Count from ``step``: no update was possible before."""
@@ -67,7 +75,7 @@ class RatioUpdates:
         self._from, self._since = int(state["from"]), int(state["since"])
         self._done, self._step = int(state["done"]), int(state["step"])
         if state["ratio"] != self.ratio:
-            remain = math.floor(state["ratio"] * max(0, self._step - self._since) + 1e-9) - self._done
+            remain = self._due(state["ratio"]) - self._done
             self._since, self._done = max(self._step, self._since), -remain
 
 
@@ -89,7 +97,14 @@ class FifoUpdates(RatioUpdates):
     @override
     def due(self, step: int) -> int:
         """Return one update for each full batch; 0 before learning begins."""
-        return 0 if step < self._from else self._ready() // self._batch_size
+        self._step = step
+        return self.owed
+
+    @property
+    @override
+    def owed(self) -> int:
+        """Updates to make; they are not counted."""
+        return 0 if self._step < self._from else self._ready() // self._batch_size
 
 
 class Every:

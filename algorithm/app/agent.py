@@ -24,6 +24,7 @@ from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
 from algorithm.runs.names import MODELS
 from algorithm.train.callbacks import Training, Until
+from algorithm.train.signals import OnSignal
 
 _NEVER = {"base_config.stop_at_return": None}
 """``learn`` says how many steps there are; success alone does not end them."""
@@ -147,9 +148,10 @@ class HeldAgent:
         *,
         callbacks: Callbacks = (),
         on_step: Callable[[Training], object] | None = None,
+        on_signal: OnSignal = "raise",
         **keys: object,
     ) -> Self:
-        """Train for this many more steps; return this agent.
+        """Train for this many more steps; return this agent. on_signal: as in :func:`train`.
 
         keys: of the configuration, from now on
 
@@ -166,7 +168,7 @@ class HeldAgent:
         if self._run is None:
             assert self._plan is not None, "what was loaded has a run"
             self._plan = replace(self._plan, overrides={**self._plan.overrides, **changes})
-            self._begin(until, callbacks, on_step, quiet=self._quiet)
+            self._begin(until, callbacks, on_step, on_signal=on_signal, quiet=self._quiet)
             return self
         end = self._run.config.base_config.max_step
         self._run.resume(
@@ -175,6 +177,7 @@ class HeldAgent:
             overrides=changes,
             callbacks=[*all_callbacks(callbacks), Until(until)],
             on_step=on_step,
+            on_signal=on_signal,
             device=self._device,
             quiet=self._quiet,
         )
@@ -187,6 +190,7 @@ class HeldAgent:
         callbacks: Callbacks = (),
         on_step: Callable[[Training], object] | None = None,
         *,
+        on_signal: OnSignal = "raise",
         quiet: bool,
     ) -> None:
         """Train a new run until a step, 0 for its first checkpoint alone."""
@@ -199,6 +203,7 @@ class HeldAgent:
                 until if 0 < end < until else None,
                 [*all_callbacks(callbacks), Until(until)],
                 on_step,
+                on_signal=on_signal,
                 on_folder=made.append,
             )
         finally:

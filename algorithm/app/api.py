@@ -17,6 +17,7 @@ from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.runs.names import MODELS
 from algorithm.train.callbacks import Training
+from algorithm.train.signals import OnSignal
 
 
 def train(  # noqa: PLR0913 - flags of the command, by keyword
@@ -34,6 +35,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     directory: str | Path = MODELS,
     callbacks: Callbacks = (),
     on_step: Callable[[Training], object] | None = None,
+    on_signal: OnSignal = "raise",
     quiet: bool = False,
     **keys: object,
 ) -> Run:
@@ -49,6 +51,8 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     directory: folder of all runs
     callbacks: one or several, called after those of the configuration
     on_step:   a function to call after each step, instead of a callback class
+    on_signal: after a signal such as Ctrl-C the run is saved. Then ``"raise"`` does what your program does at
+               that signal, by default KeyboardInterrupt or SystemExit, and ``"return"`` returns the run
     quiet:     print only warnings
     keys:      configuration keys without their block, such as ``n_envs=4``; they win over ``overrides``
 
@@ -67,7 +71,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
         directory=directory,
         quiet=quiet,
     )
-    return plan.begin(max_step, callbacks, on_step)
+    return plan.begin(max_step, callbacks, on_step, on_signal=on_signal)
 
 
 def load(

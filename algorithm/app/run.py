@@ -42,6 +42,7 @@ from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
 from algorithm.train.callbacks import Callback, OnStep, Training
 from algorithm.train.run import RunInputs
+from algorithm.train.signals import OnSignal, StopRequest
 
 Callbacks: TypeAlias = Sequence[Callback] | Callback
 
@@ -181,6 +182,7 @@ class Run:
         overrides: Overrides | None = None,
         callbacks: Callbacks = (),
         on_step: Callable[[Training], object] | None = None,
+        on_signal: OnSignal = "raise",
         device: str = "auto",
         quiet: bool = False,
         **keys: object,
@@ -188,7 +190,7 @@ class Run:
         """Resume the training from its newest checkpoint, like ``--resume``; return the run.
 
         env, eval_env: as in :func:`train`; default: those of this object, else the run's own
-        overrides, keys: as in :func:`train`
+        overrides, keys, on_signal: as in :func:`train`
 
         Raises UsageError if the environment has other observations or actions.
         """
@@ -198,6 +200,7 @@ class Run:
         lanes = given.train.lanes if given else 0
         flags = given_flags({"base_config.max_step": max_step, "base_config.n_envs": lanes or None})
         own, loaded = self.configured(), self.configured(with_keys(overrides, keys), flags)
+        stop = StopRequest()
         inputs = RunInputs(
             loaded=loaded,
             run=run,
@@ -206,8 +209,10 @@ class Run:
             given=given,
             flags=flags,
             callbacks=all_callbacks(callbacks, on_step),
+            stop=stop,
         )
-        go_on(inputs, own, screen=Screen(quiet=quiet, result=not quiet))
+        with stop.passed_on(on_signal):
+            go_on(inputs, own, screen=Screen(quiet=quiet, result=not quiet))
         self._env = given
         return self
 

@@ -15,6 +15,7 @@ from algorithm.env.objects import EnvObject
 from algorithm.runs.names import MODELS
 from algorithm.train.callbacks import Training
 from algorithm.train.run import RunInputs
+from algorithm.train.signals import OnSignal, StopRequest
 
 
 def _ignore(folder: Path) -> None:
@@ -70,11 +71,13 @@ class TrainingPlan:
         callbacks: Callbacks = (),
         on_step: Callable[[Training], object] | None = None,
         *,
+        on_signal: OnSignal = "raise",
         on_folder: Callable[[Path], None] = _ignore,
     ) -> Run:
         """Train a new run to its end. on_folder: called with its folder, before anything can fail there."""
-        loaded = self.load(max_step)
-        with new_run(loaded, models=Path(self.directory), argument=self.task) as run:
+        loaded, stop = self.load(max_step), StopRequest()
+        new = new_run(loaded, models=Path(self.directory), argument=self.task)
+        with stop.passed_on(on_signal), new as run:
             on_folder(run.path)
             inputs = RunInputs(
                 loaded=loaded,
@@ -83,6 +86,7 @@ class TrainingPlan:
                 arguments=("python", self.task),
                 given=self.given,
                 callbacks=all_callbacks(callbacks, on_step),
+                stop=stop,
             )
             run_training(inputs, screen=Screen(quiet=self.quiet, result=not self.quiet))
         return Run(run.path, env=self.given)

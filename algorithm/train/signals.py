@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
+from typing import Literal
 
 from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS
 from algorithm.env.pool.monitor_process import exit_now
+
+OnSignal = Literal["raise", "return"]
+"""What a training in Python does after a signal, once it is saved.
+
+raise: what the program does at that signal: its own handler is called; without one KeyboardInterrupt is
+raised for SIGINT, and SystemExit for others. return: as if it had come to its end
+"""
 
 
 class StoppedError(Exception):
@@ -19,7 +30,7 @@ class StoppedError(Exception):
 
 
 class StopRequest:
-    """A context in which signals set a flag instead of raising.
+    """A context in which signals set a flag instead of raising. In a thread beside the main one none come.
 
     The handler prints nothing: it may interrupt a print, which would raise. SIGHUP never ends a run at once,
     since a closed terminal sends it more than once; where it is ignored (``nohup``) it stays so. Processes
@@ -31,9 +42,12 @@ class StopRequest:
         self._process = os.getpid()
         self._former: dict[int, object] = {}
         self.signal: signal.Signals | None = None
+        self._received = False
         self._why = ""
 
     def __enter__(self) -> StopRequest:
+        if threading.current_thread() is not threading.main_thread():
+            return self
         ignored = HUNG_UP is not None and signal.getsignal(HUNG_UP) is signal.SIG_IGN
         handled = [number for number in STOP_SIGNALS if not (ignored and number == HUNG_UP)]
         self._former = {number: signal.signal(number, self._handle) for number in handled}
@@ -69,6 +83,24 @@ class StopRequest:
         if interrupted:
             self.signal = self.signal or signal.SIGINT
 
+    @contextmanager
+    def passed_on(self, on_signal: OnSignal) -> Iterator[None]:
+        """Raise a signal again that came in the block, in which the handlers of this context were left."""
+        try:
+            yield
+        except StoppedError:
+            self._pass_on(on_signal)
+            raise
+        self._pass_on(on_signal)
+
+    def _pass_on(self, on_signal: OnSignal) -> None:
+        if self.signal is None or not self._received or on_signal == "return":
+            return
+        if callable(signal.getsignal(self.signal)):
+            signal.raise_signal(self.signal)
+        else:
+            raise SystemExit(self.exit_code)
+
     def check_start(self) -> None:
         """Raise StoppedError after a signal."""
         if self.signal is not None:
@@ -84,4 +116,4 @@ class StopRequest:
             if number == HUNG_UP:
                 return
             exit_now(128 + number)
-        self.signal = signal.Signals(number)
+        self.signal, self._received = signal.Signals(number), True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from algorithm.agents.base import Agent
 from algorithm.agents.roles import Episode
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
@@ -81,6 +82,8 @@ class Trainer:
         self._evaluations = evaluations
         self._profile = profile or NoProfile()
         self._saved_at = -1
+        for agent in self._agents.values():
+            agent.stop = lambda: bool(stop)
 
     def run(self, before_end: Callable[[EnvError], None]) -> Outcome:
         """Train to the end. What was learned is saved where an environment or a callback ends the run.
@@ -136,6 +139,9 @@ class Trainer:
         self._watch.skip()
         self._pretrain()
         self._runtime.begin()  # nobody acts by networks that are about to become others
+        for name, agent in self._agents.items():
+            if agent.owes_updates:
+                self._learn(name, agent)
         if self._counters.owes_evaluation:
             self._evaluate()
         elif self._counters.is_evaluated:
@@ -202,7 +208,7 @@ class Trainer:
             counters.step = collector.steps
         updates = self._training.updates
         for name, agent in self._agents.items():
-            agent.learn(collector.behaviour_steps[name], self._watch, run_step=counters.step)
+            self._learn(name, agent)
         counters.add(episodes)
         self._end_lessons(episodes)
         if self._training.iteration.ends(episodes):
@@ -214,6 +220,10 @@ class Trainer:
         if self._training.updates != updates:
             self._callbacks.call("on_rollout_end")
         self._callbacks.call("on_step")
+
+    def _learn(self, name: str, agent: Agent) -> None:
+        steps = self._training.collector.behaviour_steps[name]
+        agent.learn(steps, self._watch, run_step=self._counters.step)
 
     def _end_lessons(self, episodes: Sequence[Episode]) -> None:
         """Go on to the next lessons where these episodes, or the step, end some."""

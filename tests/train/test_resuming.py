@@ -179,6 +179,28 @@ def test_an_evaluation_that_a_signal_cut_is_made_up_for_and_saved(task, monkeypa
     assert run("--resume", *QUIET) == 2, "nothing is left to do"
 
 
+@pytest.mark.fault("F22")
+def test_updates_that_a_signal_cut_are_made_up_for(task, monkeypatch):
+    """With many environments those of one step may take minutes."""
+    flags = ("--seed=1", "-o", "base_config.n_envs=20", "-o", "sac_config.replay_ratio=1")
+    straight, update, made = trained("b", *flags), OffPolicyLearner.update, []
+
+    def interrupted(self, batch):
+        made.append(len(made))
+        if len(made) == 30:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OffPolicyLearner, "update", interrupted)
+        assert run(*QUIET, *flags) == 143
+    assert (result(task / "a")["steps"], result(task / "a")["updates"]) == (140, 30)
+    assert run("--resume", *QUIET) == 0
+    found, expected = what_must_agree(task / "a"), what_must_agree(straight)
+    assert found["weights"] == expected["weights"]
+    assert found["state"]["run"] == expected["state"]["run"]
+
+
 def test_a_run_that_success_has_ended_goes_on_where_that_is_asked_for(task, monkeypatch, capsys):
     told = []
     monkeypatch.setattr(LocalRuntime, "end", lambda self, stopped: told.append(stopped()))

@@ -181,9 +181,18 @@ class OffPolicyAgent(Agent):
             self.learner.cloning.factor = max(0.0, 1.0 - run_step / until) if until else 1.0
         owed = self._schedule.due(step)
         for done in range(owed):
+            if self.stop():
+                self._schedule.carry_over(owed - done)
+                return
             if not self._take(self._batches, step, watch or Stopwatch()):
                 self._wait_for_a_batch(step, owed - done)
                 return
+
+    @property
+    @override
+    def owes_updates(self) -> bool:
+        """True if updates are due, as after a signal that has cut them off."""
+        return self._schedule.owed > 0
 
     def _take(self, batches: Batches, step: int, watch: Stopwatch) -> bool:
         """Make an update, with the cloning beside it; return whether there was a batch for it."""

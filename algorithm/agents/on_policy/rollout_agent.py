@@ -203,7 +203,7 @@ class RolloutAgent(Agent):
     @override
     def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
         """Learn from the rollout if it is full; see :meth:`.Agent.learn`."""
-        if not self._ring.full:
+        if not self._ring.full or self.stop():
             return
         watch = watch or Stopwatch()
         batch, lag = self._ring.take()
@@ -217,6 +217,12 @@ class RolloutAgent(Agent):
         if not first:
             self._measure(batch)  # after the update: the policy has acted with what was known before
         watch.lap("update")
+
+    @property
+    @override
+    def owes_updates(self) -> bool:
+        """True if the rollout is full."""
+        return self._ring.full
 
     def _measure(self, batch: SequenceBatch) -> None:
         """Take the observations of a rollout into the running statistics."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -75,7 +76,11 @@ def close_logging() -> None:
 
 
 def _run_logs() -> list[RunLog]:
-    """Return our own handlers: libraries may have added others."""
+    """Return our own handlers: libraries may have added others, and threads train runs of their own."""
+    return [one for one in _all_run_logs() if one.thread == threading.get_ident()]
+
+
+def _all_run_logs() -> list[RunLog]:
     return [handler for handler in logging.getLogger().handlers if isinstance(handler, RunLog)]
 
 
@@ -91,7 +96,13 @@ class RunLog(logging.Handler):
         self._file = GrowingFile(path)
         self._file.append(b"\n" if path.exists() else b"")  # a kill may have torn the last line
         self._left_out = 0
+        self.thread = threading.get_ident()  # of the run
         self.warn: Callable[[str], None] = _to_stderr
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is of this run: not of a thread that trains another one."""
+        return all(one is self or one.thread != record.thread for one in _all_run_logs())
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
