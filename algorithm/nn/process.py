@@ -137,35 +137,36 @@ def _error(x: Tensor, y: Tensor) -> float:
     return max(float(((a @ b).double() / (a.double() @ b.double()) - 1.0).abs().max()) for a, b in pairs)
 
 
+_USUAL = True, torch.float32, torch.device("cpu")
+
+
 class _OwnModes:
     """Torch's modes as everything here computes: with gradients, in single precision, on the CPU by default.
 
     The modes of the program around it wait meanwhile. Inference mode can only be left by a context.
     """
 
-    _OURS = True, torch.float32, torch.device("cpu")
-
     def enter(self) -> None:
-        """Take them on, and remember those of the program."""
-        self._guard = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
-        self._guard.__enter__()
-        probe = torch.empty(0)  # in a tenth of the time in which torch names its default device
-        self._theirs = torch.is_grad_enabled(), probe.dtype, probe.device
-        self._change(self._OURS)
+        """Take them on, and remember those of the program where they are others."""
+        probe = torch.empty(0)  # in a fraction of the time in which torch names its default device
+        theirs, inference = (torch.is_grad_enabled(), probe.dtype, probe.device), probe.is_inference()
+        self._theirs = None if theirs == _USUAL and not inference else theirs
+        if self._theirs is not None:
+            self._guard = torch.inference_mode(False) if inference else nullcontext()
+            self._guard.__enter__()
+            self._change(*_USUAL)
 
     def leave(self) -> None:
         """Return to those of the program."""
-        self._change(self._theirs)
-        self._guard.__exit__(None, None, None)
+        if self._theirs is not None:
+            self._change(*self._theirs)
+            self._guard.__exit__(None, None, None)
 
-    def _change(self, modes: tuple[bool, torch.dtype, torch.device]) -> None:
-        if self._theirs == self._OURS:
-            return
-        grad, dtype, device = modes
+    def _change(self, grad: bool, dtype: torch.dtype, device: torch.device) -> None:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
-        if self._theirs[2].type != "cpu":
-            torch.set_default_device(None if device.type == "cpu" else device)  # "cpu" would cost every call
+        if self._theirs and self._theirs[2] != _USUAL[2]:
+            torch.set_default_device(None if device == _USUAL[2] else device)  # "cpu" would cost every call
 
 
 class _Thread(threading.local):

@@ -117,7 +117,7 @@ class Trainer:
                 self._reporter.summary()
             if evaluation.due(counters.step):
                 self._evaluate()
-            if save.due(counters.step) and self._saver.save():
+            if save.due(counters.step) and not self._ends() and self._saver.save():
                 self._saved_at = counters.step
                 self._callbacks.call("on_checkpoint")
             if self._console.due():

@@ -140,10 +140,12 @@ def test_the_evaluation_behind_the_end_of_a_run_is_not_forgotten(task, monkeypat
         return {DEFAULT_BEHAVIOUR: Performance((9.0 if step == best else 1.0,) * 2, (5, 5))}
 
     monkeypatch.setattr(Evaluator, "evaluate", evaluate)
+    often = ("-o", "sac_config.save_model_per_step=110")  # due at step 220 as well, which is saved once
     with monkeypatch.context() as patch, pytest.raises(Killed) if dies_in else nullcontext():
         if dies_in:
             patch.setattr(*dies_in, _dies)
-        run("--seed=1", *QUIET, "--max_step=220")
+        run("--seed=1", *QUIET, *often, "--max_step=220")
+    assert not list(task.glob("a/checkpoints/step_*_2"))
     assert run("--resume", *QUIET, "--max_step=240") == 0
     assert run("--resume", *QUIET, "--max_step=260") == 0
     said, pointer = result(task / "a"), json.loads((task / "a/checkpoints/best.json").read_text())
