@@ -90,8 +90,9 @@ def _begin(
     lessons, alike = played_lessons(loaded.config, options.lesson, saved)
     faults = Faults(console, go_on=stop.check_start)
     assembly = Assembly(loaded=loaded, device=options.device, faults=faults, stack=stack, lessons=lessons)
-    num_envs = loaded.config.base_config.n_envs
-    env = assembly.env("evaluate", num_envs, render=options.render, film=options.video, watched=options.run)
+    base = loaded.config.base_config
+    num_envs, watched = base.n_envs, options.run and base.kind.player and has_display()
+    env = assembly.env("evaluate", num_envs, render=options.render or watched, film=options.video)
     networks = folder.path if options.use_env_nn else played.run.path
     with played.fitting(env.specs):
         agents = assembly.players(env.specs, networks, saved)

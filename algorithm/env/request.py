@@ -31,14 +31,12 @@ class UnityOptions:
     args:       ``base_config.unity_args``
     behaviours: those that ``ma_config`` names, which are waited for at the start
     purpose:    name of the players' files
-    watched:    a person watches: real time, a large window, graphics
     since:      number of the first start of each player; another one, and other seeds, in a resumed run
     """
 
     args: UnityArgs = field(default_factory=UnityArgs)
     behaviours: tuple[str, ...] = ()
     purpose: str = "player"
-    watched: bool = False
     since: int = 0
 
 

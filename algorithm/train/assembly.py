@@ -95,12 +95,11 @@ class Assembly:
         render: bool = False,
         workers: int = 0,
         film: bool = False,
-        watched: bool = False,
     ) -> VecEnv:
         """Return n environments for one purpose, seeded for it.
 
+        render: show the first of them; film: it can record pictures
         workers: processes for them, 0 for none but this one
-        film: the first of them can record pictures; watched: a person watches a Unity player, in real time
         """
         config, base = self.loaded.config, self.loaded.config.base_config
         evaluated = last_lessons(config.parameters) if self.lessons is None else self.lessons
@@ -133,7 +132,6 @@ class Assembly:
                     args=base.unity_args,
                     behaviours=tuple(self.loaded.behaviours),
                     purpose=purpose,
-                    watched=watched,
                     since=self.since,
                 ),
             ),

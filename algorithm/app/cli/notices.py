@@ -21,6 +21,11 @@ def notices(options: TrainOptions, config: Config | None) -> list[str]:
         given = {"--port": options.port is not None, "--editor": options.editor}
         return [*texts, *(f"{name} {effect}: it is for Unity environments" for name in given if given[name])]
     base = config.base_config
+    if options.render and not options.plays:
+        texts.append(
+            "--render: the first player runs in real time, and the others wait for it; "
+            "-o base_config.unity_args.no_graphics=false shows all of them at full speed"
+        )
     if base.max_step_each_iter > 0 or base.reset_on_iteration:
         texts.append(
             "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the "

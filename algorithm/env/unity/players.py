@@ -27,10 +27,19 @@ class Players:
     """``n`` players, called at once by threads; those that fail are replaced while the budget lasts.
 
     behaviours: those of all players at the start, by Unity's names
+
+    Raises UsageError for a window without a display.
     """
 
     def __init__(self, request: EnvRequest) -> None:
         pool = request.pool
+        if request.render and not pool.unity.args.editor and not has_display():
+            raise UsageError(
+                "the Unity player cannot be shown",
+                where="--render",
+                why="this machine has no display",
+                fix="leave it out; ssh -X brings a display, and xvfb-run an invisible one",
+            )
         self.slots = [PlayerSlot(index, request) for index in range(request.n)]
         self.rng = np.random.default_rng(request.seed_of(0, pool.unity.since))
         self.behaviours: Mapping[str, UnityBehaviour] = {}
@@ -46,9 +55,9 @@ class Players:
 
     def _start(self, options: UnityOptions) -> None:
         found = self._meet(options.behaviours)
-        args = options.args
-        if self.slots[0].no_graphics and not args.editor and (black := _black_images(self.slots)):
-            self._remark(_use_graphics(self.slots, black, args.no_graphics), where=", ".join(black))
+        args, blind = options.args, [slot for slot in self.slots if slot.no_graphics]
+        if not args.editor and (black := _black_images(blind)):
+            self._remark(_use_graphics(blind, black, args.no_graphics), where=", ".join(black))
             found = found if args.no_graphics is True else self._meet(options.behaviours)
         for slot in self.slots:
             self._remark(slot.player.remark, where=slot.place)

@@ -42,7 +42,8 @@ class PlayerSlot:
         numbers = {name: Constant(value=float(value)) for name, value in (request.options or {}).items()}
         self._parameters: dict[str, ParameterSampler] = {**numbers, **request.pool.parameters.samplers}
         self._own_channels = load_channels(self._unity.args.side_channels, request.folder)
-        self.no_graphics = self._unity.args.no_graphics is not False and not self._unity.watched
+        self._watched = request.render and index == 0
+        self.no_graphics = self._unity.args.no_graphics is not False and not self._watched
         self.statistics = Statistics()
         self.agents: dict[AgentKey, int] = {}
         self.ignored: set[AgentKey] = set()
@@ -82,7 +83,7 @@ class PlayerSlot:
         self.steps = self.compared = 0
         self._channels = PlayerChannels(
             self._unity.args,
-            watched=self._unity.watched,
+            watched=self._watched,
             own=self._own_channels,
             seed=self.seed,
             statistics=self.statistics,

@@ -30,7 +30,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, capsys: Any) -> None:
+def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
+    folder: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
     more = {
         "base_config": {"max_step": 150, "n_envs": 2},
         "sac_config": {"start_step": 30, "replay_ratio": 0.2, "write_summary_per_step": 50},
@@ -48,7 +51,7 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, ca
     logs = {file.name for file in (RUN / "players").iterdir()}
     assert logs >= {"train-0.log", "train-1.log", "evaluate-0.log"}
 
-    assert main([*WORDS, "--resume", "--max_step=200"]) == 0
+    assert main([*WORDS, "--resume", "--render", "--max_step=200"]) == 0
     assert "resumed, not bit-exact" in capsys.readouterr().out
     assert json.loads((RUN / "result.json").read_text())["steps"] >= 200
     assert main([*WORDS, "--eval=2", "--record=seen.demo"]) == 0
@@ -70,9 +73,17 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(folder: Path, ca
     assert len(starts) == 3 + 3 + 1 + 1
     assert len({start["seed"] for start in starts}) == 6, "--eval and --run begin as the first evaluation"
     scales = [{line["value"] for line in one if line.get("setting") == "time_scale"} for one in lines]
-    assert scales == [{20.0}] * 7 + [{1.0}], "in real time for --run"
     graphics = ["-nographics" not in start["argv"] for start in starts]
-    assert graphics == [False] * 7 + [True]
+    shown = [scale == {1.0} for scale in scales]
+    assert shown == graphics and scales.count({20.0}) == 6
+    logs = [
+        start["argv"][start["argv"].index("-logFile") + 1]
+        for start, is_shown in zip(starts, shown, strict=True)
+        if is_shown
+    ]
+    assert {Path(log).name for log in logs} == {"train-0.log", "evaluate-0.log"}, (
+        "with --render, and for --run"
+    )
     for one in lines:
         sampled = [line["seed"] for line in one if line["kind"] == "parameter"]
         assert len(sampled) == 1, "with a player's first reset, and never again"
@@ -108,10 +119,13 @@ def test_a_lesson_reaches_the_player_without_a_reset_and_an_evaluation_has_the_l
     assert {*found["evaluate"][3:]} <= {"reset"}
 
 
-def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any) -> None:
+def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
     write_task(folder, "continuous", more={"base_config": {"max_step": 60}})
     for words, why in (
         (["-o", "base_config.workers=1"], "a process already"),
+        (["--render"], "the Unity player cannot be shown"),
         (["--check", "-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
         (["-o", "base_config.wrappers=[ClipReward]"], "no Gymnasium environment"),
         (["-o", "eval_config.wrappers=[ClipReward]"], "eval_config.wrappers"),
