@@ -61,7 +61,7 @@ def export_of(policy: str, rounds: int, sizes: list[int]) -> dict[str, Any]:
     made = export_policy(agent, ExportConfig(), PolicySource("", "", "", 0, "", ""))
     seconds = time.perf_counter() - begin
     actor: Any = agent.new_policy("playing")
-    graph = PolicyGraph(actor.choice, spec, sampled=False)
+    graph = PolicyGraph(actor.choice, spec)
     reference = Reference(actor.choice, spec)
     weights = sum(one.numel() * one.element_size() for one in graph.model.parameters())
     return {

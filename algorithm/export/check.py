@@ -28,6 +28,9 @@ TOLERANCE = 1e-5
 _ROWS = 8
 """Situations that samples are drawn in."""
 
+_MODE = "deterministic_"
+"""Prefix of the outputs that are no samples."""
+
 _SIGMAS = 4.0
 _NUMBERS = 4_000_000
 """Numbers of the observations at most that are given to the runtime at once."""
@@ -49,14 +52,12 @@ class Checked:
 class Checker:
     """Check of one graph.
 
-    data:    the graph, as in its file
-    sampled: with memory, its one action is a sample
+    data: the graph, as in its file
     """
 
-    def __init__(self, data: bytes, ports: Ports, reference: Reference, *, sampled: bool) -> None:
+    def __init__(self, data: bytes, ports: Ports, reference: Reference) -> None:
         self._session = session_of(data)
         self._ports, self._reference, self._spec = ports, reference, reference.spec
-        self._sampled = sampled
         self._difference = 0.0
 
     def __call__(self, seed: int = 0) -> Checked:
@@ -66,10 +67,8 @@ class Checker:
         self._check_constants(rng)
         for n in BATCHES:
             self._check_steps(n, rng)
-        one_draw = self._ports.memory and not self._sampled
-        if not one_draw:
-            self._check_draws(rng)
-        return Checked(self._difference, 0 if one_draw else DRAWS)
+        self._check_draws(rng)
+        return Checked(self._difference, DRAWS)
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
         names = [port.name for port in self._ports.outputs]
@@ -106,41 +105,35 @@ class Checker:
                     raise _wrong(port.name, "on zeros and random numbers", found[port.name], wanted)
 
     def _check_steps(self, n: int, rng: np.random.Generator) -> None:
-        """Act for some steps, graph and policy each with a memory of its own."""
-        memory = self._no_memory(n)
-        carry, before = self._reference.initial_carry(n), self._spec.action.padding(n)
+        """Act for some steps, by samples and by modes, graph and policy each with a memory of its own."""
+        memory, initial = self._no_memory(n), self._reference.initial_carry(n)
+        befores = dict.fromkeys(("", _MODE), (self._spec.action.padding(n), initial))
         for step in range(STEPS):
             situation = self._reference.situation(n, rng)
             found = self._run(self._reference.feeds(situation, self._ports, memory))
-            answer = self._reference.answer(situation, before, carry)
-            where = f"a batch of {n}, step {step + 1}"
-            self._compare(found, answer, situation, where)
-            before, carry = self._flat(found), answer.carry
+            where, remembered = f"a batch of {n}, step {step + 1}", []
+            for prefix, before in befores.items():
+                answer = self._reference.answer(situation, *before)
+                befores[prefix] = self._flat(found, prefix), answer.carry
+                remembered += [(answer.carry - initial).reshape(n, -1), befores[prefix][0]]
+            self._compare(found, answer, situation, where)  # of the modes
             if memory is not None:
                 memory = found[MEMORY_OUT]
-                moved = (carry - self._reference.initial_carry(n)).reshape(n, -1)
-                self._close(MEMORY_OUT, where, memory[:, 0], np.concatenate([moved, before], 1))
+                self._close(MEMORY_OUT, where, memory[:, 0], np.concatenate(remembered, 1))
 
     def _compare(self, found: Mapping[str, Any], answer: Answer, situation: Situation, where: str) -> None:
         for port in self._ports.outputs:
             got = found[port.name]
             if port.batched and got.shape != (situation.size, *port.shape):
                 raise _wrong(port.name, where, got.shape, (situation.size, *port.shape))
-        one_draw = self._ports.memory > 0
         if self._spec.action.continuous:
-            name = "deterministic_continuous_actions"
-            if one_draw:
-                self._close("continuous_actions", where, found["continuous_actions"], found[name])
-            if not (one_draw and self._sampled):
-                self._close(name, where, found[name], answer.u)
+            name = f"{_MODE}continuous_actions"
+            self._close(name, where, found[name], answer.u)
         if self._spec.action.branches:
-            name = "deterministic_discrete_actions"
+            name = f"{_MODE}discrete_actions"
             for each in ("discrete_actions", name):
                 self._check_allowed(each, found[each], situation, where)
-            if one_draw:
-                self._close("discrete_actions", where, found["discrete_actions"], found[name])
-            if not (one_draw and self._sampled):
-                self._check_largest(name, found[name], answer.scores, situation, where)
+            self._check_largest(name, found[name], answer.scores, situation, where)
 
     def _close(self, name: str, where: str, found: AnyArray, wanted: AnyArray) -> None:
         difference = float(np.abs(found - wanted).max(initial=0.0))
@@ -172,14 +165,15 @@ class Checker:
             if not (best - chosen <= TOLERANCE * np.maximum(1.0, np.abs(best))).all():
                 raise _wrong(name, f"{where}, branch {branch}", found[:, branch], own.argmax(1))
 
-    def _flat(self, found: Mapping[str, Any]) -> Float:
-        """Return the flat actions [N, A] that a graph took."""
-        n = len(found["continuous_actions" if self._spec.action.continuous else "discrete_actions"])
+    def _flat(self, found: Mapping[str, Any], prefix: str) -> Float:
+        """Return the flat actions [N, A] of a graph: its samples, or with the prefix its modes."""
+        kind = "continuous" if self._spec.action.continuous else "discrete"
+        n = len(found[f"{prefix}{kind}_actions"])
         flat = self._spec.action.padding(n)
         for branch, part in enumerate(self._spec.action.branch_slices):
-            flat[np.arange(n), part.start + found["discrete_actions"][:, branch]] = 1.0
+            flat[np.arange(n), part.start + found[f"{prefix}discrete_actions"][:, branch]] = 1.0
         if self._spec.action.continuous:
-            flat[:, self._spec.action.discrete :] = found["continuous_actions"]
+            flat[:, self._spec.action.discrete :] = found[f"{prefix}continuous_actions"]
         return flat
 
     def _no_memory(self, n: int) -> Float | None:

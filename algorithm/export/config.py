@@ -18,12 +18,6 @@ class ExportConfig(Block):
         le=NEWEST,
         resume="free",
     )
-    sampled: bool = option(
-        False,
-        "With memory the graph has one action per step: sampled, or the mode if false. Without memory it "
-        "has both.",
-        resume="free",
-    )
     check: bool = option(
         True,
         "Compare the graph with the policy before keeping it; needs onnxruntime. false: check operators "

@@ -78,12 +78,12 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
     if hidden and not choice.parts.discrete.asks_critics:
         choice = replace(choice, absent={name: of for name, of, _ in spec.obs.items() if name in hidden})
         spec = seen_by_policy(spec, hidden)
-    graph = PolicyGraph(choice, spec, sampled=keys.sampled)
+    graph = PolicyGraph(choice, spec)
     model = draw_graph(graph, keys.opset)
     lint(model, keys.opset)
     data, checked = model.SerializeToString(), None
     if keys.check:
-        checked = Checker(data, graph.ports, Reference(choice, spec), sampled=keys.sampled)()
+        checked = Checker(data, graph.ports, Reference(choice, spec))()
     normaliser = choice.model.normaliser
     card = {
         **origin.content,
@@ -113,7 +113,6 @@ def _interface(ports: Ports, spec: AgentSpec, keys: ExportConfig) -> dict[str, o
         "continuous": action.continuous,
         "environment_action": action.description,
         "memory": ports.memory,
-        "one_action": ("sampled" if keys.sampled else "deterministic") if ports.memory else "",
     }
 
 

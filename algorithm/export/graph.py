@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 LARGEST_WINDOW = 4096
-"""Numbers of attention's memory at most: they go in and out with each step."""
+"""Numbers that attention remembers at most: they go in and out with each step, twice."""
 
 _EXAMPLES = 2
 """Rows of the traced inputs: with 1, a dimension could be taken for one that is broadcast."""
@@ -39,15 +40,17 @@ _EXAMPLES = 2
 class PolicyGraph(nn.Module):
     """Module from a graph's inputs to its outputs, see :func:`~algorithm.export.names.ports_of`.
 
-    choice:  of the policy without exploration
-    sampled: with memory, the one action is a sample and not the mode
+    With memory it remembers twice: as if all actions before had been samples, and as if modes. So both
+    outputs are right, whichever of them is always taken.
+
+    choice: of the policy without exploration
     """
 
-    def __init__(self, choice: ActionChoice, spec: AgentSpec, *, sampled: bool) -> None:
+    def __init__(self, choice: ActionChoice, spec: AgentSpec) -> None:
         super().__init__()
         self.model = cast(ActingModel, rewritten(choice.model))
         self._choice = replace(choice, model=self.model, parts=rewritten_parts(choice.parts))
-        self._action, self._sampled = spec.action, sampled
+        self._action = spec.action
         self._carry_shape = choice.model.rep.carry_shape
         self._carry_size = prod(self._carry_shape)
         self.ports = ports_of(spec, memory_size(choice, spec))
@@ -65,11 +68,12 @@ class PolicyGraph(nn.Module):
         obs = {one.name: one(value) for one, value in zip(self._observed, inputs[:n], strict=True)}
         lead = inputs[0].reshape(inputs[0].shape[0], -1)[:, :1]  # [B, 1], for whatever has the batch's size
         mask = given["action_masks"] > 0.5 if "action_masks" in given else lead[:, :0] > 0.5
-        carry, prev_action = self._remembered(given.get("recurrent_in"), lead)
-        seen, state, after = self._choice.encode(obs, prev_action, carry)
-        policy = self.model.policy(state, seen)
+        remembered = list(self._remembered(given.get("recurrent_in"), lead))
+        encoded = [self._choice.encode(obs, prev_action, carry) for carry, prev_action in remembered]
 
-        def action(*, sampled: bool) -> tuple[Tensor, Tensor]:
+        def action(memory: int, *, sampled: bool) -> tuple[Tensor, Tensor]:
+            seen, state, _ = encoded[memory]
+            policy = self.model.policy(state, seen)
             mean, logits = policy.continuous and policy.continuous.mean, policy.logits
             normal = torch.randn_like(mean) if sampled and mean is not None else None
             uniform = torch.rand_like(logits) if sampled and logits is not None else None
@@ -77,17 +81,14 @@ class PolicyGraph(nn.Module):
             u = drawn.z.tanh() if self._action.squash == "tanh" else drawn.z.clamp(-1.0, 1.0)
             return drawn.onehot, u
 
-        if self.ports.memory:
-            first = mode = action(sampled=self._sampled)
-        else:
-            mode = action(sampled=False)
-            # Critics choose alike for both, unless it is for a continuous part.
-            alike = self._choice.parts.discrete.asks_critics and not self._action.continuous
-            first = mode if alike else action(sampled=True)
-        return self._outputs(first, mode, after)
+        mode = action(-1, sampled=False)
+        # Critics choose alike for both, unless it is for a continuous part.
+        alike = self._choice.parts.discrete.asks_critics and not self._action.continuous
+        first = mode if alike else action(0, sampled=True)
+        return self._outputs(first, mode, [after for _, _, after in encoded])
 
     def _outputs(
-        self, first: tuple[Tensor, Tensor], mode: tuple[Tensor, Tensor], after: list[Tensor]
+        self, first: tuple[Tensor, Tensor], mode: tuple[Tensor, Tensor], carries: list[list[Tensor]]
     ) -> tuple[Tensor, ...]:
         found = {
             "continuous_actions": first[1],
@@ -96,24 +97,29 @@ class PolicyGraph(nn.Module):
             "deterministic_discrete_actions": self._indices(mode[0]),
         }
         if self.ports.memory:
-            carries = [
-                (one - self.get_buffer("initial_carry")).reshape(-1, self._carry_size) for one in after
-            ]
-            flat = [first[0]] * bool(self._action.branches) + [first[1]] * bool(self._action.continuous)
-            found["recurrent_out"] = torch.cat([*carries, *flat], -1).unsqueeze(1)
+            parts = []
+            for after, (onehot, u) in zip(carries, (first, mode), strict=True):
+                parts += [
+                    (one - self.get_buffer("initial_carry")).reshape(-1, self._carry_size) for one in after
+                ]
+                parts += [onehot] * bool(self._action.branches) + [u] * bool(self._action.continuous)
+            found["recurrent_out"] = torch.cat(parts, -1).unsqueeze(1)
         return tuple(
             found[port.name] if port.batched else self.get_buffer(port.name) for port in self.ports.outputs
         )
 
-    def _remembered(self, memory: Tensor | None, lead: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the carry [B, *C] and the action before [B, A]; zeros where nothing depends on it."""
+    def _remembered(self, memory: Tensor | None, lead: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the carry [B, *C] and the action before [B, A] of samples, then of modes; zeros without."""
         if memory is None:
-            return lead[:, :0], lead.new_zeros(1, self._action.size) * lead
-        flat = memory[:, 0]
-        if not self._carry_size:
-            return flat[:, :0], flat
-        carry = flat[:, : self._carry_size].reshape(-1, *self._carry_shape)
-        return carry + self.get_buffer("initial_carry"), flat[:, self._carry_size :]
+            yield lead[:, :0], lead.new_zeros(1, self._action.size) * lead
+            return
+        size = self._carry_size + self._action.size
+        for flat in (memory[:, 0, :size], memory[:, 0, size:]):
+            if not self._carry_size:
+                yield flat[:, :0], flat
+                continue
+            carry = flat[:, : self._carry_size].reshape(-1, *self._carry_shape)
+            yield carry + self.get_buffer("initial_carry"), flat[:, self._carry_size :]
 
     def _indices(self, onehot: Tensor) -> Tensor:
         if not self._action.branches:
@@ -146,7 +152,7 @@ def _observers(spec: AgentSpec) -> list[_Observer]:
 
 
 def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:
-    """Return M: the carry and the action before, if anything depends on them, else 0.
+    """Return M: twice the carry and the action before, if anything depends on them, else 0.
 
     Raises UsageError where attention's window is larger than :data:`LARGEST_WINDOW`.
     """
@@ -160,7 +166,7 @@ def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:
             fix="train with a smaller burn_in_step or attn_n, or with seq_encoder: RNN",
         )
     if size or _uses_action(choice, spec):
-        return size + spec.action.size
+        return 2 * (size + spec.action.size)
     return 0
 
 

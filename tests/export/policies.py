@@ -40,15 +40,15 @@ def exported(agent: Agent, **keys: Any) -> Exported:
     return export_policy(agent, ExportConfig(**keys), SOURCE)
 
 
-def checker(agent: Agent, graph: PolicyGraph, *, sampled: bool = False) -> Checker:
+def checker(agent: Agent, graph: PolicyGraph) -> Checker:
     """Return the check of a graph that may have been damaged, against the agent as it is."""
     data = draw_graph(graph, 15).SerializeToString()
-    return Checker(data, graph.ports, reference(agent), sampled=sampled)
+    return Checker(data, graph.ports, reference(agent))
 
 
-def graph_of(agent: Agent, *, sampled: bool = False) -> PolicyGraph:
+def graph_of(agent: Agent) -> PolicyGraph:
     """Return the graph before it is drawn."""
-    return PolicyGraph(actor(agent).choice, agent.spec, sampled=sampled)
+    return PolicyGraph(actor(agent).choice, agent.spec)
 
 
 def reference(agent: Agent) -> Reference:
