@@ -23,6 +23,7 @@ from algorithm.core.system.processes import leave_import
 from algorithm.env.kinds import OBJECT
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.registry import absent
+from algorithm.export.files import graphs_beside
 from algorithm.nn.process import own_modes
 from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
@@ -163,6 +164,8 @@ def run_training(
 
         try:
             parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=stack)
+            if parts.loaded.config.export_config.per_checkpoint:
+                parts.saver.beside = graphs_beside(parts.loaded, run, parts.runtime.env.specs, console)
             _show_start(inputs, parts, console)
             outcome = parts.trainer.run(end_of_hang)
         except Exception as error:

@@ -18,6 +18,11 @@ class ExportConfig(Block):
         le=NEWEST,
         resume="free",
     )
+    per_checkpoint: bool = option(
+        False,
+        "Write a graph for each behavior into the folder onnx of every checkpoint, too.",
+        resume="free",
+    )
     check: bool = option(
         True,
         "Compare the graph with the policy before keeping it; needs onnxruntime. false: check operators "

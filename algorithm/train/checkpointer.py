@@ -30,6 +30,8 @@ class Checkpointer:
     metrics: returns the state of what has been logged
     check: raises StorageError where the run's folder is missing; nothing is made in its place
     since: step of the last checkpoint that holds other networks than those the training began with; -1: none
+
+    beside: called with the step of each checkpoint that was written
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Checkpointer:
         self._check = check
         self._since = since
         self._evaluation = training.counters.last_eval  # that the last checkpoint knows of
+        self.beside: Callable[[int], None] = lambda step: None
         self._failures = 0
         self._seconds, self._bytes, self._count = 0.0, 0, 0
 
@@ -121,6 +124,7 @@ class Checkpointer:
         self._bytes += cost.bytes_written
         say = self._console.message if self._count == 1 else _LOGGER.info
         say(f"checkpoint of step {snapshot.step:,}: {_cost(cost)}")
+        self.beside(snapshot.step)
 
     def _given_up(self, error: StorageError) -> StorageError:
         last = self._manager.latest
