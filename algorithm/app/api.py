@@ -81,17 +81,20 @@ def load(
     env: EnvLike | None = None,
     device: str = "cpu",
     trust: bool = False,
+    behavior: str | None = None,
 ) -> TrainedPolicy:
     """Load the policy of a run: ``load("models/CartPole-v1/NAME").act(obs)``.
 
     run:        a run, its folder, or an export
     env, trust: see :class:`Run`
+    behavior:   of a Unity run, needed if it has several
 
-    The checkpoint is verified. The environment is built once to read its spaces. Raises UsageError if the
-    folder is not a run or needs a Unity player, StorageError if there is no such checkpoint.
+    The checkpoint is verified. The environment is built once to read its spaces, but for Unity: its policies
+    act on dictionaries of sensors and start no player. Raises UsageError if the folder is not a run,
+    StorageError if there is no such checkpoint.
     """
     run = run if isinstance(run, Run) else Run(run, trust=trust)
-    return run.policy(checkpoint, env=env, device=device)
+    return run.policy(checkpoint, env=env, device=device, behavior=behavior)
 
 
 def make_env(task: EnvLike, *, config: str | None = None, overrides: Overrides | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import gymnasium as gym
@@ -13,9 +14,12 @@ from torch import nn
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
+from algorithm.app.resume import noted_specs
+from algorithm.app.sharing.opening import PlayableRun
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Float
-from algorithm.core.errors import NumericalError
+from algorithm.core.errors import NumericalError, UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Sized
 from algorithm.env.gym import Adapter
 from algorithm.env.kinds import kind_of
@@ -147,6 +151,48 @@ def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
         return Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))
     finally:
         env.close()
+
+
+def interfaces(loaded: LoadedConfig, played: PlayableRun, given: EnvObject | None) -> Mapping[str, Adapter]:
+    """Return what the agents of each behaviour see and do; of Unity as the run has noted it.
+
+    Raises as :func:`interface`, and StorageError for notes that are damaged.
+    """
+    if given is not None or not loaded.config.base_config.kind.player:
+        return {DEFAULT_BEHAVIOUR: interface(loaded, given)}
+    specs = noted_specs(played.spaces, played.run.manifest)
+    return {name: _of_unity(spec, name) for name, spec in specs.items()}
+
+
+def one_of(behaviours: Collection[str], wanted: str | None, run: Path) -> str:
+    """Return the behaviour that is wanted; None is the only one. Raises UsageError."""
+    if wanted is None and len(behaviours) == 1:
+        return next(iter(behaviours))
+    if wanted in behaviours:
+        return wanted
+    raise UsageError(
+        "the run has several behaviors" if wanted is None else f"the run has no behavior {wanted!r}",
+        where=run,
+        why=f"it has {', '.join(map(repr, behaviours))}",
+        fix="name one of them with behavior=",
+    )
+
+
+def _of_unity(spec: AgentSpec, name: str) -> Adapter:
+    """Return conversions of a dictionary of sensors, and to choices, numbers in [-1, 1], or both by name."""
+    sensors = {}
+    for sensor, shape, dtype in spec.obs.items():
+        low, high = (0, 255) if dtype == "uint8" else (-np.inf, np.inf)
+        sensors[sensor] = gym.spaces.Box(low, high, shape, np.dtype(dtype).type)
+    parts: dict[str, gym.Space[Any]] = {}
+    if spec.action.branches:
+        parts["discrete"] = gym.spaces.MultiDiscrete(spec.action.branches)
+    if spec.action.continuous:
+        parts["continuous"] = gym.spaces.Box(-1.0, 1.0, (spec.action.continuous,))
+    action = gym.spaces.Dict(parts) if len(parts) > 1 else next(iter(parts.values()))
+    adapter = Adapter(gym.spaces.Dict([*sensors.items()]), action, name)
+    adapter.spec = spec  # which knows the axes of images
+    return adapter
 
 
 @others_modes()

@@ -17,7 +17,7 @@ from algorithm.app.console.output import open_console
 from algorithm.app.given import EnvLike, as_object, given_flags, played_in, with_keys
 from algorithm.app.parameters import played_lessons
 from algorithm.app.play import LIMITS
-from algorithm.app.policy import TrainedPolicy, interface, make_gym_env
+from algorithm.app.policy import TrainedPolicy, interface, interfaces, make_gym_env, one_of
 from algorithm.app.resume import go_on
 from algorithm.app.sharing.export import build, write
 from algorithm.app.sharing.onnx import run_graph
@@ -96,16 +96,21 @@ class Run:
 
     @own_modes()
     def policy(
-        self, checkpoint: Which = "best", *, env: EnvLike | None = None, device: str = "cpu"
+        self,
+        checkpoint: Which = "best",
+        *,
+        env: EnvLike | None = None,
+        device: str = "cpu",
+        behavior: str | None = None,
     ) -> TrainedPolicy:
         """Return the policy of a checkpoint; see :func:`load`."""
         loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
         given = self._played(env)
-        adapter = interface(loaded, given)
-        specs = {DEFAULT_BEHAVIOUR: adapter.spec}
+        adapters = interfaces(loaded, self._found, given)
+        name = one_of(adapters, behavior, self.folder)
         with self._assembly(loaded, device, given) as assembly:
-            agents = self._players(assembly, specs, saved)
-        return TrainedPolicy(agents[DEFAULT_BEHAVIOUR], adapter, saved.step)
+            agents = self._players(assembly, {one: adapter.spec for one, adapter in adapters.items()}, saved)
+        return TrainedPolicy(agents[name], adapters[name], saved.step)
 
     def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
         """Return the wrapped environment that evaluations step. lesson: as ``--lesson``."""
@@ -154,24 +159,27 @@ class Run:
         env: EnvLike | None = None,
         device: str = "cpu",
         lesson: str | None = None,
+        behavior: str | None = None,
     ) -> Performance:
         """Play episodes with the deterministic policy, like ``--eval``; return their returns and lengths.
 
-        env:    any other environment with the same spaces
-        lesson: as ``--lesson``
+        env:      any other environment with the same spaces
+        lesson:   as ``--lesson``
+        behavior: as in :func:`load`
         """
         loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
         lessons, _ = played_lessons(loaded.config, _words(lesson), saved)
         given = self._played(env)
         with self._assembly(loaded, device, given, lessons) as assembly:
             played = assembly.env("evaluate")
+            name = one_of(played.specs, behavior, self.folder)
             agents = self._players(assembly, played.specs, saved)
             limit = episode_limit(loaded.config, played.time_limit)
             found = play_episodes(played, eval_policies(agents, "playing"), episodes, length_limit=limit)
             assert found is not None, "nothing stops it"
             if line := cut_off_line(found.values(), loaded.config, played.time_limit):
                 assembly.faults.console.warn(line)
-        return next(iter(found.values()))
+        return found[name]
 
     def resume(
         self,

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import asac
 from algorithm.app.check.unity import BehaviourRecord
+from algorithm.app.policy import _of_unity
+from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.checks.finding import Level
+from algorithm.export.play import ExportedPolicy
 from main import main
 from tests.demos.demo_files import read
 from tests.unity_player.academy import RESET
@@ -36,7 +40,7 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
     monkeypatch.setenv("DISPLAY", ":0")
     more = {
         "base_config": {"max_step": 150, "n_envs": 2},
-        "sac_config": {"start_step": 30, "replay_ratio": 0.2, "write_summary_per_step": 50},
+        "sac_config": {"start_step": 30, "replay_ratio": 0.2, "write_summary_per_step": 40},
         "eval_config": {"episodes": 2},
         "environment_parameters": {
             "gravity": {"sampler_type": "uniform", "sampler_parameters": {"min_value": 1, "max_value": 2}}
@@ -48,6 +52,8 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
     with (RUN / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {float(row["Branches/unity/Rounds/Score"]) for row in rows if row["Branches/loss/q"]}
+    assert [float(row["step"]) for row in rows[-2:]] == [120, 152], "the end is no multiple of 40"
+    assert rows[-1]["Branches/unity/Rounds/Score"] and rows[-1]["Branches/rollout/length"]
     logs = {file.name for file in (RUN / "players").iterdir()}
     assert logs >= {"train-0.log", "train-1.log", "evaluate-0.log"}
 
@@ -65,6 +71,13 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
         "Branches": ("Branches", ["discrete"]),
     }
     assert {path.stem for path in Path("both.onnx").glob("*.onnx")} == cards.keys()
+    for name, sensor, size in (("Continuous", "target", 2), ("Branches", "shown", 7)):
+        seen = {sensor: np.ones((3, size), np.float32)}
+        action, _ = asac.load(RUN, behavior=name).act(seen)
+        exported = ExportedPolicy(f"both.onnx/{name}.onnx").act(seen)
+        np.testing.assert_allclose(action, next(one for one in exported if one is not None), atol=1e-5)
+    with pytest.raises(UsageError, match="several behaviors"):
+        asac.load(RUN)
     Path("taken.onnx").touch()
     assert main([*WORDS, "--export=taken.onnx"]) == 2, "a file, and not a folder"
 
@@ -94,6 +107,20 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
         assert set(scores["returns"]) <= set(totals), "recorded beside what counts may be others"
     assert main([WORDS[0], "--demos", *(f"seen.{name}.demo" for name in sorted(measured))]) == 0
     assert capsys.readouterr().out.count("fits         yes") == len(measured) == 2
+
+
+def test_sensors_by_name_become_observations_and_actions_are_choices_and_numbers() -> None:
+    """Of the image the shape alone would say that its channels come first."""
+    obs = ObsSpec(("eye", "a body"), ((8, 9, 12), (2,)), ("uint8", "float32"), axes=("HWC", ""))
+    adapter = _of_unity(AgentSpec(obs, ActionSpec((3, 2), 1)), "both")
+    assert adapter.spec.obs == obs and adapter.spec.action == ActionSpec((3, 2), 1)
+    seen = {"a body": np.ones(2, np.float32), "eye": np.zeros((8, 9, 12), np.uint8)}
+    assert {name: one.shape for name, one in adapter.observations.read_each([seen]).items()} == {
+        "eye": (1, 8, 9, 12),
+        "a body": (1, 2),
+    }
+    action = adapter.actions.to_env(np.array([0, 0, 1, 1, 0, 0.5], np.float32))
+    assert {name: one.tolist() for name, one in action.items()} == {"discrete": [2, 0], "continuous": [0.5]}
 
 
 def test_a_lesson_reaches_the_player_without_a_reset_and_an_evaluation_has_the_last(folder: Path) -> None:
