@@ -17,6 +17,7 @@ from algorithm.agents.registry import family
 from algorithm.app.parameters import parameter_rows
 from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import plot_curve, series_of
+from algorithm.app.report.facts import space_rows
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import config_rows
 from algorithm.config.loader import LoadedConfig
@@ -24,7 +25,7 @@ from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.errors import RUN_BLOCK, StorageError
 from algorithm.core.extras import install_command
-from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, counted
 from algorithm.env.parameters.config import lessons_by_name
@@ -210,9 +211,7 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
     if of_evaluations is not None and of_evaluations != base.wrappers:
         rows.append(("evaluations", ", ".join(map(_wrapper, of_evaluations)) or "no wrappers"))
     rows += parameter_rows(config.parameters, base.kind)
-    for name, spec in env.specs.items():
-        prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
-        rows += [("observation", prefix + _observations(spec)), ("action", prefix + spec.action.description)]
+    rows += space_rows(env.specs)
     limit = f"{env.time_limit} steps" if env.time_limit else "none known"
     length = episode_limit(config, env.time_limit)
     if length > 0:
@@ -223,23 +222,6 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
 def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
     ((name, arguments),) = wrapper.items()
     return f"{name}({', '.join(f'{key}={value}' for key, value in (arguments or {}).items())})"
-
-
-def _observations(spec: AgentSpec) -> str:
-    obs = spec.obs
-    kinds = zip(obs.items(), obs.categories, obs.stacks, strict=True)
-    return ", ".join(_observation(*item, counts, stack) for item, counts, stack in kinds)
-
-
-def _observation(
-    name: str, shape: tuple[int, ...], dtype: str, categories: tuple[int, ...], stack: int
-) -> str:
-    if len(categories) == 1:
-        return f"{name} one of {categories[0]}"
-    size = "×".join(map(str, shape)) or "scalar"
-    if categories:
-        return f"{name} {size} choices"
-    return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
 
 
 def _performance(step: int, performance: Performance) -> str:

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from algorithm.core.wording import counted
+
 Z_LIMIT = 7.0
 """Bound of the pre-tanh value while acting: beyond it float32 ``tanh`` rounds to ±1."""
 
@@ -112,6 +114,11 @@ class ObsSpec:
             parts.append(" ".join([f"{name}: {dtype} {list(shape)}", *more, *filter(None, [axes])]))
         return f"ObsSpec({', '.join(parts)})"
 
+    @override
+    def __str__(self) -> str:
+        kinds = zip(self.items(), self.categories, self.stacks, strict=True)
+        return ", ".join(_in_words(*item, counts, stack) for item, counts, stack in kinds)
+
     def items(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
         """Return (name, shape, dtype) of each observation, in order."""
         return tuple(zip(self.names, self.shapes, self.dtypes, strict=True))
@@ -131,13 +138,22 @@ class ObsSpec:
         return {name: np.zeros((*lead, *shape), dtype) for name, shape, dtype in self.items()}
 
 
+def _in_words(name: str, shape: tuple[int, ...], dtype: str, categories: tuple[int, ...], stack: int) -> str:
+    if len(categories) == 1:
+        return f"{name} one of {categories[0]}"
+    size = "×".join(map(str, shape)) or "scalar"
+    if categories:
+        return f"{name} {size} choices"
+    return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
+
+
 @dataclass(frozen=True, repr=False)
 class ActionSpec:
     """Layout of the flat action: a one-hot per discrete branch, then the continuous part in [-1, 1].
 
     branches:    number of choices of each discrete branch; empty when there is none.
     continuous:  size of the continuous part; 0 when there is none.
-    description: mapping to the environment's own action, for a person.
+    description: mapping to the environment's own action, for a person; by default the layout in words.
     squash:      function from the policy's z to the continuous part u, a family's; ``clip`` cuts z off at ±1.
     records:     of the policy that acts, a family's: the log-probabilities of an action's parts, or its whole
                  distribution.
@@ -153,9 +169,10 @@ class ActionSpec:
 
     def __post_init__(self) -> None:
         if self.continuous < 0 or any(n < 1 for n in self.branches):
-            raise ValueError(f"ActionSpec: sizes must be positive, got {self}")
+            raise ValueError(f"ActionSpec: sizes must be positive, got {self!r}")
         if self.size == 0:
             raise ValueError("ActionSpec: an agent needs at least one action")
+        object.__setattr__(self, "description", self.description or self._layout())
 
     @override
     def __repr__(self) -> str:
@@ -163,6 +180,17 @@ class ActionSpec:
         parts += [f"continuous={self.continuous}"] * bool(self.continuous)
         parts += [f"squash={self.squash!r}"] * (self.squash != "tanh")
         return f"ActionSpec({', '.join(parts)})"
+
+    @override
+    def __str__(self) -> str:
+        return self.description
+
+    def _layout(self) -> str:
+        sizes = ", ".join(map(str, self.branches))
+        several = len(self.branches) > 1
+        choices = f"{len(self.branches)} choices: of {sizes}" if several else f"one of {sizes}"
+        numbers = f"{counted(self.continuous, 'number')} in [-1, 1]"
+        return ", ".join([choices] * bool(self.branches) + [numbers] * bool(self.continuous))
 
     @property
     def discrete(self) -> int:
@@ -246,3 +274,7 @@ class AgentSpec:
 
     obs: ObsSpec
     action: ActionSpec
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.obs}; {self.action}"

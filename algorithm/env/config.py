@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Strict
@@ -152,3 +153,16 @@ class EnvConfig(Block):
 def without_team(behaviour: str) -> str:
     """Return ``Name`` of ``Name?team=0``, as Unity calls a team's behaviour, and any other name as it is."""
     return behaviour.partition("?team=")[0]
+
+
+def opponents(behaviours: Iterable[str]) -> list[str]:
+    """Return a line on each behaviour of Unity that has several teams."""
+    teams: dict[str, list[str]] = {}
+    for name in behaviours:
+        teams.setdefault(without_team(name), []).append(name)
+    return [
+        f"{' and '.join(names)}: each learns by itself, from games against the others as they are now; there "
+        "is no self-play against earlier ones"
+        for names in teams.values()
+        if len(names) > 1
+    ]

@@ -254,7 +254,7 @@ def check_eval_spaces(
         if spec == other:
             continue
         what = "evaluations have other observations or actions than the training"
-        why = f"{name!r} is {other} there, and {spec} in the training"
+        why = f"{name}: {other or 'nothing'} there, and {spec or 'nothing'} in the training"
         if loaded.config.eval_config.wrappers is not None:
             raise UsageError(
                 what,

@@ -9,7 +9,7 @@ from tests.unity_player.academy import Academy, Scene
 from tests.unity_player.agent import Action, Agent, Behaviour, Timing, Values
 from tests.unity_player.selfcheck import SELF_CHECKING
 from tests.unity_player.sensors import Camera, Sensor, Vector
-from tests.unity_player.tasks import LEARNABLE, late
+from tests.unity_player.tasks import LEARNABLE, late, teams
 
 
 class StandIn(Agent):
@@ -60,6 +60,7 @@ TASKS: dict[str, Scene] = {
     **{name: scene for name, (scene, _) in LEARNABLE.items()},
     **SELF_CHECKING,
     "late": late,
+    "teams": teams,
     "roller": stand_in(ROLLER, agents=1, period=10, max_step=1000),
     "3dball": stand_in(BALANCE, agents=12, period=5, max_step=5000),
     "pyramid": stand_in(PYRAMID, agents=1, period=5, max_step=5000),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,6 +196,12 @@ def recall(academy: Academy, area: int) -> None:
 def two(academy: Academy, area: int) -> None:
     continuous(academy, area)
     branches(academy, area)
+
+
+def teams(academy: Academy, area: int) -> None:
+    """Two teams of one behaviour."""
+    for team in (0, 1):
+        add_agents(academy, Repeat, replace(CONTINUOUS, name=f"Continuous?team={team}"))
 
 
 def late(academy: Academy, area: int) -> None:

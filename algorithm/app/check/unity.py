@@ -18,6 +18,7 @@ from algorithm.core.wording import counted
 from algorithm.env.base import Fault, OnFault, ResetResult, StepResult, VecEnv
 from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, note, ok, refusal, warning
+from algorithm.env.config import opponents
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
@@ -38,6 +39,8 @@ def check_player(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRe
             seconds = time.monotonic() - began
             unusual = [note(fault.what, where=fault.where) for fault in faults]
             yield _result("player", "start", ok(f"{env.arrangement}, ready in {seconds:.1f} s"), *unusual)
+            if lines := opponents(env.specs):
+                yield _result("player", "teams", *map(note, lines))
             yield _result("player", "random steps")
             records, speed = _play(env, loaded.seed, limits.seconds)
             yield _result("player", "speed", ok(speed))

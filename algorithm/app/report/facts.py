@@ -16,6 +16,7 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_bytes, read_json, read_lines
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.env.config import opponents
 from algorithm.env.pool.repetition import specs_of
 from algorithm.runs.lock import Holder
 from algorithm.runs.logs.metrics import LESSONS, METRICS, RECORDED, read_metrics
@@ -29,6 +30,15 @@ FINISHED = "finished"
 
 Columns = Mapping[str, Sequence[float]]
 """Metrics by name, ``step`` among them; NaN where a summary has none."""
+
+
+def space_rows(specs: Mapping[str, AgentSpec]) -> list[tuple[str, str]]:
+    """Return what the agents of each behaviour see and do, in words."""
+    rows = []
+    for name, spec in specs.items():
+        prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
+        rows += [("observation", f"{prefix}{spec.obs}"), ("action", f"{prefix}{spec.action}")]
+    return [*rows, *(("teams", line) for line in opponents(specs))]
 
 
 @dataclass(frozen=True)

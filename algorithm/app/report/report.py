@@ -11,7 +11,7 @@ from algorithm.app.cli.given import task_flags
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import diagnostics, learning_curve
-from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number
+from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number, space_rows
 from algorithm.app.report.page import Section, Tile, bold, code, link, page, written_now
 from algorithm.app.report.settings import differences, options_of, preset_of
 from algorithm.config.yaml_io import inline
@@ -160,9 +160,9 @@ def _settings(facts: Facts) -> Iterator[Section]:
 
 
 def _origin(facts: Facts) -> list[tuple[str, str]]:
-    """Return program, machine and time of the run."""
+    """Return spaces, program, machine and time of the run."""
     manifest = facts.manifest
-    rows = [("folder", str(facts.run.path)), written_now()]
+    rows = [*space_rows(facts.specs), ("folder", str(facts.run.path)), written_now()]
     if isinstance(host := manifest.get("host"), Mapping):
         parts = (host.get("name"), host.get("system"), f"{host.get('cpus')} processors")
         rows.append(("machine", ", ".join(str(part) for part in parts if part is not None)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from algorithm.app.report.facts import Facts, lookup, number
+from algorithm.app.report.facts import Facts, lookup, number, space_rows
 from algorithm.app.report.page import render
 from algorithm.app.report.settings import differences
 from algorithm.app.sharing.trust import unlisted
@@ -121,6 +122,9 @@ def card(shared: Shared) -> str:
         interval=INTERVAL,
         env=shlex.quote(task_of(shared.loaded)),
         source=shlex.quote(shared.source),
+        spaces=space_rows(facts.specs),
+        source_text=json.dumps(shared.source),
+        behaviour_text=json.dumps(facts.behaviours[0]),
         unity=shared.loaded.config.base_config.kind.player,
         state=facts.state.partition(",")[0],  # who still trains it is nothing for others
         taken=duration(facts.seconds) if facts.seconds else "",

@@ -25,8 +25,8 @@ from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.program import VERSION, program, said
 from algorithm.core.reading import read_json
-from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.repetition import spec_as_json
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.env.pool.repetition import spec_as_json, specs_of
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest
@@ -126,7 +126,7 @@ class PlayableRun:
             "the environment has other observations or actions than "
             f"the {'export' if export else 'run'} was trained with",
             where=export.source if export else self.run.shown(self.run.path),
-            why=f"there {_text(self.spaces)}\nhere {_text(found)}",
+            why=f"there {_text(specs_of(self.spaces))}\nhere {_text(specs)}",
             fix=f"{fix}, in its version; {export.versions}" if export else fix,
         )
 
@@ -238,8 +238,10 @@ def _same(found: Mapping[str, Any], noted: Mapping[str, Any]) -> bool:
     )
 
 
-def _text(spaces: Mapping[str, object]) -> str:
-    return json_text(spaces).replace("\n", "").replace("  ", " ")
+def _text(specs: Mapping[str, AgentSpec]) -> str:
+    return " · ".join(
+        f"{spec}" if name == DEFAULT_BEHAVIOUR else f"{name}: {spec}" for name, spec in specs.items()
+    )
 
 
 def run_in(folder: Path) -> RunDir:

@@ -99,9 +99,9 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
 
 
 def noted(spec: AgentSpec) -> dict[str, Any]:
-    """Return the spaces as a run notes them: with the order of an image's axes, where one is named."""
+    """Return the spaces as a run notes them: with actions in words and, where named, an image's axes."""
     axes = spec.obs.axes
-    return {**spec_as_json(spec), **({"axes": list(axes)} if any(axes) else {})}
+    return {**spec_as_json(spec), "action": f"{spec.action}", **({"axes": list(axes)} if any(axes) else {})}
 
 
 def spec_of(spaces: Mapping[str, Any]) -> AgentSpec:
@@ -116,7 +116,9 @@ def spec_of(spaces: Mapping[str, Any]) -> AgentSpec:
         stacks,
         tuple(spaces.get("axes", ())),
     )
-    return AgentSpec(obs, ActionSpec(tuple(spaces["branches"]), spaces["continuous"]))
+    return AgentSpec(
+        obs, ActionSpec(tuple(spaces["branches"]), spaces["continuous"], spaces.get("action", ""))
+    )
 
 
 def specs_of(spaces: object) -> dict[str, AgentSpec]:

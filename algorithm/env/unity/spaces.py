@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.core.wording import counted
 
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties: no structure, an axis of an image
 _CHANNELS_FIRST = (_NONE, _TRANSLATIONAL, _TRANSLATIONAL)
@@ -113,7 +112,7 @@ class UnityBehaviour:
                 dtypes=tuple(sensor.dtype for sensor in self.sensors),
                 axes=tuple("HWC" if sensor.axes else "" for sensor in self.sensors),
             ),
-            ActionSpec(branches, continuous, _action_text(branches, continuous)),
+            ActionSpec(branches, continuous),
         )
 
     def describe(self) -> str:
@@ -121,7 +120,7 @@ class UnityBehaviour:
         sensors = ", ".join(
             f"{one.name} {'×'.join(map(str, one.shape))}{' PNG' if one.png else ''}" for one in self.sensors
         )
-        return f"{sensors}; {self.spec.action.description}"
+        return f"{sensors}; {self.spec.action}"
 
     def differs(self, other: UnityBehaviour) -> bool:
         """Return whether the spaces of another player are others."""
@@ -279,10 +278,3 @@ def _unique(given: Sequence[str]) -> tuple[str, ...]:
             own += "_"
         names.append(own)
     return tuple(names)
-
-
-def _action_text(branches: Sequence[int], continuous: int) -> str:
-    sizes = ", ".join(map(str, branches))
-    choices = f"one of {sizes}" if len(branches) == 1 else f"{len(branches)} choices: of {sizes}"
-    numbers = f"{counted(continuous, 'number')} in [-1, 1]"
-    return ", ".join([choices] * bool(branches) + [numbers] * bool(continuous))

@@ -108,7 +108,7 @@ class AsyncRuntime(Runtime):
             raise EnvError(
                 "the environment has other spaces in another process",
                 where=worker.name,
-                why=f"they are {info.specs}, and {self.env.specs} in worker_0",
+                why=f"they are {_in_words(info)}, and {_in_words(self.env)} in worker_0",
                 fix="every start of the environment has to bring the same spaces",
             )
 
@@ -293,3 +293,7 @@ class AsyncCollector:
     def rows(self) -> Rows:
         """Return nothing more."""
         return ()
+
+
+def _in_words(env: EnvInfo) -> str:
+    return " · ".join(f"{name}: {spec}" for name, spec in env.specs.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -190,8 +191,23 @@ def test_a_player_for_evaluations_with_other_spaces_is_refused(folder: Path, cap
     write_task(folder, "continuous", fault="spaces@handshake#1", starts=str(folder / "starts"), api="1.4.0")
     assert main(WORDS) == 4
     said = capsys.readouterr()
-    assert "evaluations have other observations" in said.err
+    assert "evaluations have other observations" in said.err and "AgentSpec" not in said.err
+    assert "target 2 float32" in said.err
     assert "the player speaks protocol 1.4.0" in said.out
+
+
+def test_spaces_are_told_in_words_and_two_teams_as_what_they_are(folder: Path, capsys: Any) -> None:
+    write_task(folder, "teams", more={"base_config": {"max_step": 40}})
+    for more in (["--check"], [], ["--export=run.zip"], ["--report", "run"]):
+        assert main([*WORDS, *more]) == 0
+    shown = capsys.readouterr().out
+    with zipfile.ZipFile("run.zip") as archive:
+        card = archive.read("README.md").decode()
+    for page in (shown, (RUN / "report.html").read_text(), card):
+        assert "Continuous?team=0 and Continuous?team=1: each learns by itself" in page
+        assert "Continuous?team=1: target 2 float32" in page
+        assert "Continuous?team=1: 2 numbers in [-1, 1]" in page
+    assert shown.count("and Continuous?team=1: each learns by itself") == 2
 
 
 CHANNEL = """
