@@ -16,7 +16,7 @@ from algorithm.app.policy import make_gym_env
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.program import VERSION
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.core.wording import Rows
+from algorithm.core.wording import Rows, info_rows
 from algorithm.demos.config import MINARI
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import CallbackList, EvalCallback
@@ -108,6 +108,7 @@ def scores_json(scores: Scores) -> object:
                 "ci95": performance.interval.half_width,
                 "returns": performance.returns,
                 "lengths": performance.lengths,
+                "infos": performance.infos,
             }
             for behaviour, performance in scores.items()
         }
@@ -123,6 +124,7 @@ def table(scores: Scores, logged: Logged | None) -> Rows:
             ("mean return", performance.interval.text),
             ("min and max", f"{min(performance.returns):.1f} and {max(performance.returns):.1f}"),
             ("length", f"{float(np.mean(performance.lengths)):.1f} steps"),
+            *info_rows(performance.infos),
         ]
         if logged is not None and (verdict := logged.verdict(behaviour, performance)):
             own.append(("logged", verdict))

@@ -27,7 +27,7 @@ from algorithm.core.errors import RUN_BLOCK, StorageError
 from algorithm.core.extras import install_command
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
-from algorithm.core.wording import Rows, counted
+from algorithm.core.wording import Rows, counted, info_rows
 from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.evaluate import Performance, episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
@@ -225,7 +225,9 @@ def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
 
 
 def _performance(step: int, performance: Performance) -> str:
-    return f"{performance.interval.text}, {counted(len(performance.returns), 'episode')}, step {step:,}"
+    infos = [f"{name} {text}" for name, text in info_rows(performance.infos)]
+    episodes = counted(len(performance.returns), "episode")
+    return ", ".join([performance.interval.text, *infos, episodes, f"step {step:,}"])
 
 
 def _evaluations(counters: Counters, behaviour: str | None = None) -> dict[str, object]:
@@ -245,6 +247,7 @@ def _evaluation(step: int, performance: Performance) -> dict[str, object]:
         "ci95": interval.half_width,
         "episodes": len(performance.returns),
         "step": step,
+        "infos": performance.infos,
     }
 
 

@@ -62,6 +62,19 @@ def plus_minus(mean: float, half_width: float) -> str:
     return f"{mean:,.{decimals}f} ± {half_width:,.{decimals}f}"
 
 
+def info_name(key: str) -> str:
+    """Return the name of a number from an environment's infos."""
+    return "success rate" if key == "is_success" else key
+
+
+def info_rows(infos: Mapping[str, float]) -> Rows:
+    """Return a line on each number from an environment's infos; ``is_success`` is a share of episodes."""
+    return [
+        (info_name(key), f"{value:.0%}" if key == "is_success" else short(value))
+        for key, value in infos.items()
+    ]
+
+
 def steps_text(steps: float) -> str:
     """Format environment steps on an axis: ``500``, ``12k``, ``1.5M``."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

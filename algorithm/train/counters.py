@@ -14,6 +14,7 @@ from algorithm.config.schema import BaseConfig
 from algorithm.core.data import State
 from algorithm.core.wording import counted
 from algorithm.evaluation.evaluate import Performance
+from algorithm.evaluation.statistics import mean_infos
 from algorithm.runs.offers import PAST_PATIENCE, PAST_SUCCESS
 
 SHOWN_RETURNS = 20
@@ -44,11 +45,12 @@ class EvaluationOutcome:
 
     @property
     def overall(self) -> Performance:
-        """Performance of all behaviours: an episode is the mean of theirs of its number."""
+        """Performance of all behaviours: an episode is the mean of theirs of its number, as each info is."""
         done = self.performances.values()
         returns = map(fmean, zip(*(each.returns for each in done), strict=True))
         lengths = map(fmean, zip(*(each.lengths for each in done), strict=True))
-        return Performance(tuple(returns), tuple(lengths))
+        infos = mean_infos(each.infos for each in done)
+        return Performance(tuple(returns), tuple(lengths), infos)
 
     @property
     def mean(self) -> float:

@@ -20,6 +20,7 @@ from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.wording import Rows, info_rows
 from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.statistics import mean_infos
 from algorithm.evaluation.video import video_path
@@ -154,11 +155,29 @@ class Reporter:
             metrics=self._latest_metrics,
             readouts=(*family(list(training.agents.values())[-1].config).readouts, *READOUTS),
             rows=(
+                *self._infos(),
                 *training.collector.rows(),
                 *((name, f"{value:.6g}") for name, value in self._logged.items()),
             ),
         )
         self._console.progress(progress)
+
+    def _infos(self) -> Rows:
+        """Return a line on each number from the environment's infos, of evaluations and of training."""
+        last, rollout = self._training.counters.last_eval, self._latest_metrics.items()
+        infos = {k.removeprefix(ROLLOUT_INFOS): v for k, v in rollout if k.startswith(ROLLOUT_INFOS)}
+        evaluated, trained = dict(info_rows(last.overall.infos if last else {})), dict(info_rows(infos))
+        return [
+            (
+                name,
+                ", ".join(
+                    f"{texts[name]} in {where}"
+                    for where, texts in (("evaluation", evaluated), ("training", trained))
+                    if name in texts
+                ),
+            )
+            for name in dict.fromkeys((*evaluated, *trained))
+        ]
 
 
 def _shown(step: int, performance: Performance, behaviour: str = DEFAULT_BEHAVIOUR) -> Evaluation:

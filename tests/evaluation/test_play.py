@@ -11,7 +11,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from algorithm.app.outputs import Logged, table
+from algorithm.app.outputs import Logged, scores_json, table
 from algorithm.core.errors import StorageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.logs.metrics import read_metrics
@@ -177,8 +177,11 @@ def test_behaviours_have_rows_of_their_own(tmp_path):
     row = {"step": 7, "a/eval/return_mean": 1.5, "b/eval/return_mean": 4.0}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     logged = Logged(run=RunDir("task", "a", tmp_path, "task"), step=7, episodes=2, num_envs=1)
-    scores = {"a": Performance((1.0, 2.0), (3, 4)), "b": Performance((5.0, 2.0), (1, 1))}
+    reached = Performance((5.0, 2.0), (1, 1), {"is_success": 0.5})
+    scores = {"a": Performance((1.0, 2.0), (3, 4)), "b": reached}
     rows = dict(table(scores, logged))
+    assert rows["b: success rate"] == "50%" and "a: success rate" not in rows
+    assert scores_json(scores)["b"]["infos"] == {"is_success": 0.5}
     assert list(rows)[:2] == ["a: episodes", "a: mean return"] and rows["b: min and max"] == "2.0 and 5.0"
     assert rows["a: length"] == "3.5 steps" and rows["a: logged"] == "the same, to the last bit"
     assert rows["b: logged"].startswith("4, which differs by -0.5")

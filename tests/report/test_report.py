@@ -1,6 +1,7 @@
 """The page about a run: what it says, of runs in every state, and that it never fails for what it finds."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -54,6 +55,15 @@ def test_the_page_of_a_finished_run():
     assert "Critic loss: loss from 0.5 to 0.125, lowest 0.125, highest 0.5" in labels
     assert "Faults survived: env restarts from 0 to 1, lowest 0, highest 1" in labels
     assert not any(label.startswith("Temperature") for label in labels)  # it was not measured
+
+
+def test_the_success_of_a_task_with_goals():
+    columns = {**CURVE, "eval/info/is_success": (math.nan, 0.25, math.nan, 0.9)}
+    columns["rollout/info/is_success"] = (0.0, 0.1, 0.2, 0.8)
+    page = page_of(make_run(metrics=metrics_text(columns)))
+    assert "success rate 90% last evaluation" in page.shown
+    label = "Success rate: evaluation from 0.25 to 0.9, lowest 0.25, highest 0.9; training from 0 to 0.8"
+    assert any(str(svg.get("aria-label")).startswith(label) for svg in page.all("svg"))
 
 
 def test_the_lessons_of_a_run_are_a_band_by_their_names():

@@ -77,6 +77,9 @@ def test_the_best_of_several_behaviours_is_that_of_their_mean():
         assert counters.evaluated({"a": Performance(a, (1, 1)), "b": Performance(b, (4, 2))}) == (step == 0)
     assert counters.best_eval.step == 0
     assert counters.best_eval.overall == Performance((5.5, 6.5), (2.5, 1.5))
+    infos = ({"is_success": 1.0}, {"is_success": 0.5, "speed": 2.0})
+    counters.evaluated({name: Performance((1.0,), (1,), one) for name, one in zip("ab", infos, strict=True)})
+    assert counters.last_eval.overall.infos == {"is_success": 0.75, "speed": 2.0}
 
 
 def test_success_is_that_of_every_behaviour_at_this_step():

@@ -210,6 +210,7 @@ def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
         "return_ci95": evaluation.ci95,
         "episodes": evaluation.episodes,
         "best": int(best),
+        **{f"info/{name}": value for name, value in evaluation.infos.items()},
     }
     name = "" if evaluation.behaviour == DEFAULT_BEHAVIOUR else f"behaviour={evaluation.behaviour} "
     return f"eval {name}{_key_values(pairs)}"

@@ -25,7 +25,7 @@ from algorithm.core.wording import Rows, clock_time, counted
 REDRAW_INTERVAL_S = 0.25
 _MAX_WIDTH = 100
 _ECHO = len("^C")  # a terminal writes it behind the panel; without room the line would wrap
-_LABEL_WIDTH = 11
+_LABEL_WIDTH = 13
 
 
 @dataclass(frozen=True)
@@ -189,9 +189,9 @@ class LiveConsole(Console):
         return [("lesson", line)] if progress.lessons else []
 
     def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
-        """Return the lines with a value; before the first summary the first two, empty."""
+        """Return the lines with a value; before the first summary the first one, empty."""
         metrics, known = progress.metrics, progress.readouts
-        shown = [one for one in known if any(name in metrics for name in one.fields)] or known[:2]
+        shown = [one for one in known if any(name in metrics for name in one.fields)] or known[:1]
         return [
             (
                 one.title,

@@ -14,9 +14,9 @@ from algorithm.app.report.charts import Chart, Line, write_picture
 from algorithm.app.report.facts import Columns
 from algorithm.core.data import Double
 from algorithm.core.panels import panel
-from algorithm.core.wording import counted
+from algorithm.core.wording import counted, info_name
 from algorithm.evaluation.statistics import INTERVAL, mean_interval
-from algorithm.runs.logs.metrics import read_metrics
+from algorithm.runs.logs.metrics import EVAL_INFOS, ROLLOUT_INFOS, read_metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
     replay_ratio: target of the updates per step, if there is one
     """
     step = np.asarray(columns["step"], np.float64)
-    charts = []
+    charts = _infos(columns, step)
     for one in PANELS:
         lines = _lines(one.lines, columns, step)
         if not lines:
@@ -179,6 +179,18 @@ def _lines(names: Mapping[str, str], columns: Columns, step: Double, style: str 
     return [
         Line(label=label, x=step, y=each, style=style, tone=tone)
         for tone, (label, each) in enumerate(known.items())
+    ]
+
+
+def _infos(columns: Columns, step: Double) -> list[Chart]:
+    """Return a chart of each number from the environment's infos."""
+    places = {EVAL_INFOS: "evaluation", ROLLOUT_INFOS: "training"}
+    keys = [name.removeprefix(part) for part in places for name in columns if name.startswith(part)]
+    named = {key: {f"{part}{key}": where for part, where in places.items()} for key in dict.fromkeys(keys)}
+    return [
+        Chart(info_name(key).capitalize(), lines)
+        for key, names in named.items()
+        if (lines := _lines(names, columns, step))
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,14 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.config import opponents
 from algorithm.env.pool.repetition import specs_of
 from algorithm.runs.lock import Holder
-from algorithm.runs.logs.metrics import LESSONS, METRICS, RECORDED, read_metrics
+from algorithm.runs.logs.metrics import (
+    EVAL_INFOS,
+    LESSONS,
+    METRICS,
+    RECORDED,
+    ROLLOUT_INFOS,
+    read_metrics,
+)
 from algorithm.runs.rundir import RunDir
 
 _Read = TypeVar("_Read")
@@ -27,6 +35,10 @@ _Else = TypeVar("_Else")
 
 FINISHED = "finished"
 """State of a run that reached its limit."""
+
+_CHARTED = (LESSONS, ROLLOUT_INFOS, EVAL_INFOS)
+_COLUMN = re.compile(r"(?:(.+?)/)??((?:rollout|eval)/info/.+|[^/]+/[^/]+)")
+"""A behaviour, if it has a name, and a metric."""
 
 Columns = Mapping[str, Sequence[float]]
 """Metrics by name, ``step`` among them; NaN where a summary has none."""
@@ -171,6 +183,12 @@ class Facts:
         values = self.metrics.get(behaviour or self.behaviours[0], {}).get(name, ())
         return next((value for value in reversed(values) if math.isfinite(value)), None)
 
+    def infos(self, behaviour: str) -> dict[str, float]:
+        """Return the numbers from the environment's infos in the last evaluation."""
+        names = [name for name in self.metrics.get(behaviour, {}) if name.startswith(EVAL_INFOS)]
+        latest = {name.removeprefix(EVAL_INFOS): self.latest(name, behaviour) for name in names}
+        return {key: value for key, value in latest.items() if value is not None}
+
     def last_evaluation(self, behaviour: str) -> Score | None:
         """Return the last evaluation; None without one."""
         return self._result_score("last_eval", behaviour) or next(reversed(self.evaluations(behaviour)), None)
@@ -246,14 +264,16 @@ def number(value: object, *path: str) -> float | None:
 
 
 def _by_behaviour(columns: Columns) -> dict[str, Columns]:
-    """Return the columns of each behaviour under the plain names of the metrics and of lessons.
+    """Return the columns of each behaviour under the plain names of the metrics, of lessons and infos.
 
     Others are left out.
     """
     found: dict[str, dict[str, Sequence[float]]] = {}
     for column, values in columns.items():
-        behaviour, metric = "/".join(column.split("/")[:-2]), "/".join(column.split("/")[-2:])
-        others = any(f"/{part}" in f"/{column}" for part in RECORDED if part != LESSONS)
-        if (metric in METRICS or metric.startswith(LESSONS)) and not others:
-            found.setdefault(behaviour or DEFAULT_BEHAVIOUR, {"step": columns["step"]})[metric] = values
+        if not (parts := _COLUMN.fullmatch(column)):
+            continue
+        behaviour, metric = parts[1] or DEFAULT_BEHAVIOUR, parts[2]
+        others = any(f"/{part}" in f"/{column}" for part in RECORDED if part not in _CHARTED)
+        if (metric in METRICS or metric.startswith(_CHARTED)) and not others:
+            found.setdefault(behaviour, {"step": columns["step"]})[metric] = values
     return dict(found) if columns.get("step") else {}

@@ -17,7 +17,7 @@ from algorithm.app.report.settings import differences, options_of, preset_of
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.core.wording import counted, duration, plus_minus, short
+from algorithm.core.wording import counted, duration, info_rows, plus_minus, short
 from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.statistics import INTERVAL
 from algorithm.runs.files import write_text
@@ -78,6 +78,10 @@ def _tiles(facts: Facts) -> list[Tile]:
         name = "" if behaviour == DEFAULT_BEHAVIOUR else f", {behaviour}"
         tiles.append(_score(f"last evaluation{name}", facts.last_evaluation(behaviour)))
         tiles.append(_score(f"best evaluation{name}", facts.best_evaluation(behaviour)))
+        tiles += [
+            Tile(f"{title}{name}", text, "last evaluation")
+            for title, text in info_rows(facts.infos(behaviour))
+        ]
     steps, updates, seconds = facts.steps, facts.updates, facts.seconds
     about = "" if facts.ended else "as of the last summary"
     rate = f"{short(steps / seconds)} steps/s" if steps and seconds else ""

@@ -227,3 +227,7 @@ class ToyBits(Toy[dict[str, Any], np.int64]):
     def _observe(self) -> dict[str, Any]:
         seen = {"observation": self._now, "achieved_goal": self._now, "desired_goal": self._goal}
         return {name: bits.copy() for name, bits in seen.items()}
+
+    @override
+    def _info(self) -> dict[str, Any]:
+        return {"is_success": bool(self.compute_terminated(self._now, self._goal, {}))}
