@@ -111,8 +111,17 @@ def test_a_picture_follows_the_page_and_is_always_the_same(tmp_path):
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_score_before_the_first_evaluation_is_unknown():
-    """The second run begins to be evaluated where the first one has ended, at 300 steps."""
+def test_nothing_is_compared_where_it_was_not_measured():
+    """The second run begins to be evaluated where the first one has ended."""
     early, late = curve([0.0, 4.0], [100, 200]), curve([6.0, 8.0], [300, 400])
     [one] = rows(standings({"ours": {"a": [early, late]}}, "ours"))
-    assert one[1].startswith("5") and one[3] == "unknown"
+    assert one[1] == one[3] == "unknown"
+    apart = rows(standings({"early": {"a": [early]}, "late": {"a": [late]}}, "early"))
+    assert [row[1] for row in apart] == ["4 [4, 4]", "unknown"] and not apart[1][4]
+
+
+def test_the_end_is_the_last_step_where_all_were_evaluated():
+    """Between 100 and 300 steps the slow one was never measured, and of eight at once one is 4 steps late."""
+    quick, slow = curve([1.0, 2.0, 3.0], [100, 200, 250]), curve([5.0, 0.0], [104, 300])
+    found = rows(standings({"quick": {"a": [quick]}, "slow": {"a": [slow]}}, "quick"))
+    assert [row[1] for row in found] == ["1 [1, 1]", "5 [5, 5]"] and found[1][4] == "1 [1, 1]"

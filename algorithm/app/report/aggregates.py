@@ -17,6 +17,7 @@ REPEATS = 2000
 
 _ENDS = (2.5, 97.5)  # percentiles of a 95 % interval
 _POINTS = 61  # of a common grid
+_NEAR = 0.05  # of a step
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,27 @@ def course(runs: Runs, axis: str) -> tuple[Double, Estimate] | None:
         for of, end in zip(pairs, ends, strict=True)
     ]
     return grid, estimate(strata)
+
+
+def measured(runs: Sequence[Curve], step: float) -> Double:
+    """Return the scores of runs [R] in their evaluations at a step; NaN where none is near it.
+
+    Environments that step together cross a step by a few.
+    """
+    nearest = [int(np.abs(one.step - step).argmin()) for one in runs]
+    return np.array(
+        [
+            one.score[at] if abs(one.step[at] - step) <= _NEAR * step else np.nan
+            for one, at in zip(runs, nearest, strict=True)
+        ]
+    )
+
+
+def last_common(runs: Sequence[Curve]) -> float:
+    """Return the last step at which every run was evaluated; without one the step where the first ends."""
+    steps = np.unique(np.concatenate([one.step for one in runs]))[::-1]
+    common = (float(step) for step in steps if np.isfinite(measured(runs, step)).all())
+    return next(common, min(float(one.step[-1]) for one in runs))
 
 
 def at_share(runs: Sequence[Curve], end: float, share: float = 1.0) -> Double:

@@ -43,8 +43,9 @@ _OUTCOMES = (
 )
 _STANDING = (
     "IQM: the mean of the middle half of the runs, with the 95 % interval of a bootstrap over runs, which is "
-    "too narrow with fewer than five. Core-minutes are those of all processors, without evaluations. All of "
-    "it is taken where the first of the runs ends. The probability is that of a run drawn at random."
+    "too narrow with fewer than five. Core-minutes are those of all processors, without evaluations. The end "
+    "is the last step at which all runs were evaluated; half of it may lie between evaluations. The "
+    "probability is that of a run drawn at random."
 )
 _ALIKE = "All runs have the same configuration, but for their seeds."
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from algorithm.app.report.aggregates import Estimate, Runs, at_share, course, estimate, improvement
+from algorithm.app.report.aggregates import (
+    Curve,
+    Estimate,
+    Runs,
+    at_share,
+    course,
+    estimate,
+    improvement,
+    last_common,
+    measured,
+)
 from algorithm.app.report.charts import Line, draw, figure_of, save
 from algorithm.app.report.theme import DARK, LIGHT
 from algorithm.core.data import Double
@@ -33,10 +43,11 @@ _FONT = "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans
 class Standing:
     """Results of one side.
 
-    final:  interquartile mean at the end of each task, its interval
+    final:  interquartile mean at the end of each task, its interval; NaN if a run was not evaluated there
     half:   the same at half of the steps
     core_minutes: mean over runs at the end; NaN where a run does not know
-    better: probability of improvement over the first side, on the tasks of both; None for itself
+    better: probability of improvement over the first side, on the tasks where all runs of both were evaluated
+            at the end; None for itself, and without such a task
     """
 
     name: str
@@ -47,35 +58,36 @@ class Standing:
 
 
 def standings(sides: Mapping[str, Runs], first: str) -> list[Standing]:
-    """Return what each side with runs came to. A task ends where the first of its runs does, of any side, but
-    not before each has been evaluated.
+    """Return what each side came to. A task ends at the last step at which all of its runs were evaluated.
 
     first: side that the others are compared with; there need be none of that name
     """
-    steps: dict[str, list[Double]] = {}
-    for task, one in ((task, one) for runs in sides.values() for task, of in runs.items() for one in of):
-        steps.setdefault(task, []).append(one.step)
-    ends = {
-        task: float(max(min(step[-1] for step in of), max(step[0] for step in of)))
-        for task, of in steps.items()
-    }
+    every: dict[str, list[Curve]] = {}
+    for task, of in (each for runs in sides.values() for each in runs.items()):
+        every.setdefault(task, []).extend(of)
+    ends = {task: last_common(of) for task, of in every.items() if of}
     found = []
     for name, tasks in sides.items():
         runs = {task: of for task, of in tasks.items() if of}
         if not runs:
             continue
-        final, half = (
-            [at_share(of, ends[task], share)[:, None] for task, of in runs.items()] for share in (1, 0.5)
-        )
+        final = _estimate([measured(of, ends[task]) for task, of in runs.items()])
+        half = _estimate([at_share(of, ends[task], 0.5) for task, of in runs.items()])
         cores = [np.interp(ends[task], one.step, one.core) for task, of in runs.items() for one in of]
         shared = [task for task in runs if name != first and sides.get(first, {}).get(task)]
-        pairs = [
-            (at_share(runs[task], ends[task]), at_share(sides[first][task], ends[task])) for task in shared
-        ]
-        better = improvement(*zip(*pairs, strict=True)) if pairs else None
+        pairs = [tuple(measured(side[task], ends[task]) for side in (runs, sides[first])) for task in shared]
+        both = [pair for pair in pairs if np.isfinite(np.concatenate(pair)).all()]
+        better = improvement(*zip(*both, strict=True)) if both else None
         minutes = float(np.mean(cores)) / _MINUTE
-        found.append(Standing(name, estimate(final), float(estimate(half).value[0]), minutes, better))
+        found.append(Standing(name, final, float(half.value[0]), minutes, better))
     return found
+
+
+def _estimate(strata: Sequence[Double]) -> Estimate:
+    """Return the interquartile mean of the runs of all tasks; NaN where one of them was not evaluated."""
+    if not np.isfinite(np.concatenate(strata)).all():
+        return Estimate(*[np.array([np.nan])] * 3)
+    return estimate([scores[:, None] for scores in strata])
 
 
 def rows(found: Sequence[Standing]) -> list[list[str]]:
@@ -100,6 +112,8 @@ def head(first: str) -> list[str]:
 
 def interval_text(found: Estimate) -> str:
     """Return an estimate of one number: ``0.61 [0.42, 0.83]``."""
+    if not np.isfinite(found.value[0]):
+        return "unknown"
     value, low, high = (short(float(part[0])) for part in (found.value, found.low, found.high))
     return f"{value} [{low}, {high}]"
 
