@@ -111,16 +111,24 @@ class Every:
     """An event that is due whenever a counter crosses a multiple of ``interval``; never for −1.
 
     start: initial value of the counter; multiples up to it count as crossed
+    shortest: the first intervals are halved up to three times, but not below this; whenever eight of them are
+              over, they double. By default they are whole from the beginning
     """
 
-    def __init__(self, interval: int, start: int = 0) -> None:
+    def __init__(self, interval: int, start: int = 0, *, shortest: int | None = None) -> None:
         self._interval = interval
         self._last = start
+        self._parts = 1
+        while shortest and self._parts < 8 and interval >= 2 * self._parts * shortest:
+            self._parts *= 2
 
     def due(self, count: int) -> bool:
         """Return whether ``count`` has crossed a multiple since the last call."""
         if self._interval < 0:
             return False
-        crossed = count // self._interval > self._last // self._interval
+        while self._parts > 1 and self._last * self._parts >= 8 * self._interval:
+            self._parts //= 2
+        parts = self._parts
+        crossed = count * parts // self._interval > self._last * parts // self._interval
         self._last = count
         return crossed

@@ -229,6 +229,8 @@ def train_repeatedly(
 ) -> int:
     """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
 
+    ``{time}`` in the name is the first one's in all of them: they are one experiment.
+
     loaded: the configuration of the first; load: that of another seed, with its own random draws.
     All are loaded before the first run, so that edits meanwhile have no effect on them.
     A signal ends the present run and those that would follow.
@@ -239,8 +241,8 @@ def train_repeatedly(
     for each in names:
         RunDir.check_free(loaded.env_label, each, models=options.directory, argument=options.env)
     runs: list[Trained] = []
-    for each, configured in zip(names, all_loaded, strict=True):
-        runs.append(train(options, configured, name=each))
+    for number, configured in enumerate(all_loaded, start=1):
+        runs.append(train(options, configured, name=f"{runs[0].run.name}_{number}" if runs else name))
         if runs[-1].exit_code:
             break
     if len(runs) > 1:
@@ -262,7 +264,7 @@ def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> No
 
 def _check_evaluations(loaded: LoadedConfig) -> None:
     """Raise UsageError for ``--evaluations`` where there are none on the way."""
-    if loaded.config.eval_config.per_step <= 0:
+    if loaded.config.eval_config.per_step == -1:
         raise UsageError(
             "--evaluations needs evaluations on the way",
             where=f"{loaded.source}: eval_config.per_step",

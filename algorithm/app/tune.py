@@ -23,6 +23,7 @@ from algorithm.core.errors import RUN_BLOCK, UsageError, visible
 from algorithm.core.reading import read_json
 from algorithm.core.system.processes import usable_cores
 from algorithm.core.wording import counted, short
+from algorithm.evaluation.config import EARLY
 from algorithm.runs.files import finite_or_null, write_json, write_text
 from algorithm.runs.lock import RunLock
 from algorithm.runs.names import STUDY, directory_flags, env_folder, expand_name, study_names
@@ -169,7 +170,7 @@ def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:
         begin=("-c", f"{folder.path / SNAPSHOT}:{RUN_SECTION}", *_threads(loaded)),
         always=(*directory_flags(folder.models), "--device", device, "--quiet"),
         length=max(0, config.base_config.max_step),
-        every=max(0, config.eval_config.per_step) if tune.metric.startswith("eval/") else 0,
+        every=max(0, config.eval_config.per_step or EARLY) if tune.metric.startswith("eval/") else 0,
         algorithm=config.algorithm,
     )
 

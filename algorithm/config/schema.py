@@ -394,13 +394,13 @@ class Config(Block):
                 *_no_wrappers(kind),
             ),
             (
-                isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step <= 0,
+                isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step == -1,
                 ("base_config.stop_at_return", "eval_config.per_step"),
                 "evaluations on the way, which could end the training, are switched off",
                 "set eval_config.per_step, or base_config.stop_at_return: null",
             ),
             (
-                self.base_config.stop_without_improvement > 0 and self.eval_config.per_step <= 0,
+                self.base_config.stop_without_improvement > 0 and self.eval_config.per_step == -1,
                 ("base_config.stop_without_improvement", "eval_config.per_step"),
                 "no evaluation on the way could end the training",
                 "set eval_config.per_step, or base_config.stop_without_improvement: -1",

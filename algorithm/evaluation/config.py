@@ -8,11 +8,18 @@ from pydantic import Strict
 
 from algorithm.core.fields import Block, Limit, NamedEntry, Whole, option
 
+USUAL, EARLY = 2000, 1000
+"""Steps between evaluations where ``per_step`` is null, and between the first ones."""
+
 
 class EvalConfig(Block):
     """Evaluation while training, on an environment of its own. One always runs at the end."""
 
-    per_step: Limit = option(2000, "Environment steps between evaluations. -1: only the final one.")
+    per_step: Limit | None = option(
+        None,
+        "Environment steps between evaluations. null: 2,000, and 1,000 before step 8,000. -1: only the final "
+        "one.",
+    )
     episodes: Whole = option(10, "Episodes per evaluation.", ge=1, le=100_000)
     max_step: Limit | None = option(
         None,

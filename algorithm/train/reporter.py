@@ -30,6 +30,8 @@ from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import EvaluationOutcome
 from algorithm.train.state import Start, TrainState, fitting
 
+_REFRESH_S = 5.0
+
 
 class Reporter:
     """Log and panel of a training.
@@ -53,6 +55,7 @@ class Reporter:
         self._latest_metrics: dict[str, float] = {}
         self._logged: dict[str, float] = {}  # by callbacks, as the last row of each has it
         self._process = psutil.Process()
+        self._refreshed = -math.inf
         self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
         self._summarised = training.counters.step
@@ -96,9 +99,11 @@ class Reporter:
         self._console.evaluation(shown, best=is_best)
         return shown
 
-    def summary(self) -> None:
-        """Log a row of metrics for each behaviour, and warn of what is wrong with them.
+    def summary(self, *, whole: bool) -> None:
+        """Log a row of metrics for each behaviour; with a whole interval, warn of what is wrong with them.
 
+        whole: else only a part of an interval of ``write_summary_per_step`` is over, and its episodes go on
+               to be collected: a row of a young run changes no later one
         Raises NumericalError for a loss that is not finite.
         """
         training, watch = self._training, self._training.watch
@@ -116,16 +121,27 @@ class Reporter:
         for name, agent in training.agents.items():
             values = agent.metrics(training.collector.behaviour_steps[name])
             _refuse_non_finite(values, step)
-            episodes, since_summary[name] = since_summary[name], []
-            values |= _episode_metrics(episodes) | shared
+            values |= _episode_metrics(since_summary[name]) | shared
             self._metrics.write(step, values, behaviour=name)
+            self._latest_metrics = self._latest_metrics | values
+            if not whole:
+                continue
+            since_summary[name] = []
             self._metrics.show(step, agent.pictures(), behaviour=name)
-            self._latest_metrics = values
             for line in training.health[name].update(step, values):
                 self._console.warn(line)
 
+    def _refresh(self) -> None:
+        """Read the metrics anew for the panel alone: rows come by steps, which may be slow."""
+        now, (name, agent) = time.monotonic(), list(self._training.agents.items())[-1]
+        if now >= self._refreshed + _REFRESH_S and agent.updates:
+            self._refreshed = now
+            values = agent.metrics(self._training.collector.behaviour_steps[name])
+            self._latest_metrics = self._latest_metrics | values
+
     def progress(self) -> None:
         """Show the state of the training."""
+        self._refresh()
         training, base = self._training, self._base
         counters, updates, watch = training.counters, training.updates, training.watch
         max_step = self._until or (base.max_step if base.max_step > 0 else None)

@@ -12,6 +12,7 @@ from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UserError
 from algorithm.env.unity.player import EditorStoppedError
+from algorithm.evaluation.config import EARLY, USUAL
 from algorithm.evaluation.evaluate import Evaluator
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.train.callbacks import CallbackError, Callbacks
@@ -108,13 +109,15 @@ class Trainer:
         """Run until a limit, success or a signal; save, and evaluate unless a signal ended it."""
         counters, run = self._counters, self._config.run
         summary = Every(run.write_summary_per_step, counters.step)
+        early_summary = Every(run.write_summary_per_step, counters.step, shortest=100)
         save = Every(run.save_model_per_step, counters.step)
-        evaluation = Every(self._config.eval_config.per_step, counters.step)
+        per_step = self._config.eval_config.per_step
+        evaluation = Every(per_step or USUAL, counters.step, shortest=None if per_step else EARLY)
         self._begin()
         while not (self._stop or self._ends()):
             self._advance()
-            if summary.due(counters.step):
-                self._reporter.summary()
+            if early_summary.due(counters.step):
+                self._reporter.summary(whole=summary.due(counters.step))
             if evaluation.due(counters.step):
                 self._evaluate()
             if save.due(counters.step) and not self._ends() and self._saver.save():

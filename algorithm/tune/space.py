@@ -204,7 +204,7 @@ def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
             f"did you mean `{close}`? docs/metrics.md lists all",
         ),
         (
-            judged and tune.metric.startswith("eval/") and config.eval_config.per_step <= 0,
+            judged and tune.metric.startswith("eval/") and config.eval_config.per_step == -1,
             "no trial can be pruned",
             "eval_config.per_step",
             "evaluations on the way are switched off, and a pruner judges by them",

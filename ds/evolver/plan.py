@@ -222,7 +222,7 @@ def _check(loaded: LoadedConfig) -> None:
             f"-o base_config.evolver_cem_min_length={base.evolver_cem_length}, or a longer generation",
         ),
         (
-            loaded.config.eval_config.per_step <= 0,
+            loaded.config.eval_config.per_step == -1,
             "a population needs evaluations",
             f"{source}: eval_config.per_step",
             "it is switched off, and members are ranked by them",

@@ -58,6 +58,30 @@ def test_due_once_per_crossing():
     assert not Every(-1).due(10**9)
 
 
+def test_of_a_young_run_more_is_seen():
+    """Rows of 1,000 steps begin with eighths, and evaluations of 2,000 with halves."""
+    for interval, shortest, early, last in (
+        (1000, 100, [*range(125, 1000, 125), *range(1000, 2000, 250), *range(2000, 4000, 500)], 4000),
+        (2000, 1000, range(1000, 8000, 1000), 8000),
+        (500, 100, [*range(125, 1000, 125), *range(1000, 2000, 250)], 2000),
+        (199, 100, (), 0),
+    ):
+        every, whole = Every(interval, shortest=shortest), range(last, 20_000, interval)
+        due = [step for step in range(1, 20_000) if every.due(step)]
+        assert due == [*early, *(step for step in whole if step)]
+    assert not Every(-1, shortest=100).due(10**9)
+
+
+@given(st.integers(1, 9_999), st.integers(1, 64))
+def test_what_is_due_of_a_resumed_run_follows_from_its_steps(stop, n_envs):
+    straight = Every(1000, shortest=100)
+    due = [step for step in range(0, 20_000, n_envs) if straight.due(step)]
+    resumed = Every(1000, max(step for step in range(0, 20_000, n_envs) if step <= stop), shortest=100)
+    assert [step for step in range(0, 20_000, n_envs) if step > stop and resumed.due(step)] == [
+        step for step in due if step > stop
+    ]
+
+
 @settings(max_examples=50)
 @given(
     st.sampled_from([0.1, 1 / 3, 1.0, 2.5]),

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.schedules import Every
 from algorithm.app.console.base import LineConsole
 from algorithm.config import load_config_file
 from algorithm.core.timing import Stopwatch
 from algorithm.evaluation import evaluate as evaluating
 from algorithm.experience.collector import LocalCollector
+from algorithm.runs import names
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from algorithm.train import state as training
+from algorithm.train import trainer
+from tests.run.agreement import timeless, what_must_agree
 from tests.run.sessions import result, run
 
 PROMISED = (
@@ -67,6 +74,21 @@ def test_a_run_leaves_what_it_promises(task, capsys):
     assert 0.0 < metrics["time/cpu_seconds"][-1] < sum(os.times()[:4])
     said = capsys.readouterr().out
     assert [part for part in SHOWN if part not in said] == []
+
+
+def test_the_rows_of_a_young_run_change_nothing(task, monkeypatch):
+    """Neither the row of the whole interval, with its episodes, nor what is learned."""
+    flags = ("--seed=1", "-c", "counting", "-o", "sac_config.write_summary_per_step=200")
+    assert run(*flags, "-n", "a") == 0
+    monkeypatch.setattr(trainer, "Every", lambda interval, start, shortest=None: Every(interval, start))
+    assert run(*flags, "-n", "b") == 0
+    young, other = (what_must_agree(task / name) for name in "ab")
+    rows, others = (read_metrics(task / name / "metrics.jsonl") for name in "ab")
+    assert rows["step"] == [102.0, 201.0, 261.0] and others["step"] == [201.0, 261.0]
+    assert "metrics" in young.pop("state") and young["weights"] == other["weights"]
+    assert rows["rollout/length"][0] > 0.0
+    for name in filter(timeless, others):
+        assert str(rows[name][1]) == str(others[name][0]), name
 
 
 TIGHT = ("-o", "replay_config.capacity=40", "-o", "sac_config.batch_size=38")
@@ -244,7 +266,14 @@ def test_a_repetition_trains_one_run_per_seed_as_they_were_loaded_and_summarises
         return found
 
     monkeypatch.setattr(app, "train", train_and_edit)
-    assert run("--seed=5", "-n", "a", "--repeat=2") == 0
+    seconds = itertools.count()
+    clock = SimpleNamespace(now=lambda: datetime(2026, 1, 2, 3, 4, next(seconds)))
+    monkeypatch.setattr(names, "datetime", clock)
+    assert run("--seed=5", "-n", "{time}", "--repeat=2") == 0
+    first, second = sorted(path.name for path in task.iterdir())
+    assert second == f"{first}_2", "the time is the first one's"
+    for name, shorter in ((first, "a"), (second, "a_2")):
+        (task / name).rename(task / shorter)
     results = [result(task / name) for name in ("a", "a_2")]
     assert [(one["seed"], one["steps"]) for one in results] == [(5, 260), (6, 260)]
     summary = json.loads((task / "a" / "repeat.json").read_text())
