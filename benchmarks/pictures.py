@@ -48,6 +48,6 @@ def _finals(evidence: Evidence, suite: str, sides: dict[str, Runs]) -> list[Plot
     plots = [Plot("at the end", "score", "share of runs above it", lines)]
     better = {one.name: one.better for one in standings(sides, first or "") if one.better is not None}
     if better:
-        title = f"probability of improvement over {first}"
-        plots.append(Plot(title, "", "", bars=better, tones=evidence.tones))
+        along = f"probability of improvement over {first}"
+        plots.append(Plot("", along, "", bars=better, tones=evidence.tones))
     return plots

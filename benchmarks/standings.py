@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -63,7 +62,8 @@ class Evidence:
     def __init__(self, content: Mapping[str, Any], found: Mapping[Key, Sequence[Point]]) -> None:
         self.content, self._found = content, found
         self.suites: Mapping[str, Any] = content["suites"]
-        self.tones = _tones([list(suite["planned"]) for suite in self.suites.values()])
+        sides = dict.fromkeys(side for suite in self.suites.values() for side in suite["planned"])
+        self.tones = {side: tone for tone, side in enumerate(sides)}
 
     @classmethod
     def read(cls, folder: Path) -> Evidence:
@@ -198,13 +198,3 @@ def _median(values: Double) -> Double:
 def or_never(value: float) -> str:
     """A median of times or of shares; between a time and never it is never."""
     return short(value) if value < _LONGEST else "never"
-
-
-def _tones(suites: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Return side → number of its colour, another one for each side of a suite: there are only nine."""
-    tones: dict[str, int] = {}
-    for side in dict.fromkeys(side for suite in suites for side in suite):
-        beside = {other for suite in suites if side in suite for other in suite}
-        taken = {tones[other] for other in beside if other in tones}
-        tones[side] = next(tone for tone in count() if tone not in taken)
-    return tones

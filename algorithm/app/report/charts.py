@@ -45,7 +45,7 @@ class Line:
     """One curve: y over environment steps x, or what the chart says, both [P]; NaN is a gap.
 
     style: ``line``, ``run`` (thin), ``crowd`` (thinner), ``faint`` or ``aim`` (dashed)
-    tone:  colour of a ``line`` or ``run``, 0 to 8
+    tone:  colour of a ``line`` or ``run``, 0 to 9
     band:  lower and upper ends, [P] each, or None
     dots:  mark the points, where there are not too many
     """
@@ -197,12 +197,13 @@ def write_picture(path: Path, lines: Sequence[Line], *, title: str, bands: Seque
         draw(axes, lines, marker="o", ticks=(8, 6))
         for place, band in enumerate(bands):
             draw_band(strips[place], band, width=8 * 72, tone=place)
-        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
+        names = axes.get_legend_handles_labels()[1]
+        if names:
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(names), borderaxespad=0.2)
+        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=32 if names else 10)
         axes.tick_params(labelbottom=True)
         axes.set_xlabel("environment steps")
         axes.set_ylabel("return")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(loc="best")
         save(figure, path)
 
 
@@ -259,8 +260,8 @@ def draw(
     for line in lines:
         x, y = line.known
         colour, own = LIGHT[line.colour], marker if line.has_dots else ""
-        looks = {**_LOOKS[line.style], "clip_on": line.style == "crowd"}
-        axes.plot(x, y, color=colour, label=line.label, marker=own, markersize=4, **looks)
+        looks = _LOOKS[line.style]
+        axes.plot(x, y, color=colour, label=line.label, marker=own, markersize=4, clip_on=False, **looks)
         if line.band is not None:
             low, high = line.band
             known = np.isfinite(low) & np.isfinite(high)

@@ -182,7 +182,7 @@ def write_plots(path: Path, grid: Sequence[Sequence[Plot]]) -> None:
                 _draw_plot(place, plot)
                 names |= {label: one for one, label in zip(*place.get_legend_handles_labels(), strict=True)}
         figure.legend(
-            list(names.values()), list(names), loc="outside lower center", ncols=min(4, len(names) or 1)
+            list(names.values()), list(names), loc="outside upper left", ncols=min(4, len(names) or 1)
         )
         if path.suffix != ".svg":
             save(figure, path)
@@ -196,11 +196,6 @@ def _draw_plot(place: Axes, plot: Plot) -> None:
     from matplotlib.ticker import FuncFormatter
 
     draw(place, plot.lines, ticks=(6, 6), marker="o")
-    ends = [*(end for line in plot.lines for end in line.band or ()), *(y for _, y in plot.points.values())]
-    if ends:  # a single run that lies far off would leave no room for the others
-        low, high = float(np.min(np.concatenate(ends))), float(np.max(np.concatenate(ends)))
-        room = 0.1 * (high - low) or 0.1
-        place.set_ylim(low - room, high + room)
     for cross, (label, (x, y)) in zip(cycle("x+12"), plot.points.items(), strict=False):
         place.plot(x, y, cross, color=LIGHT["ink"], label=label, markersize=7, zorder=4, clip_on=False)
     for row, (label, one) in enumerate(reversed([*plot.bars.items()])):

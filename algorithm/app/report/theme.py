@@ -22,6 +22,7 @@ LIGHT = {
     "c6": "#0f7f86",
     "c7": "#6b5346",
     "c8": "#c23fa0",
+    "c9": "#5c8500",
 }
 """Name of a variable of the style sheet -> colour; no colour twice, so that a drawing can be recoloured."""
 
@@ -43,10 +44,11 @@ DARK = {
     "c6": "#53c5cc",
     "c7": "#c0a596",
     "c8": "#f08ad6",
+    "c9": "#a6cb45",
 }
 
-TONES = 9
-"""Colours ``c0`` to ``c8`` of lines."""
+TONES = 10
+"""Colours ``c0`` to ``c9`` of lines."""
 
 MATPLOTLIB: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # which matplotlib brings: the same picture on every machine
