@@ -57,7 +57,8 @@ ifneq (,$(and $(filter bench,$(MAKECMDGOALS)),$(filter-out $(BENCHES),$(ONLY))))
 $(error make bench: there is no question $(filter-out $(BENCHES),$(ONLY)); ONLY knows: $(BENCHES))
 endif
 
-docs: venv ## build the documentation site into build/site
+docs: venv ## build the documentation site into build/site; draw screens that show other words by now
+	@$(THREADS) $(PY) scripts/screenshots.py --stale
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "build/site/index.html"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser
 from pathlib import Path
 
 from rich.console import Console
@@ -75,16 +77,32 @@ class _Terminal(io.StringIO):
         return True
 
 
-def main(names: list[str]) -> None:
-    """Write the pictures of these names, or every one."""
+def main(argv: list[str]) -> None:
+    """Write the pictures of these names, or of all; with ``--stale`` those that show other words by now."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join([*SCREENS, 'live'])}")
+    parser.add_argument("--stale", action="store_true", help="leave pictures that show the same words")
+    options = parser.parse_args(argv)
     found = WALK.search((ROOT / "docs" / "own_environment.md").read_text("utf-8"))
     assert found is not None, "docs/own_environment.md has no Walk"
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "walk.py").write_text(found["code"], "utf-8")
-        for name in names or [*SCREENS, "live"]:
+        for name in options.names or [*SCREENS, "live"]:
             said = _panel() if name == "live" else _said(SCREENS[name], folder)
-            (IMAGES / f"screen_{name}.svg").write_text(_picture(said), "utf-8")
+            file, mark = IMAGES / f"screen_{name}.svg", words_mark(said.plain)
+            if options.stale and file.exists() and mark in file.read_text("utf-8"):
+                continue
+            file.write_text(f"{_picture(said)}{mark}\n", "utf-8")
             print(f"docs/images/screen_{name}.svg")
+
+
+def words_mark(text: str) -> str:
+    """Return the comment of a picture that tells which words it shows.
+
+    Numbers, the breaks of lines and the parts that time went into differ from run to run.
+    """
+    words = set(re.findall(r"[^\W\d]{3,}", re.sub(r"\btime .*?%[^│]*", "", text)))
+    return f"<!-- words: {hashlib.sha256(' '.join(sorted(words)).encode()).hexdigest()[:16]} -->"
 
 
 def _panel() -> Text:

@@ -7,6 +7,7 @@ import errno
 import faulthandler
 import importlib.machinery
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -92,7 +93,8 @@ def _print(options: TrainOptions) -> int:
     else:
         from algorithm.runs.listing import listing
 
-        print(visible(listing(options.env, options.directory)))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+        print(visible(listing(options.env, options.directory, width=width)))
     return 0
 
 

@@ -26,7 +26,7 @@ from algorithm.core.console import Console
 from algorithm.core.errors import RUN_BLOCK, StorageError
 from algorithm.core.extras import install_command
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.core.system.display import has_display
+from algorithm.core.system.display import has_display, in_notebook
 from algorithm.core.wording import Rows, counted, info_rows
 from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.evaluate import Performance, episode_limit
@@ -126,8 +126,8 @@ def show_finish(
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
         ("go on", _longer(run, outcome)),
-        *playing_commands(run, render_modes, display=has_display()).items(),
-        ("curves", _curves(run)),
+        *playing_commands(run, render_modes, display=has_display(), in_python=in_notebook()).items(),
+        ("curves", f"{run.in_python}.metrics" if in_notebook() else _curves(run)),
         ("report", run.shown(run.report)),
     ]
     console.finish(rows, commands, doubtful=not updates)
@@ -142,7 +142,7 @@ def _curves(run: RunDir) -> str:
 def _longer(run: RunDir, outcome: Outcome) -> str:
     """Return the command that goes on with the run, twice as far after its end."""
     further = [flag for _, flags in outcome.ends.values() for flag in flags]
-    return going_on(run, *further)
+    return going_on(run, *further, in_python=in_notebook())
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:

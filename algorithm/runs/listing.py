@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from algorithm.agents.registry import ALGORITHMS
@@ -21,41 +23,45 @@ from algorithm.runs.rundir import RunDir
 _SECTION = re.compile(r"^(?P<name>\w+):\s*(?:#\s*(?P<text>.*))?$", re.MULTILINE)
 
 
-def listing(env: str, models: Path) -> str:
+_Table = tuple[str, Sequence[tuple[str, str]]]
+
+
+def listing(env: str, models: Path, *, width: int = sys.maxsize) -> str:
     """Return a page for a person. Raises ConfigError for an unknown task.
 
-    env: the task; empty: all of them · models: folder of all runs
+    env: the task; empty: all of them · models: folder of all runs · width: of a terminal
     """
-    return _all_tasks() if not env else _task(env, models)
+    tables = _all_tasks() if not env else _task(env, models)
+    return "\n\n".join(_page(title, rows, width) for title, rows in tables)
 
 
-def _all_tasks() -> str:
+def _all_tasks() -> list[_Table]:
     """Return each task with what its file begins with, and the plug-ins of installed packages."""
     rows = []
     for name, file in known_tasks().items():
         first = _text(file).partition("\n")[0]
         rows.append((name, first.removeprefix("#").partition(": python ")[0].strip()))
     plugins = list(listed(ALGORITHMS, ENVS, EXTENSIONS, NETWORKS, SAMPLERS))
-    return "\n\n".join([_page("tasks", rows), *([_page("plug-ins", plugins)] if plugins else [])])
+    return [("tasks", rows), *([("plug-ins", plugins)] if plugins else [])]
 
 
-def _task(env: str, models: Path) -> str:
+def _task(env: str, models: Path) -> list[_Table]:
     """Return a task's sections, with what stands behind their names, and its runs with their results."""
-    folder, pages = find_env(env), list[str]()
+    folder, pages = find_env(env), list[_Table]()
     if folder.env_name is None:
         file = folder.path / CONFIG_FILE
         read, found = read_sections(file, []), _SECTION.finditer(_text(file))
         rows = [
             (each["name"], each["text"] or "") for each in found if not read or each["name"] in read.children
         ]
-        pages.append(_page("sections", rows or [("none", "the file is one section")]))
+        pages.append(("sections", rows or [("none", "the file is one section")]))
     names = run_names(folder.label, models=models)
     runs = [RunDir.open(folder.label, name, models=models) for name in names]
-    pages.append(_page("runs", [(run.name, _result(run)) for run in runs] or [("none", "")]))
+    pages.append(("runs", [(run.name, _result(run)) for run in runs] or [("none", "")]))
     studies = study_names(folder.label, models=models)
     if studies:
-        pages.append(_page("studies", [(name, "") for name in studies]))
-    return "\n\n".join(pages)
+        pages.append(("studies", [(name, "") for name in studies]))
+    return pages
 
 
 def _result(run: RunDir) -> str:
@@ -80,7 +86,8 @@ def _text(file: Path) -> str:
     return read_bytes(file).decode("utf-8", "replace")
 
 
-def _page(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    rows = list(rows)
-    width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join([title, *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)])
+def _page(title: str, rows: Sequence[tuple[str, str]], width: int) -> str:
+    longest = max((len(name) for name, _ in rows), default=0)
+    room, below = max(width - longest - 4, 10), "\n" + " " * (longest + 4)
+    folded = [(name, below.join(wrap(text, room))) for name, text in rows]
+    return "\n".join([title, *(f"  {name:<{longest}}  {text}".rstrip() for name, text in folded)])

@@ -16,15 +16,21 @@ PAST_PATIENCE = ("-o", "base_config.stop_without_improvement=-1")
 
 
 def playing_commands(
-    run: RunDir, render_modes: Sequence[str], *, display: bool = True, episodes: int = 10
+    run: RunDir,
+    render_modes: Sequence[str],
+    *,
+    display: bool = True,
+    episodes: int = 10,
+    in_python: bool = False,
 ) -> dict[str, str]:
     """Return purpose -> command: evaluate, watch and film the run's best networks.
 
     render_modes: of the environment
     display:      a window can be opened
     episodes:     of the evaluation
+    in_python:    a call rather than a command line, of which there is none for an environment's object
     """
-    if run.of_object:
+    if in_python or run.of_object:
         return {"evaluate": f"{run.in_python}.evaluate({episodes})"}
     best = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
     flags = {"evaluate": f"--eval={episodes}"}
@@ -40,9 +46,9 @@ def curves_of(run: RunDir) -> str:
     return shlex.join(["tensorboard", "--logdir", run.shown(run.path.parent)])
 
 
-def going_on(run: RunDir, *flags: str) -> str:
-    """Return the command that goes on with a run; flags: beyond the end that it had."""
-    if run.of_object:
+def going_on(run: RunDir, *flags: str, in_python: bool = False) -> str:
+    """Return the command that goes on with a run; flags: beyond the end that it had; in_python: a call."""
+    if in_python or run.of_object:
         return f"{run.in_python}.resume({_arguments(flags)})"
     return run.training_command("-n", run.name, "--resume", *flags)
 

@@ -216,8 +216,8 @@ class RunDir:
 
     @property
     def in_python(self) -> str:
-        """The run in Python, with its environment as ``env``."""
-        return f"asac.Run({self.shown(self.path)!r}, env=env)"
+        """The run in Python, with an environment that was an object as ``env``."""
+        return f"asac.Run({self.shown(self.path)!r}{', env=env' * self.of_object})"
 
     def beginning(self, name: str, **flags: str) -> str:
         """Return what begins another run of that name: a command, or arguments in Python."""

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.app.console.base import LineConsole
-from algorithm.app.console.live import LiveConsole, number
+from algorithm.app.console.glyphs import number
+from algorithm.app.console.live import LiveConsole
 from algorithm.app.console.output import RunLog, close_logging, open_console, setup_logging
 from algorithm.core.console import Evaluation
 from tests.messages.console import progress
@@ -83,6 +84,29 @@ def test_the_panel_is_drawn_four_times_a_second_and_after_an_evaluation():
             console.progress(progress())
         console.evaluation(Evaluation(1, 2.0, 3.0, 4), best=True)
         assert console.due()
+
+
+def test_sixty_columns_keep_every_value():
+    evaluations = {"last_eval": Evaluation(1_234_000, -12345.6, 1234.5, 10)}
+    evaluations["best_eval"] = Evaluation(1_000_000, -11111.1, 200.0, 10)
+    metrics = {"loss/q": 1.8e-4, "loss/policy": 0.692, "loss/alpha": 0.0221, "optim/grad_norm": 0.0189}
+    metrics |= {"policy/entropy_c": -1.0036, "policy/target_entropy_c": -1.0, "policy/alpha_c": 0.0022}
+    steps = {"step": 1_234_567, "max_step": 10_000_000, "updates": 1_233_567, "episodes": 12_345}
+    rows = [("success rate", "90% in evaluation, 85% in training"), ("a_callback_with_a_name", "0.25")]
+    stream, console = live(width=60)
+    with console:
+        console.start(
+            [("config", [("sac_config.learning_rate_schedule", "cosine (discrete) and more of it")])]
+        )
+        console.progress(progress(**steps, **evaluations, metrics=metrics, rows=rows, eta_s=250_000.0))
+        shown = plain(stream)
+    assert max(map(len, shown.splitlines())) <= 60 and "…" not in shown
+    for value in (
+        *("cosine (discrete)", "1,234,567 / 10,000,000 steps", "69:26:40 left", "12,345 episodes"),
+        *("-12,346 ± 1,234 at 1,234,000", "★ -11,111 at 1,000,000", "gradient 0.0189", "temperature 0.0022"),
+        *("85% in training", "0.25"),
+    ):
+        assert value in shown, value
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

@@ -10,12 +10,14 @@ import sys
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from rich.text import Text
 
 import asac
 from algorithm.app.cli.ds import distributed_parser
 from algorithm.app.cli.parsing import train_parser
 from algorithm.config.schema import fields
 from algorithm.runs.logs.metrics import METRICS
+from scripts import screenshots
 
 KEY = re.compile(
     r"`([a-z0-9]+_config(?:\.\w+)+|reward_signals(?:\.\w+)+|demonstrations\.\w+|behavioral_cloning\.\w+)"
@@ -81,6 +83,21 @@ def test_pictures_of_screens_fetch_nothing(root):
     assert not [one.name for one in pictures if "url(http" in one.read_text()]
 
 
+def test_a_screen_is_drawn_anew_where_it_shows_other_words(tmp_path, monkeypatch):
+    said = {"text": "12 steps in 3 s\nfolder models"}
+    monkeypatch.setattr(screenshots, "IMAGES", tmp_path)
+    monkeypatch.setattr(screenshots, "_said", lambda words, folder: Text(said["text"]))
+    drawn = tmp_path / "screen_list.svg"
+    for text, anew in (
+        ("12 steps in 3 s\nfolder models", True),
+        ("345 steps in 6.7 s folder\nmodels", False),
+        ("345 steps in 6.7 s, success rate 90%\nfolder models", True),
+    ):
+        said["text"], before = text, drawn.read_text() if drawn.exists() else ""
+        screenshots.main(["list", "--stale"])
+        assert (drawn.read_text() != before) == anew, text
+
+
 @pytest.mark.slow
 def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(root))
@@ -90,7 +107,9 @@ def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     where = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=100, resources=where, kernel_name="python3").execute()
     outputs = [cell.get("outputs", []) for cell in notebook.cells if cell.cell_type == "code"]
-    views = {kind for output in outputs[0] for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" in views, "rich's live display"
+    assert [len(each) for each in outputs] == [1] * len(outputs), "a panel is drawn anew in place"
+    panel = outputs[0][0]["data"]
+    assert "1,100 / 1,100 steps" in panel["text/plain"] and "<span" in panel["text/html"]
+    assert ").resume(max_step=2200)" in panel["text/plain"] and "--resume" not in panel["text/plain"]
     assert "1210, " in outputs[-2][-1]["data"]["text/plain"]
     assert "'is_success'" in outputs[-1][-1]["data"]["text/plain"], "a class in a cell has trained"

@@ -14,7 +14,8 @@ from algorithm.agents.sac import metrics as sac
 from algorithm.app.check import dry_run
 from algorithm.app.check.cost import Sizes, Speed
 from algorithm.app.console.base import LineConsole, progress_line
-from algorithm.app.console.live import LiveConsole, number
+from algorithm.app.console.glyphs import number
+from algorithm.app.console.live import LiveConsole
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.wording import clock_time, counted, duration, format_bytes, plus_minus, short, steps_text
@@ -67,7 +68,7 @@ def run(console: Console) -> None:
     console.warn("take care")
     console.message("hello [bold]")
     console.evaluation(BEST, best=True)
-    console.evaluation(Evaluation(12_000, -150.5, math.nan, 1, "Ball"), best=False)
+    console.evaluation(Evaluation(12_000, -150.5, math.nan, 1, "Ball", {"is_success": 0.9}), best=False)
     console.progress(progress())
     console.warn("take care")
     console.command("an actor", "python main_ds.py x")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TextIO
 
@@ -19,27 +18,16 @@ from rich.text import Text
 from typing_extensions import override
 
 from algorithm.app.console.base import Warnings
+from algorithm.app.console.glyphs import ASCII, UNICODE, number, spark
 from algorithm.core.console import Console, Evaluation, Progress, Sections
 from algorithm.core.wording import Rows, clock_time, counted
 
 REDRAW_INTERVAL_S = 0.25
-_MAX_WIDTH = 100
+MAX_WIDTH = 100
+_SHORTEST_BAR = 8  # with the room around it
 _ECHO = len("^C")  # a terminal writes it behind the panel; without room the line would wrap
+_NARROW = 80
 _LABEL_WIDTH = 13
-
-
-@dataclass(frozen=True)
-class Glyphs:
-    """Characters of the panel, by the encoding of the terminal."""
-
-    levels: str
-    plus_minus: str
-    best: str
-    unknown: str
-
-
-UNICODE = Glyphs(levels="▁▂▃▄▅▆▇█", plus_minus="±", best="★", unknown="–")
-ASCII = Glyphs(levels="_.-=+*#", plus_minus="+-", best="*", unknown="-")
 
 
 class LiveConsole(Console):
@@ -61,13 +49,9 @@ class LiveConsole(Console):
     def start(self, sections: Sections) -> None:
         if sections and sections[0][1]:
             self._title = sections[0][1][0][1]  # the name of the run
-        table = _grid("bold cyan", "dim")
-        for title, rows in sections:
-            for index, (name, value) in enumerate(rows):
-                table.add_row(Text("" if index else title), Text(name), Text(value))
         self._warnings.scroll()
-        self._terminal.print(table)
-        self._terminal.print()
+        self._print(self._sections(sections))
+        self._print(Text())
 
     @override
     def due(self) -> bool:
@@ -79,10 +63,7 @@ class LiveConsole(Console):
             return
         self._next = self._clock() + REDRAW_INTERVAL_S
         self._warnings.scroll()
-        if self._live is None:
-            self._live = Live(console=self._terminal, auto_refresh=False)
-            self._live.start()
-        self._live.update(self._panel(progress), refresh=True)
+        self._redraw(self._panel(progress))
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
@@ -92,7 +73,7 @@ class LiveConsole(Console):
     @override
     def message(self, text: str) -> None:
         self._warnings.scroll()
-        self._terminal.print(Text(text))
+        self._print(Text(text))
 
     @override
     def command(self, purpose: str, command: str) -> None:
@@ -110,36 +91,67 @@ class LiveConsole(Console):
         table = _grid("dim")
         for name, value in summary:
             table.add_row(Text(name), Text(value))
-        self._terminal.print(self._frame(table, "result", "yellow" if doubtful else "green"))
+        self._print(self._frame(table, "result", "yellow" if doubtful else "green"))
         self._print_commands(commands)
 
     @override
     def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._leave_panel()
         for text in self._warnings.drain():
             self._print_warning(text)
 
+    def _print(self, what: RenderableType, *, soft_wrap: bool = False) -> None:
+        """Print above the panel."""
+        self._terminal.print(what, soft_wrap=soft_wrap)
+
+    def _redraw(self, panel: Panel) -> None:
+        """Draw the panel in place of the former one."""
+        if self._live is None:
+            self._live = Live(console=self._terminal, auto_refresh=False)
+            self._live.start()
+        self._live.update(panel, refresh=True)
+
+    def _leave_panel(self) -> None:
+        """Leave the last panel where it is, with room for text below."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
     @property
     def _width(self) -> int:
-        return min(self._terminal.width - _ECHO, _MAX_WIDTH)
+        return min(self._terminal.width - _ECHO, MAX_WIDTH)
 
     @property
     def _room(self) -> int:
         """Width of a line behind its label."""
         return self._width - 4 - _LABEL_WIDTH
 
+    def _sections(self, sections: Sections) -> RenderableType:
+        """Return one table; in a narrow terminal one for each section, below its title."""
+        if self._terminal.width >= _NARROW:
+            table = _grid("bold cyan", "dim")
+            for title, rows in sections:
+                for index, (name, value) in enumerate(rows):
+                    table.add_row(Text("" if index else title), Text(name), Text(value))
+            return table
+        tables = list[RenderableType]()
+        for title, rows in sections:
+            table = _grid("dim")
+            for name, value in rows:
+                table.add_row(Text(f"  {name}"), Text(value))
+            tables += [Text(title, style="bold cyan"), table]
+        return Group(*tables)
+
     def _print_warning(self, text: str) -> None:
-        self._terminal.print(Text.assemble(("warning  ", "bold yellow"), text))
+        self._print(Text.assemble(("warning  ", "bold yellow"), text))
 
     def _frame(self, body: RenderableType, title: str, colour: str) -> Panel:
         return Panel(body, title=Text(title), title_align="left", border_style=colour, width=self._width)
 
     def _panel(self, progress: Progress) -> Panel:
-        rows = Table.grid(padding=(0, 0))
-        rows.add_column(style="dim", width=_LABEL_WIDTH)
-        rows.add_column(width=self._room, no_wrap=True, overflow="ellipsis")
+        rows = Table.grid(padding=(0, 1))
+        rows.add_column(style="dim", width=_LABEL_WIDTH - 1, overflow="fold")
+        rows.add_column(width=self._room, overflow="fold")
         for label, line in self._lines(progress):
             rows.add_row(label, line)
         return self._frame(Group(self._bar(progress), rows), self._title, "cyan")
@@ -152,13 +164,14 @@ class LiveConsole(Console):
         if progress.eta_s is not None and math.isfinite(progress.eta_s):
             right += f"   {clock_time(progress.eta_s)} left"
         line = Table.grid(padding=(0, 2), expand=True)
-        line.add_column(no_wrap=True)
-        line.add_column(ratio=1)
-        line.add_column(no_wrap=True)
         bar = ProgressBar(1.0, progress.fraction, complete_style="cyan", finished_style="green")
-        line.add_row(left, bar, right)
         line.width = self._room + _LABEL_WIDTH
-        return line
+        fits = len(left) + len(right) + _SHORTEST_BAR <= line.width
+        cells = (left, bar, right) if fits else (bar, right)
+        for cell in cells:
+            line.add_column(ratio=1 if cell is bar else None, no_wrap=True)
+        line.add_row(*cells)
+        return line if fits else Group(Text(left), line)
 
     def _lines(self, progress: Progress) -> list[tuple[str, Text]]:
         rates = self._fields(
@@ -202,15 +215,18 @@ class LiveConsole(Console):
 
     def _fields(self, *fields: tuple[str, float | None, str]) -> Text:
         """Return (before, value, after) in columns of fixed width, so that changing numbers stay in place."""
-        cell = self._room // 4
-        line = Text()
-        for before, value, after in fields:
+        columns = 4 if self._terminal.width >= _NARROW else 2
+        lines = Text()
+        for index, (before, value, after) in enumerate(fields):
             shown = f"{value:,}" if isinstance(value, int) else number(value, self._glyphs.unknown)
             text = Text.assemble((before, "dim"), (shown, "bold"), (after, "dim"))
-            text.pad_right(max(cell - len(text), 2))
-            line.append_text(text)
-        line.rstrip()
-        return line
+            text.pad_right(max(self._room // columns - len(text), 2))
+            if index and index % columns == 0:
+                lines.rstrip()
+                lines.append("\n")
+            lines.append_text(text)
+        lines.rstrip()
+        return lines
 
     def _returns(self, progress: Progress) -> Text:
         mean = progress.return_mean
@@ -231,12 +247,14 @@ class LiveConsole(Console):
         if best is not None and best.step == last.step:
             text.append(f" {glyphs.best} best", style="bold yellow")
         elif best is not None:
-            text.append(f" {glyphs.best} {number(best.mean)} at {best.step:,}", style="yellow")
+            mark = f"{glyphs.best} {number(best.mean)} at {best.step:,}"
+            fits = len(text) + 1 + len(mark) <= self._room
+            text.append(f"{' ' if fits else chr(10)}{mark}", style="yellow")
         return self._with_spark(text, [*map(fmean, self._evaluations.values())], "green")
 
     def _with_spark(self, text: Text, values: list[float], style: str) -> Text:
         """Append a small curve of the last values, flush right."""
-        room = self._room - len(text) - 2
+        room = self._room - len(text.plain.rpartition("\n")[2]) - 2
         curve = spark(values[-min(room, 20) :], self._glyphs.levels) if room > 0 else ""
         text.pad_right(max(room + 2 - len(curve), 0))
         return text.append(curve, style=style)
@@ -250,7 +268,7 @@ class LiveConsole(Console):
         beside = all(2 + width + 2 + len(command) <= self._terminal.width for _, command in commands)
         for purpose, command in commands:
             head = f"  {purpose:<{width}}  " if beside else f"# {purpose}\n"
-            self._terminal.print(Text.assemble((head, "dim"), command), soft_wrap=True)
+            self._print(Text.assemble((head, "dim"), command), soft_wrap=True)
 
 
 def _grid(*styles: str) -> Table:
@@ -260,25 +278,3 @@ def _grid(*styles: str) -> Table:
         table.add_column(style=style, no_wrap=True)
     table.add_column(overflow="fold")
     return table
-
-
-def spark(values: list[float], levels: str) -> str:
-    """Return one character a value, from the lowest to the highest level; blank if it is not finite."""
-    finite = [value for value in values if math.isfinite(value)]
-    if len(finite) < 2:
-        return ""
-    low, high = min(finite), max(finite)
-    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
-    return "".join(levels[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
-
-
-def number(value: float | None, unknown: str = "nan") -> str:
-    """Return about four digits in at most eight characters; ``unknown`` for None and NaN."""
-    if value is None or math.isnan(value):
-        return unknown
-    size = abs(value)
-    if size >= 1e6 or 0 < size < 1e-3:
-        return f"{value:.1e}"
-    if size >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 1 else f"{value:.4f}"

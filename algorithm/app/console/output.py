@@ -16,6 +16,7 @@ from typing_extensions import override
 from algorithm.app.console.base import LineConsole, Tee
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError, visible
+from algorithm.core.system.display import in_notebook
 from algorithm.core.system.streams import Lasting
 from algorithm.runs.files import GrowingFile
 
@@ -27,11 +28,13 @@ def open_console(
 
     A live panel on a terminal and in a notebook, lines elsewhere; ``quiet``: warnings and the end only.
     """
-    stream = stream or sys.stdout
-    in_notebook = type(stream).__module__.startswith("ipykernel.")
-    stream = cast(TextIO, Lasting(stream))
+    stream = cast(TextIO, Lasting(stream or sys.stdout))
     screen: Console
-    if not quiet and (in_notebook or (stream.isatty() and os.environ.get("TERM") != "dumb")):
+    if not quiet and in_notebook():
+        from algorithm.app.console.notebook import NotebookConsole
+
+        screen = NotebookConsole()
+    elif not quiet and stream.isatty() and os.environ.get("TERM") != "dumb":
         from algorithm.app.console.live import LiveConsole  # rich takes a tenth of a second
 
         screen = LiveConsole(stream)
