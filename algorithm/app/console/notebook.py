@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from rich.console import Console as Terminal
 from rich.console import RenderableType
@@ -20,7 +21,7 @@ class NotebookConsole(LiveConsole):
         from IPython.display import DisplayHandle  # nobody else has it
 
         super().__init__(io.StringIO(), width=MAX_WIDTH)
-        self._handle = DisplayHandle()
+        self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]  # IPython's own
         self._shown = False
         self._texts: list[dict[str, str]] = []
         self._last: dict[str, str] | None = None  # the panel
