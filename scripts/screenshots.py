@@ -129,6 +129,7 @@ def _said(words: list[str], folder: str) -> Text:
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     said = done.stdout.replace("python -m asac", "asac").replace(folder, "~")
+    said = said.partition("\nstep=")[0]  # how a training goes on differs from run to run
     return Text.assemble((f"$ asac {' '.join(words)}\n", "bold"), Text.from_ansi(said.rstrip()))
 
 

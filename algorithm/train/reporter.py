@@ -55,6 +55,7 @@ class Reporter:
         self._latest_metrics: dict[str, float] = {}
         self._logged: dict[str, float] = {}  # by callbacks, as the last row of each has it
         self._process = psutil.Process()
+        self._fresh: dict[str, float] = {}  # read since the last row
         self._refreshed = -math.inf
         self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
@@ -123,7 +124,7 @@ class Reporter:
             _refuse_non_finite(values, step)
             values |= _episode_metrics(since_summary[name]) | shared
             self._metrics.write(step, values, behaviour=name)
-            self._latest_metrics = self._latest_metrics | values
+            self._latest_metrics, self._fresh = self._latest_metrics | values, {}
             if not whole:
                 continue
             since_summary[name] = []
@@ -136,8 +137,7 @@ class Reporter:
         now, (name, agent) = time.monotonic(), list(self._training.agents.items())[-1]
         if now >= self._refreshed + _REFRESH_S and agent.updates:
             self._refreshed = now
-            values = agent.metrics(self._training.collector.behaviour_steps[name])
-            self._latest_metrics = self._latest_metrics | values
+            self._fresh = agent.metrics(self._training.collector.behaviour_steps[name])
 
     def progress(self) -> None:
         """Show the state of the training."""
@@ -169,6 +169,7 @@ class Reporter:
             env_restarts=training.faults.env_restarts,
             lessons=training.curricula.lessons,
             metrics=self._latest_metrics,
+            fresh=self._fresh,
             readouts=(*family(list(training.agents.values())[-1].config).readouts, *READOUTS),
             rows=(
                 *self._infos(),

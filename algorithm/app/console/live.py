@@ -203,7 +203,7 @@ class LiveConsole(Console):
 
     def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
         """Return the lines with a value; before the first summary the first one, empty."""
-        metrics, known = progress.metrics, progress.readouts
+        metrics, known = {**progress.metrics, **progress.fresh}, progress.readouts
         shown = [one for one in known if any(name in metrics for name in one.fields)] or known[:1]
         return [
             (
