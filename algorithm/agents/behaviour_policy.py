@@ -132,8 +132,9 @@ class BehaviourPolicy:
             held = self._held(self._hold_d, can)
             action[held, :choices] = prev_action[held, :choices]
             same = (action[can, :choices] == prev_action[can, :choices]).all(1)
-            drawn = (1.0 - self._hold_d) * np.exp(logp[can, 0])
-            logp[can, 0] = np.log(drawn + self._hold_d * same)
+            # Σ log 1/n_b of many branches has no probability that float32 could hold.
+            drawn = np.log1p(-self._hold_d) + logp[can, 0]
+            logp[can, 0] = np.where(same, np.logaddexp(np.log(self._hold_d), drawn), drawn)
         if self._hold_c:
             held = self._held(self._hold_c, before)
             u = prev_action[held, choices:].astype(np.float64)

@@ -253,7 +253,7 @@ class ActionSpec:
         """
         n = len(mask)
         action = np.zeros((n, self.size), np.float32)
-        logp = np.zeros((n, self.num_heads), np.float32)
+        logp = np.zeros((n, self.num_heads))  # sums of many numbers
         for where in self.branch_slices:
             allowed = mask[:, where]
             counts = allowed.sum(1)
@@ -265,7 +265,7 @@ class ActionSpec:
         action[:, self.discrete :] = np.tanh(z)
         if self.continuous:
             logp[:, -1] = -self.continuous * float(np.log(2.0))
-        return action, z, logp
+        return action, z, logp.astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ from algorithm.ops.shapes import check_shapes
 SMALLEST = 1e-6
 """Smallest probability that is divided by."""
 
+LARGEST_LOG_RATIO = 20.0
+"""Logarithm from which on ratios are alike; of many actions at once it may be beyond what a float holds."""
+
 
 def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """Return PPO's loss per transition, ``−min(ρA, clip(ρ, 1 ± ε)A)`` (arXiv 1707.06347, eq. 7).
@@ -23,7 +26,7 @@ def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     log_ratio: [M] log π − log μ of the whole action; advantage [M]; clip: ε, infinite for ``−ρA``
     """
     check_shapes("surrogate", log_ratio.shape, {"advantage": advantage})
-    ratio = log_ratio.exp()
+    ratio = log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
     plain = ratio * advantage
     if math.isinf(clip):
         return -plain
@@ -46,7 +49,7 @@ def value_error(value: Tensor, old: Tensor, target: Tensor, clip: float | None) 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:
     """Return ``k3 = (ρ − 1) − log ρ`` per transition, whose mean estimates KL(μ ‖ π) (Schulman 2020)."""
-    return log_ratio.expm1() - log_ratio
+    return log_ratio.clamp(max=LARGEST_LOG_RATIO).expm1() - log_ratio
 
 
 def retrace(

@@ -19,9 +19,9 @@ class _Memoryless:
         return carry
 
 
-def player(*, c: float = 1.0, d: float = 1.0) -> BehaviourPolicy:
+def player(*, c: float = 1.0, d: float = 1.0, spec: AgentSpec = HYBRID) -> BehaviourPolicy:
     rng = np.random.default_rng(0)
-    return BehaviourPolicy(HYBRID, _Memoryless(), rng, warming_up=True, repeat_c=c, repeat_d=d)
+    return BehaviourPolicy(spec, _Memoryless(), rng, warming_up=True, repeat_c=c, repeat_d=d)
 
 
 def act(one: BehaviourPolicy, prev: np.ndarray, mask: np.ndarray | None = None, carry=None):
@@ -76,6 +76,19 @@ def test_the_density_of_what_is_held_by_hand():
     assert (np.exp(1e3 - after.behaviour_logp[held, 1]) == 0.0).all(), "it had a probability"
     forbidden = act(one, first.action, ~first.action[:, :5].astype(bool))
     np.testing.assert_allclose(np.exp(forbidden.behaviour_logp[:, 0]), 1.0 / 2.0, rtol=1e-5)
+
+
+def test_the_density_of_more_branches_than_a_probability_has_bits():
+    """2 to the power of −1500 is 0 in double precision. A choice is held with 3/4."""
+    one, n = player(d=4.0, spec=AgentSpec(HYBRID.obs, ActionSpec((2,) * 1500))), 100
+    prev, mask = np.zeros((n, 3000), np.float32), np.ones((n, 3000), np.bool_)
+    first = one.act({}, prev, np.zeros((n, 0), np.float32), mask)
+    np.testing.assert_allclose(first.behaviour_logp[:, 0], -1500 * np.log(2.0), rtol=1e-5)
+    after = one.act({}, first.action, first.carry, mask)
+    same = (after.action == first.action).all(1)
+    assert 0.6 < same.mean() < 0.9
+    expected = np.where(same, np.log(0.75), np.log(0.25) - 1500 * np.log(2.0))
+    np.testing.assert_allclose(after.behaviour_logp[:, 0], expected, rtol=1e-5)
 
 
 def test_weighted_by_its_ratio_a_held_action_stands_for_any_policy():

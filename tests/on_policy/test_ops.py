@@ -95,6 +95,15 @@ def test_a_clipped_ratio_has_no_gradient_where_it_would_move_on():
     assert (log_ratio.grad != 0).tolist() == [False, True, True, False]
 
 
+def test_a_ratio_of_many_actions_that_is_beyond_all_numbers_spoils_no_minibatch():
+    log_ratio = torch.tensor([200.0, 200.0, 0.0], requires_grad=True)
+    loss = surrogate(log_ratio, torch.tensor([1.0, -1.0, 1.0]), 0.2)
+    assert loss.tolist() == pytest.approx([-1.2, math.exp(20.0), -1.0])
+    loss.sum().backward()
+    assert log_ratio.grad is not None and log_ratio.grad.tolist() == [0.0, 0.0, -1.0]
+    assert approximate_kl(log_ratio).isfinite().all()
+
+
 def test_values_are_held_back_where_that_is_worse():
     value, old, target = (torch.tensor(x) for x in ([2.0, 1.1, 0.0], [1.0, 1.0, 1.0], [3.0, 1.2, 0.5]))
     assert value_error(value, old, target, None).tolist() == pytest.approx([1.0, 0.01, 0.25])

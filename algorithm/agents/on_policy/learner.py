@@ -30,7 +30,7 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.protocols import Obs
 from algorithm.ops.densities import normal_entropy
 from algorithm.ops.discrete import branch_log_probs
-from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
+from algorithm.ops.on_policy import LARGEST_LOG_RATIO, approximate_kl, surrogate, value_error
 from algorithm.ops.shapes import added
 
 EPSILON = 1e-5
@@ -188,7 +188,7 @@ class OnPolicyLearner(RolloutLearner):
         self.updates += 1
         with torch.no_grad():
             moved = log_ratio.detach()
-            change = moved.expm1()  # ρ − 1
+            change = moved.clamp(max=LARGEST_LOG_RATIO).expm1()  # ρ − 1
             return {
                 "loss/policy": policy_loss.detach(),
                 "loss/value": value_losses[0].detach(),

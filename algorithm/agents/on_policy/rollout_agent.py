@@ -108,7 +108,7 @@ def check_ratios(log_ratio: Tensor) -> None:
         raise ModelError(
             "the policy gives other probabilities while it learns than while it acted",
             where="ModelRep and ModelPolicy",
-            why=f"before the first update of a rollout a ratio is {math.exp(off):.4g} instead of 1",
+            why=f"before the first update of a rollout the logarithm of a ratio is {off:.4g} instead of 0",
             fix="leave out of nn.py what differs between training and acting: dropout, batch statistics, "
             "noise",
         )
