@@ -59,7 +59,7 @@ class Actor:
             parts,
             noise or NoNoise(),
             scorers,
-            value_of or (lambda values: values),
+            value_of or _same,
         )
         layers = [model.rep, model.policy, *(member for q in critics for member in q.members)]
         self._layer_noise = LayerNoise(layers, on=exploring)
@@ -161,6 +161,10 @@ class Actor:
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def _same(values: Tensor) -> Tensor:
+    return values
 
 
 @dataclass(frozen=True)

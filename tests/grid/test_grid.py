@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from algorithm.agents.base import Agent
 from algorithm.runs.logs.metrics import METRICS
 from tests.batches import with_garbage
-from tests.grid.agents import ROWS, Row, act, covering_rows, make_agent, play
+from tests.grid.agents import ROWS, N, Row, act, covering_rows, make_agent, play, random_obs
 
 NIGHTLY = [row for seed in (1, 2) for row in covering_rows(seed)]
 
@@ -60,6 +61,16 @@ def assert_padding_means_nothing(one: Agent, other: Agent, words: dict[str, bool
         torch.testing.assert_close(getattr(batch, name), value, rtol=0, atol=0)
 
 
+def assert_a_policy_can_be_sent(agent: Agent) -> None:
+    """By pickle, before its first action and behind it; each copy draws what the policy itself draws."""
+    policy, spec, rng = agent.new_policy("playing"), agent.spec, np.random.default_rng(3)
+    obs, rest = random_obs(spec.obs, rng, N), (spec.action.padding(N), policy.initial_carry(N))
+    for _ in range(2):
+        sent = pickle.loads(pickle.dumps(policy))
+        mine, its = (one.act(obs, *rest, spec.action.all_allowed(N)) for one in (policy, sent))
+        np.testing.assert_allclose(its.action, mine.action, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -87,6 +98,7 @@ def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row: Row):
         play(agent, np.random.default_rng(1), 6)
     assert resumed.updates == straight.updates
     assert_alike(straight, resumed)
+    assert_a_policy_can_be_sent(resumed)
     if row["family"] in ("SAC", "TD3"):
         assert_padding_means_nothing(straight, resumed, {})
     elif row["family"] == "ACER":

@@ -40,6 +40,10 @@ class NumpyPrograms:
         self._function, self._device = function, device
         self._programs: dict[Hashable, _Program | str] = {}
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return all but the programs, which are decided anew where it is unpickled."""
+        return {**vars(self), "_programs": {}}
+
     def __call__(self, key: Hashable, arrays: Sequence[Numbers]) -> Sequence[Numbers]:
         """Return the function's results, as arrays.
 
