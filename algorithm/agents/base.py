@@ -80,6 +80,7 @@ class Agent(ABC):
         self._guard = DivergenceMonitor(learner, block)
         self.stop: Callable[[], bool] = lambda: False
         """Becomes true when the run is to end: updates that are due are then left owed."""
+        self._masked = False  # a choice was not allowed in what was stored
 
     @override
     def __repr__(self) -> str:
@@ -172,6 +173,7 @@ class Agent(ABC):
     def added(self, ids: Int, new: Segment | StepBatch) -> None:
         """Process transitions that have just been stored; ids: of their rows."""
         self.learner.observe(new)
+        self._masked = self._masked or not new.action_mask.all()
 
     def close(self, stream: int) -> None:
         """End an agent's unfinished episode as truncated."""
@@ -216,14 +218,16 @@ class Agent(ABC):
     def state(self) -> State:
         """Return everything but tensors and stores, between two steps."""
         shown = self._demonstrations.state() if self._demonstrations else {}
-        own = State(meta={"updates": self.updates, **shown})
+        own = State(meta={"updates": self.updates, "masked": bool(self._masked), **shown})
         parts = {"own": own, "policy": self.policy.state(), "divergence": self._guard.state()}
         return State.joined({**parts, **self.own_state()})
 
     def load_state(self, state: State) -> None:
         """Continue from what :meth:`state` returned, after tensors and stores were loaded."""
+        own = state.part("own").meta
         if self._demonstrations:
-            self._demonstrations.check(state.part("own").meta)
+            self._demonstrations.check(own)
+        self._masked = own["masked"]
         self.policy.load_state(state.part("policy"))
         self._guard.load_state(state.part("divergence"))
 

@@ -94,7 +94,7 @@ def _begin(
     num_envs, watched = base.n_envs, options.run and base.kind.player and has_display()
     env = assembly.env("evaluate", num_envs, render=options.render or watched, film=options.video)
     networks = folder.path if options.use_env_nn else played.run.path
-    with played.fitting(env.specs):
+    with played.fitting(env.specs, warn=console.warn):
         agents = assembly.players(env.specs, networks, saved)
     acting = "sampled" if options.run and not options.disable_sample else "deterministic"
     within = "".join(f", {name} {lesson}" for name, lesson in lessons.items())

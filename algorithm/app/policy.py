@@ -24,6 +24,7 @@ from algorithm.core.wording import Sized
 from algorithm.env.gym import Adapter
 from algorithm.env.kinds import kind_of
 from algorithm.env.lanes.base import LanesVecEnv
+from algorithm.env.masks import MASK
 from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
 from algorithm.env.parameters.apply import with_parameters
@@ -56,13 +57,13 @@ class TrainedPolicy:
     networks: all networks, a torch module with ``state_dict()``
     """
 
-    def __init__(self, agent: Agent, adapter: Adapter, step: int) -> None:
+    def __init__(self, agent: Agent, adapter: Adapter, step: int, *, masked: bool) -> None:
         self.observation_space = adapter.observation_space
         self.action_space = adapter.action_space
         self.networks: nn.Module = agent.learner.modules()
         self.step = step
         self._policy, self._adapter = agent.new_policy("playing"), adapter
-        self._spec = adapter.spec
+        self._spec, self._masked = adapter.spec, masked
         name, shape = self._spec.obs.names[0], self._spec.obs.shapes[0]
         self._first, self._dims = name, len(shape)
 
@@ -88,29 +89,54 @@ class TrainedPolicy:
         episode_start: [N], true where an episode begins with this observation, which resets its state
 
         The action has the environment's format, batched like ``obs``. Raises SpaceMismatchError for wrong
-        shapes, NumericalError for NaN or infinity.
+        shapes, NumericalError for NaN or infinity, UsageError where the arguments do not go together, and
+        for a mask that is missing.
         """
+        info = info or {}
         first = self._adapter.observations.read(obs)[self._first]
         single = np.ndim(first) == self._dims
         if single:
             read = self._adapter.observations.read_each([obs])
-            mask = self._adapter.masks.read(obs, info or {}, over=False)
+            mask = self._adapter.masks.read(obs, info, over=False)
             allowed = self._spec.action.all_allowed(1) if mask is None else mask[None]
         else:
             n = len(first)
             read = self._adapter.observations.read_batch(obs, n)
-            masks = self._adapter.masks.read_batch(obs, info or {}, np.zeros(n, np.bool_))
-            allowed = self._spec.action.all_allowed(n) if masks is None else masks
+            mask = self._adapter.masks.read_batch(obs, info, np.zeros(n, np.bool_))
+            allowed = self._spec.action.all_allowed(n) if mask is None else mask
+        if mask is None and self._masked and MASK not in info:
+            raise UsageError(
+                "the policy has learned which of its choices are allowed, and is not told",
+                where="Policy.act",
+                why=f"info has no {MASK!r}",
+                fix=f"pass the environment's info, or info={{{MASK!r}: None}} where everything is allowed",
+            )
         refuse_non_finite(read)
-        n = len(allowed)
-        fresh = PolicyState(self._spec.action.padding(n), self._policy.initial_carry(n))
-        if state is None:
-            state = fresh
-        elif episode_start is not None:
-            state = state.replaced(fresh, np.asarray(episode_start, np.bool_))
+        state = self._begun(state, len(allowed), episode_start)
         found = self._policy.act(read, state.prev_action, state.carry, allowed, greedy=deterministic)
         action = self._adapter.actions.to_env(found.action[0] if single else found.action)
         return action, PolicyState(found.action, found.carry)
+
+    def _begun(
+        self, state: PolicyState | None, n: int, starts: Sequence[bool] | NDArray[np.bool_] | None
+    ) -> PolicyState:
+        """Return the state of N agents, a fresh one where episodes begin. Raises UsageError."""
+        fresh = PolicyState(self._spec.action.padding(n), self._policy.initial_carry(n))
+        begins = np.zeros(n, np.bool_) if starts is None else np.atleast_1d(np.asarray(starts, np.bool_))
+        state = fresh if state is None else state
+        for name, value, expected in (
+            ("state.prev_action", getattr(state, "prev_action", None), fresh.prev_action.shape),
+            ("state.carry", getattr(state, "carry", None), fresh.carry.shape),
+            ("episode_start", begins, (n,)),
+        ):
+            if np.shape(value) != expected:
+                raise UsageError(
+                    f"{name} does not go with the observation",
+                    where="Policy.act",
+                    why=f"its shape is {list(np.shape(value))}, and that of {n} rows {list(expected)}",
+                    fix="give all of them for the same environments; a state is what act returned for these",
+                )
+        return state.replaced(fresh, begins) if begins.any() else state
 
 
 def refuse_non_finite(obs: Mapping[str, Array]) -> None:

@@ -31,6 +31,7 @@ from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError, visible
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.objects import EnvObject
+from algorithm.env.pool.repetition import other_limits
 from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
 from algorithm.evaluation.evaluate import evaluate as play_episodes
 from algorithm.experience.faults import Faults
@@ -51,6 +52,10 @@ Which = Literal["best", "latest"] | int
 
 
 _NONE: Mapping[str, object] = MappingProxyType({})
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {visible(text)}", file=sys.stderr)
 
 
 class Run:
@@ -110,7 +115,8 @@ class Run:
         name = one_of(adapters, behavior, self.folder)
         with self._assembly(loaded, device, given) as assembly:
             agents = self._players(assembly, {one: adapter.spec for one, adapter in adapters.items()}, saved)
-        return TrainedPolicy(agents[name], adapters[name], saved.step)
+        masked = self._found.masked(saved)
+        return TrainedPolicy(agents[name], adapters[name], saved.step, masked=masked)
 
     def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
         """Return the wrapped environment that evaluations step. lesson: as ``--lesson``."""
@@ -204,7 +210,7 @@ class Run:
         """
         run = self._of_this_machine("resume")
         given = as_object(self._env if env is None else env, eval_env)
-        self.check_spaces(given)
+        self.check_spaces(given, warn=lambda _: None)  # the training will say it
         lanes = given.train.lanes if given else 0
         flags = given_flags({"base_config.max_step": max_step, "base_config.n_envs": lanes or None})
         own, loaded = self.configured(), self.configured(with_keys(overrides, keys), flags)
@@ -224,10 +230,16 @@ class Run:
         self._env = given
         return self
 
-    def check_spaces(self, given: EnvObject | None) -> None:
-        """Raise UsageError if environments have other observations or actions than the trained one."""
+    def check_spaces(self, given: EnvObject | None, *, warn: Callable[[str], None] = _warn) -> None:
+        """Raise UsageError if environments have other observations or actions than the trained one.
+
+        warn: told of other bounds and starts
+        """
         if given is not None:
-            self._found.agree({DEFAULT_BEHAVIOUR: interface(self._loaded(), given).spec})
+            specs = {DEFAULT_BEHAVIOUR: interface(self._loaded(), given).spec}
+            self._found.agree(specs)
+            for line in other_limits(specs, self._found.spaces):
+                warn(line)
 
     def configured(self, overrides: Overrides = (), flags: Mapping[str, object] = _NONE) -> LoadedConfig:
         """Return the configuration with changes. Raises ConfigError."""
@@ -278,7 +290,7 @@ class Run:
     ) -> Mapping[str, Agent]:
         if assembly.given:
             self._found.agree(specs)
-        with self._found.fitting(specs):
+        with self._found.fitting(specs, warn=_warn):
             return assembly.players(specs, self.folder, saved)
 
     def _of_this_machine(self, wanted: str) -> RunDir:
@@ -303,7 +315,3 @@ def all_callbacks(
     """Return callbacks, and a function as the last one of them."""
     several = [callbacks] if isinstance(callbacks, Callback) else callbacks
     return [*several, *([OnStep(on_step)] if on_step is not None else [])]
-
-
-def _warn(text: str) -> None:
-    print(f"warning: {visible(text)}", file=sys.stderr)

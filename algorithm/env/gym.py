@@ -27,7 +27,7 @@ from algorithm.env.outputs import EpisodeInfos, Remark, TimeStep, as_bool, as_nu
 from algorithm.env.parameters.apply import NO_TARGETS, SetAttributes, Targets
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registered import is_pybullet, quietly
-from algorithm.env.spaces import Space, check_spaces
+from algorithm.env.spaces import Space, check_spaces, limits_of
 from algorithm.env.wrappers import (
     Wrapper,
     apply_wrappers,
@@ -70,7 +70,10 @@ class Adapter:
             )
         self.observations = Observations(self.obs_space, env, stack=stack)
         self.masks = Masks(action_space, self.actions, observed=in_obs)
-        self.spec = AgentSpec(self.observations.spec, self.actions.spec)
+        limits = limits_of(self.obs_space, "observation") | limits_of(action_space, "action")
+        if in_obs:
+            limits[MASK] = "in the observation"
+        self.spec = AgentSpec(self.observations.spec, self.actions.spec, limits)
 
 
 class GymEnv:

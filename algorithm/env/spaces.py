@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 
 from algorithm.core.errors import EnvError
 
@@ -101,6 +103,25 @@ def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
             fix="rename one of them with a wrapper (base_config.wrappers)",
         )
     return found
+
+
+def limits_of(space: Space, kind: str) -> dict[str, str]:
+    """Return the bounds of each Box and the first of all choices, by leaf, as text; kind: as in `leaves`."""
+    found = {}
+    for leaf in _walk(space, ()):
+        name = f"{kind} {leaf.name!r}" if leaf.name else kind
+        if isinstance(leaf.space, gym.spaces.Box):
+            bounds = zip(leaf.space.low.flat, leaf.space.high.flat, strict=True)
+            found[name] = _listed([f"[{float(low):g}, {float(high):g}]" for low, high in bounds])
+        elif isinstance(leaf.space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+            found[name] = "choices from " + _listed([str(start) for start in np.ravel(leaf.space.start)])
+    return found
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """Join texts, which are one if they are alike; a long list ends in a number that tells it from others."""
+    text = texts[0] if len(set(texts)) == 1 else " ".join(texts)
+    return text if len(text) <= 80 else f"{text[:60]} … ({zlib.crc32(text.encode()):08x})"
 
 
 def unsupported_error(leaf: Leaf, kind: str, env: str) -> EnvError:

@@ -13,8 +13,9 @@ from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import dump_config, overlaid
 from algorithm.core.console import Console
 from algorithm.core.plugins import Plugin
+from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.repetition import noted
+from algorithm.env.pool.repetition import noted, other_limits
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList
 from algorithm.evaluation.evaluate import Evaluator
 from algorithm.evaluation.recording import kept_recordings
@@ -158,6 +159,8 @@ def _environments(
         return assembly.fitted(source.env.specs), source, None
     loaded = assembly.loaded
     check_eval_spaces(loaded, source.env.specs, eval_env.specs)
+    for line in other_limits(eval_env.specs, noted(source.env.specs)):
+        console.warn(f"in evaluations {line}")
     on_non_finite = assembly.on_non_finite(run.argument, "evaluate", most=_DROPPED_IN_EVALUATIONS)
     films = video_recorders(eval_env, run.videos, warn=console.warn) if film else lambda _: NULL_CALLBACK
     folders = {name: loaded.for_behaviour(name).demonstrations.record for name in eval_env.specs}
@@ -225,6 +228,7 @@ def _training(
     saved = start.saved if start else None
     if saved:
         notices += training.restore(saved)
+        notices += other_limits(source.env.specs, read_json(inputs.run.manifest).get("spaces") or {})
     if foreign is not None:
         notices += begin_with_networks(agents, foreign, saved)
     if saved and own_env is not None and inputs.run.has_other(own_env):
@@ -259,7 +263,7 @@ def _write_down(
             begun,
             seeds={"run": loaded.seed},
             render_modes=render_modes,
-            spaces={name: noted(spec) for name, spec in specs.items()},
+            spaces=noted(specs),
             init_from=foreign.origin if foreign else None,
         )
     if not start or start.changes:

@@ -195,6 +195,12 @@ def lessons_of(config: Config, saved: Checkpoint) -> Mapping[str, str] | None:
     return found.get("lessons") if config.eval_config.lesson == "current" else None
 
 
+def masked_in(saved: Checkpoint, behaviour: str) -> bool:
+    """Return whether choices were not allowed in what a behaviour learned from; False of an export."""
+    agents: Mapping[str, Mapping[str, Mapping[str, object]]] = saved.state.get("run", {}).get("agents", {})
+    return bool(agents.get(_part(behaviour), {}).get("own", {}).get("masked"))
+
+
 @contextmanager
 def fitting(folder: Path) -> Iterator[None]:
     """Raise StorageError about the checkpoint ``folder`` for any error of a state in a wrong form."""

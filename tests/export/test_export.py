@@ -390,7 +390,7 @@ def test_a_run_notes_what_its_agents_see_and_do(kind: str) -> None:
     axes = tuple("HWC" if len(shape) == 3 else "" for shape in obs.shapes)
     for seen in (obs, replace(obs, axes=axes)):
         spec = AgentSpec(seen, agents.ACTIONS["hybrid"][0])
-        assert spec_of(json.loads(json.dumps(noted(spec)))) == spec
+        assert spec_of(json.loads(json.dumps(noted({"own": spec})))["own"]) == spec
 
 
 def test_what_cannot_be_asked_for() -> None:

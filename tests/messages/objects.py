@@ -16,23 +16,27 @@ from gymnasium.vector import SyncVectorEnv
 
 from algorithm.app.agent import HeldAgent
 from algorithm.app.given import as_object, handed_in, with_keys
-from algorithm.app.policy import refuse_non_finite
+from algorithm.app.policy import TrainedPolicy, refuse_non_finite
 from algorithm.config.schema import BaseConfig
 from algorithm.core.errors import UserError
 from algorithm.core.system.processes import refuse_unguarded
+from algorithm.env.gym import Adapter
 from algorithm.env.objects import EnvObject, source_of
+from algorithm.env.pool.repetition import noted, other_limits
 from algorithm.env.registry import absent
 from algorithm.runs.offers import going_on, playing_commands
 from algorithm.runs.rundir import RunDir
 from algorithm.train.callbacks import Training, _checked
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest
+from tests.export.policies import agent_of
 from tests.toys_objects import Handle, Several, Shared, Walk
 
 
 def refusals() -> dict[str, Callable[[], object]]:
     """Name -> what raises the error."""
     one, lanes = source_of(Walk()), source_of(SyncVectorEnv([Walk] * 2))
+    policy = TrainedPolicy(agent_of(action="discrete"), _adapter(-1), 3, masked=True)
     training = Training(Path(), None, {}, Counters(()), StopRequest())  # type: ignore[arg-type]
     return {
         "n_envs": partial(one.check, 2, 0, ()),
@@ -57,9 +61,16 @@ def refusals() -> dict[str, Callable[[], object]]:
         "a function for a callback": partial(_checked, print),
         "no guard": partial(refuse_unguarded, 96, ", or set base_config.workers: 0"),
         "NaN": partial(refuse_non_finite, {"obs": np.array([[0.0, np.nan]])}),
+        "no mask": partial(policy.act, np.ones(30)),
+        "other rows": partial(policy.act, np.ones(30), info={"action_mask": None}, episode_start=[True] * 2),
         "log of a text": partial(training.log, "loss", "much"),  # type: ignore[arg-type]
         "log by a wrong name": partial(training.log, "a b", 1.0),
     }
+
+
+def _adapter(low: int) -> Adapter:
+    speed = gym.spaces.Box(np.array([low] * 30, np.float32), np.arange(30, dtype=np.float32))
+    return Adapter(speed, gym.spaces.Discrete(3, start=low), "Turns")
 
 
 def messages() -> Iterator[tuple[str, str]]:
@@ -69,6 +80,8 @@ def messages() -> Iterator[tuple[str, str]]:
                 refused()
         except UserError as error:
             yield name, str(error)
+    specs = ({"default": _adapter(low).spec} for low in (-1, -2))
+    yield "other limits", other_limits(next(specs), noted(next(specs)))[0]
     run = RunDir("object/Walk", "a", Path("models/object/Walk/a").absolute(), "object/Walk")
     further = ("--max_step=200", "--max_iter=8", "-o", "base_config.stop_at_return=null")
     commands = [

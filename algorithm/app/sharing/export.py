@@ -41,6 +41,7 @@ from algorithm.runs.config import WandbConfig
 from algorithm.runs.files import json_text, write_bytes
 from algorithm.runs.names import Ckpt
 from algorithm.runs.rundir import RunDir
+from algorithm.train.state import masked_in
 from algorithm.train.user_code import nn_file, use_modules
 
 
@@ -128,12 +129,13 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
         source=source,
     )
     files[CARD] = card(shared).encode()
-    spaces = facts.manifest.get("spaces")
+    noted = facts.manifest.get("spaces")
+    spaces = noted.items() if isinstance(noted, dict) else ()
     manifest = ExportManifest(
         env=run.env,
         name=run.name,
         step=saved.step,
-        spaces=spaces if isinstance(spaces, dict) else {},
+        spaces={name: {**own, "masked": masked_in(saved, name)} for name, own in spaces},
         files={name: Entry.of(data) for name, data in files.items()},
     )
     files[MANIFEST] = manifest.text.encode()

@@ -75,7 +75,7 @@ def _export(
     for path in (one for file in files.values() for one in (file, file.with_suffix(".json"))):
         refuse_taken(path, replace=replace)
     saved = played.checkpoint(which, warn=faults.console.warn)
-    with played.fitting(specs):
+    with played.fitting(specs, warn=faults.console.warn):
         graphs = draw_graphs(loaded, played.run, specs, saved, files, networks=networks, faults=faults)
     write_graphs(graphs)
     return graphs

@@ -26,13 +26,14 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.program import VERSION, program, said
 from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
-from algorithm.env.pool.repetition import spec_as_json, specs_of
+from algorithm.env.pool.repetition import other_limits, spec_as_json, specs_of
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest
 from algorithm.runs.files import json_text
 from algorithm.runs.names import Ckpt, env_folder
 from algorithm.runs.rundir import RunDir
+from algorithm.train.state import masked_in
 
 
 class Export:
@@ -99,8 +100,13 @@ class PlayableRun:
     export: Export | None = None
 
     @contextmanager
-    def fitting(self, specs: Mapping[str, AgentSpec]) -> Iterator[None]:
-        """Build agents for ``specs`` and load networks. Raises UsageError if an export does not fit them."""
+    def fitting(self, specs: Mapping[str, AgentSpec], *, warn: Callable[[str], None]) -> Iterator[None]:
+        """Build agents for ``specs`` and load networks. Raises UsageError if an export does not fit them.
+
+        warn: told what else is different in the environment
+        """
+        for line in other_limits(specs, self.spaces):
+            warn(line)
         export = self.export
         if export is None:
             yield
@@ -129,6 +135,12 @@ class PlayableRun:
             why=f"there {_text(specs_of(self.spaces))}\nhere {_text(specs)}",
             fix=f"{fix}, in its version; {export.versions}" if export else fix,
         )
+
+    def masked(self, saved: Checkpoint) -> bool:
+        """Return whether an only behaviour learned with masks of its actions."""
+        if self.export is None:
+            return masked_in(saved, DEFAULT_BEHAVIOUR)
+        return bool(self.spaces.get(DEFAULT_BEHAVIOUR, {}).get("masked"))
 
     def task(self, folder: EnvFolder) -> EnvFolder:
         """Return the folder whose modules may be imported: ``folder``, or none's for an untrusted export.

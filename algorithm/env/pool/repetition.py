@@ -98,10 +98,32 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
     }
 
 
-def noted(spec: AgentSpec) -> dict[str, Any]:
-    """Return the spaces as a run notes them: with actions in words and, where named, an image's axes."""
-    axes = spec.obs.axes
-    return {**spec_as_json(spec), "action": f"{spec.action}", **({"axes": list(axes)} if any(axes) else {})}
+def noted(specs: Mapping[str, AgentSpec]) -> dict[str, dict[str, Any]]:
+    """Return the spaces of each behaviour as a run notes them: with limits, and actions in words."""
+    return {
+        name: {
+            **spec_as_json(spec),
+            "action": f"{spec.action}",
+            **({"axes": list(spec.obs.axes)} if any(spec.obs.axes) else {}),
+            "limits": dict(spec.limits),
+        }
+        for name, spec in specs.items()
+    }
+
+
+def other_limits(specs: Mapping[str, AgentSpec], spaces: Mapping[str, Any]) -> list[str]:
+    """Return a line for each behaviour whose limits, if they are known, are not those that were noted."""
+    lines = []
+    for name, spec in specs.items():
+        now, before = spec.limits, spaces.get(name, {}).get("limits", {})
+        parts = [
+            f"{part} is {now.get(part, 'missing')}, and was {before.get(part, 'missing')}"
+            for part in {**before, **now}
+            if now.get(part) != before.get(part)
+        ]
+        if now and before and parts:
+            lines.append(f"the environment has other limits than the trained one: {'; '.join(parts)}")
+    return lines
 
 
 def spec_of(spaces: Mapping[str, Any]) -> AgentSpec:
