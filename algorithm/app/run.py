@@ -115,7 +115,7 @@ class Run:
         name = one_of(adapters, behavior, self.folder)
         with self._assembly(loaded, device, given) as assembly:
             agents = self._players(assembly, {one: adapter.spec for one, adapter in adapters.items()}, saved)
-        masked = self._found.masked(saved)
+        masked = self._found.masked(saved, name)
         return TrainedPolicy(agents[name], adapters[name], saved.step, masked=masked)
 
     def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open

@@ -68,7 +68,7 @@ class Reporter:
     def flush(self) -> None:
         """Write the last row: what callbacks have logged, and what has come since the last summary."""
         if self._training.counters.step > self._summarised:
-            self.summary()
+            self.summary(whole=False)
         self._log_callbacks()
         self._metrics.flush()
 

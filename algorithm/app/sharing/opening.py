@@ -136,11 +136,11 @@ class PlayableRun:
             fix=f"{fix}, in its version; {export.versions}" if export else fix,
         )
 
-    def masked(self, saved: Checkpoint) -> bool:
-        """Return whether an only behaviour learned with masks of its actions."""
+    def masked(self, saved: Checkpoint, behaviour: str) -> bool:
+        """Return whether a behaviour learned with masks of its actions."""
         if self.export is None:
-            return masked_in(saved, DEFAULT_BEHAVIOUR)
-        return bool(self.spaces.get(DEFAULT_BEHAVIOUR, {}).get("masked"))
+            return masked_in(saved, behaviour)
+        return bool(self.spaces.get(behaviour, {}).get("masked"))
 
     def task(self, folder: EnvFolder) -> EnvFolder:
         """Return the folder whose modules may be imported: ``folder``, or none's for an untrusted export.
