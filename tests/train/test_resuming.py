@@ -19,6 +19,7 @@ from algorithm.agents.off_policy.learner import OffPolicyLearner
 from algorithm.config import load_config_file
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.evaluate import Evaluator, Performance
+from algorithm.experience.collector import LocalCollector
 from algorithm.runs import provenance
 from algorithm.runs.checkpoints.manager import CheckpointManager
 from algorithm.runs.logs.metrics import read_metrics
@@ -182,21 +183,34 @@ def test_an_evaluation_that_a_signal_cut_is_made_up_for_and_saved(task, monkeypa
 
 
 @pytest.mark.fault("F22")
-def test_updates_that_a_signal_cut_are_made_up_for(task, monkeypatch):
+@pytest.mark.parametrize(
+    ("flags", "struck", "at", "left"),
+    [
+        pytest.param(
+            ("-o", "base_config.n_envs=20", "-o", "sac_config.replay_ratio=1"),
+            (OffPolicyLearner, "update"),
+            30,
+            (140, 30),
+            id="amid those of a step",
+        ),
+        pytest.param(ON_POLICY, (LocalCollector, "step"), 60, (60, 20), id="of a rollout"),
+    ],
+)
+def test_updates_that_a_signal_cut_are_made_up_for(task, monkeypatch, flags, struck, at, left):
     """With many environments those of one step may take minutes."""
-    flags = ("--seed=1", "-o", "base_config.n_envs=20", "-o", "sac_config.replay_ratio=1")
-    straight, update, made = trained("b", *flags), OffPolicyLearner.update, []
+    flags = ("--seed=1", "-o", "eval_config.per_step=-1", *flags)
+    straight, act, made = trained("b", *flags), getattr(*struck), []
 
-    def interrupted(self, batch):
+    def interrupted(self, *args):
         made.append(len(made))
-        if len(made) == 30:
+        if len(made) == at:
             os.kill(os.getpid(), signal.SIGTERM)
-        return update(self, batch)
+        return act(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(OffPolicyLearner, "update", interrupted)
+        patch.setattr(*struck, interrupted)
         assert run(*QUIET, *flags) == 143
-    assert (result(task / "a")["steps"], result(task / "a")["updates"]) == (140, 30)
+    assert (result(task / "a")["steps"], result(task / "a")["updates"]) == left
     assert run("--resume", *QUIET) == 0
     found, expected = what_must_agree(task / "a"), what_must_agree(straight)
     assert found["weights"] == expected["weights"]
