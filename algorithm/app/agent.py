@@ -16,7 +16,7 @@ from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flag_types import is_export, is_graph
 from algorithm.app.given import EnvLike, as_object, with_keys
 from algorithm.app.policy import PolicyState, TrainedPolicy
-from algorithm.app.run import Callbacks, Run, Which, all_callbacks
+from algorithm.app.run import CallbackLike, Run, Which, all_callbacks
 from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.core.errors import UsageError
@@ -146,7 +146,7 @@ class HeldAgent:
         self,
         steps: int,
         *,
-        callbacks: Callbacks = (),
+        callbacks: CallbackLike = (),
         on_step: Callable[[Training], object] | None = None,
         on_signal: OnSignal = "raise",
         **keys: object,
@@ -187,7 +187,7 @@ class HeldAgent:
     def _begin(
         self,
         until: int,
-        callbacks: Callbacks = (),
+        callbacks: CallbackLike = (),
         on_step: Callable[[Training], object] | None = None,
         *,
         on_signal: OnSignal = "raise",

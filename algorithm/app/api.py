@@ -12,7 +12,7 @@ from typing import Any
 from algorithm.app.check.check import check_object
 from algorithm.app.given import EnvLike, is_name, played_in, with_keys
 from algorithm.app.policy import TrainedPolicy, make_gym_env
-from algorithm.app.run import Callbacks, Run, Which
+from algorithm.app.run import CallbackLike, Run, Which
 from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.runs.names import MODELS
@@ -33,7 +33,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     seed: int | None = None,
     device: str = "auto",
     directory: str | Path = MODELS,
-    callbacks: Callbacks = (),
+    callbacks: CallbackLike = (),
     on_step: Callable[[Training], object] | None = None,
     on_signal: OnSignal = "raise",
     quiet: bool = False,

@@ -45,7 +45,7 @@ from algorithm.train.callbacks import Callback, OnStep, Training
 from algorithm.train.run import RunInputs
 from algorithm.train.signals import OnSignal, StopRequest
 
-Callbacks: TypeAlias = Sequence[Callback] | Callback
+CallbackLike: TypeAlias = Sequence[Callback] | Callback
 
 Which = Literal["best", "latest"] | int
 """Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""
@@ -194,7 +194,7 @@ class Run:
         eval_env: EnvLike | None = None,
         max_step: int | None = None,
         overrides: Overrides | None = None,
-        callbacks: Callbacks = (),
+        callbacks: CallbackLike = (),
         on_step: Callable[[Training], object] | None = None,
         on_signal: OnSignal = "raise",
         device: str = "auto",
@@ -310,7 +310,7 @@ def _words(lesson: str | None) -> list[str]:
 
 
 def all_callbacks(
-    callbacks: Callbacks, on_step: Callable[[Training], object] | None = None
+    callbacks: CallbackLike, on_step: Callable[[Training], object] | None = None
 ) -> list[Callback]:
     """Return callbacks, and a function as the last one of them."""
     several = [callbacks] if isinstance(callbacks, Callback) else callbacks

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from algorithm.app.given import EnvLike, given_flags, handed_in, is_name
-from algorithm.app.run import Callbacks, Run, all_callbacks
+from algorithm.app.run import CallbackLike, Run, all_callbacks
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.env.objects import EnvObject
@@ -68,7 +68,7 @@ class TrainingPlan:
     def begin(
         self,
         max_step: int | None,
-        callbacks: Callbacks = (),
+        callbacks: CallbackLike = (),
         on_step: Callable[[Training], object] | None = None,
         *,
         on_signal: OnSignal = "raise",
