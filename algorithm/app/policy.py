@@ -124,11 +124,12 @@ class TrainedPolicy:
         fresh = PolicyState(self._spec.action.padding(n), self._policy.initial_carry(n))
         begins = np.zeros(n, np.bool_) if starts is None else np.atleast_1d(np.asarray(starts, np.bool_))
         state = fresh if state is None else state
-        for name, value, expected in (
-            ("state.prev_action", getattr(state, "prev_action", None), fresh.prev_action.shape),
-            ("state.carry", getattr(state, "carry", None), fresh.carry.shape),
-            ("episode_start", begins, (n,)),
-        ):
+        parts: Mapping[str, tuple[Any, tuple[int, ...]]] = {
+            "state.prev_action": (getattr(state, "prev_action", None), fresh.prev_action.shape),
+            "state.carry": (getattr(state, "carry", None), fresh.carry.shape),
+            "episode_start": (begins, (n,)),
+        }
+        for name, (value, expected) in parts.items():
             if np.shape(value) != expected:
                 raise UsageError(
                     f"{name} does not go with the observation",

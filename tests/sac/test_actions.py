@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from algorithm.actions.parts import DiscretePolicy
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.family import ActionHeads
 from algorithm.core.spec import ActionSpec, AgentSpec
@@ -177,6 +178,17 @@ def test_one_branch_is_a_plain_categorical():
         alpha_loss += -1.0 * (plain.entropy().item() - target) / 8
     assert losses["policy"].item() == pytest.approx(policy, rel=1e-5)
     assert losses["alpha"].item() == pytest.approx(alpha_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(("gap", "grows"), [(1.0, False), (20.0, True)])
+def test_a_temperature_that_is_high_enough_waits_for_a_policy_that_was_certain(gap, grows):
+    """Of q/α = 1 the softmax has 0.58 nats, of 20 none, and half of log 2 is the target."""
+    head = small_sac(spec=AgentSpec(ONE.obs, ActionSpec((2,))), init_log_alpha=0.0, target_d_alpha=0.5).heads
+    log_probs = torch.tensor([[0.0, -50.0]])
+    choice = DiscretePolicy(probs=log_probs.exp(), log_probs=log_probs, mask=log_probs > -torch.inf)
+    losses = head.discrete.losses(choice, torch.tensor([[gap, 0.0]]), torch.ones(1))
+    (slope,) = torch.autograd.grad(losses["alpha"], head.discrete.temperature.log_alpha)
+    assert slope.item() == pytest.approx(-0.5 * math.log(2.0) if grows else 0.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("greedy", [False, True])

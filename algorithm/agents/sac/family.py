@@ -22,6 +22,9 @@ from algorithm.ops import discrete as ops
 from algorithm.ops.sac import policy_loss, temperature_loss
 from algorithm.ops.shapes import masked_mean
 
+_SMALLEST = 1e-12
+"""Smallest temperature that values are divided by."""
+
 
 class FixedTemperature(nn.Module):
     """A constant α (``use_auto_alpha: false``)."""
@@ -124,13 +127,19 @@ class CategoricalHead(nn.Module):
         return self.temperature.alpha * self.entropy(choice) if self._soft_target else 0.0
 
     def losses(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> dict[str, Tensor]:
-        """Return :func:`algorithm.ops.discrete.discrete_policy_loss`; target 0 for one allowed action."""
-        alpha = self.temperature.alpha
-        loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, len(self.branches))
+        """Return :func:`algorithm.ops.discrete.discrete_policy_loss`; target 0 for one allowed action.
+
+        An entropy below its target raises α only as long as that of softmax(q/α), which the policy climbs to,
+        is below it, too. Otherwise α would run away while a policy that was certain follows.
+        """
+        alpha, n = self.temperature.alpha, len(self.branches)
+        loss = ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, n)
         target = self.target_share * ops.largest_entropy(choice.mask, self.branches)
+        climbed = ops.branch_log_probs(q / alpha.clamp(min=_SMALLEST), choice.mask, self.branches)
+        entropy = self.entropy(choice).detach().maximum(ops.mean_entropy(*climbed, n).minimum(target))
         return {
             "policy": masked_mean(loss, share),
-            "alpha": self.temperature.loss(self.entropy(choice).detach(), target, share),
+            "alpha": self.temperature.loss(entropy, target, share),
         }
 
     def metrics(self, choice: DiscretePolicy) -> dict[str, Tensor]:

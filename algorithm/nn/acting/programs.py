@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
+from typing_extensions import override
 
 from algorithm.nn.acting.operations import ELEMENTWISE, KNOWN, SHAPED, Numbers, Operation
 from algorithm.nn.acting.tracing import Function, Ref, RefusalError, Tape, TapedCall, trace
@@ -40,6 +41,7 @@ class NumpyPrograms:
         self._function, self._device = function, device
         self._programs: dict[Hashable, _Program | str] = {}
 
+    @override
     def __getstate__(self) -> dict[str, object]:
         """Return all but the programs, which are decided anew where it is unpickled."""
         return {**vars(self), "_programs": {}}
