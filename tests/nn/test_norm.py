@@ -61,7 +61,7 @@ def test_the_running_statistics_by_hand(share):
     assert (float(layer.mean), float(layer.var)) == (1.0, 4.0)
     shift = statistics.settle(TAKEN)
     found = torch.cat([layer.mean, layer.var, layer.steps[None], shift[None]])
-    expected = torch.tensor([1.02, 4.01, 1.0, 2.0 / (4.0 + module.EPSILON) ** 0.5])
+    expected = torch.tensor([1.06, 4.03, 1.0, 2.0 / (4.0 + module.EPSILON) ** 0.5])
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
@@ -91,7 +91,7 @@ def test_it_is_torch_s_batch_norm_while_it_warms_up():
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
     statistics.settle(TAKEN)
     torch.testing.assert_close(own.mean, other.running_mean)
-    torch.testing.assert_close(own.var, 0.99 + 0.01 * x.detach().var(0, correction=0))
+    torch.testing.assert_close(own.var, 0.97 + 0.03 * x.detach().var(0, correction=0))
     other.eval().running_var.copy_(own.var)
     torch.testing.assert_close(own(x), other(x), atol=1e-5, rtol=1e-5)
 

@@ -16,8 +16,8 @@ EPSILON = 1e-3
 RMS_EPSILON = 1e-6
 """Addend of the mean square of a row (FlashSAC, arXiv 2604.04539)."""
 
-MOMENTUM = 0.01
-"""Share of a batch's statistics in the running ones, at each step."""
+MOMENTUM = 0.03
+"""Share of a batch's statistics in the running ones, at each step. With 0.01 Q was 1.6 times as far off."""
 
 WARM_UP = 100_000
 """Steps of a layer without the correction of batch renormalisation, as in CrossQ (arXiv 1902.05605)."""
