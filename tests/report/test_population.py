@@ -98,8 +98,8 @@ def test_a_number_drifts_by_mean_and_ends_and_a_choice_by_its_shares(values, lab
 
 
 def test_rare_choices_are_shown_together():
-    (label,) = drifts([[[choice] for choice in (*range(8), *range(8), 8, 9, 10, 11)]])
-    assert label.count(SHARE) == 9 and f"4 others, {SHARE} 20" in label
+    (label,) = drifts([[[choice] for choice in (*range(9), *range(9), 9, 10)]])
+    assert label.count(SHARE) == 10 and f"2 others, {SHARE} 10" in label
 
 
 @pytest.mark.parametrize(
