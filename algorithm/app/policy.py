@@ -195,7 +195,7 @@ def one_of(behaviours: Collection[str], wanted: str | None, run: Path) -> str:
     """Return the behaviour that is wanted; None is the only one. Raises UsageError."""
     if wanted is None and len(behaviours) == 1:
         return next(iter(behaviours))
-    if wanted in behaviours:
+    if wanted is not None and wanted in behaviours:
         return wanted
     raise UsageError(
         "the run has several behaviors" if wanted is None else f"the run has no behavior {wanted!r}",
@@ -213,7 +213,7 @@ def _of_unity(spec: AgentSpec, name: str) -> Adapter:
         sensors[sensor] = gym.spaces.Box(low, high, shape, np.dtype(dtype).type)
     parts: dict[str, gym.Space[Any]] = {}
     if spec.action.branches:
-        parts["discrete"] = gym.spaces.MultiDiscrete(spec.action.branches)
+        parts["discrete"] = gym.spaces.MultiDiscrete(list(spec.action.branches))
     if spec.action.continuous:
         parts["continuous"] = gym.spaces.Box(-1.0, 1.0, (spec.action.continuous,))
     action = gym.spaces.Dict(parts) if len(parts) > 1 else next(iter(parts.values()))
