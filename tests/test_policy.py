@@ -69,7 +69,9 @@ def test_an_environment_with_other_bounds_or_starts_is_told(run, tmp_path, capsy
     agent = asac.Agent.load(run.folder, Turns, quiet=True)
     agent.save(tmp_path / "copy")
     run.evaluate(1), run.policy(), agent.set_env(Turns())
-    assert said not in capsys.readouterr().err
+    assert "warning" not in capsys.readouterr().err
+    run.evaluate(1, env=Turns(masked=False))
+    assert "action_mask" in capsys.readouterr().err
     run.evaluate(1, env=Turns(0))
     assert said + "action is choices from 0, and was choices from 3\n" in capsys.readouterr().err
     agent.set_env(Turns(bound=8.0))

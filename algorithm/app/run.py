@@ -185,6 +185,8 @@ class Run:
             assert found is not None, "nothing stops it"
             if line := cut_off_line(found.values(), loaded.config, played.time_limit):
                 assembly.faults.console.warn(line)
+            if self._found.masked(saved, name) and not played.masked:
+                _warn("the environment gave no action_mask, unlike the trained one: all choices were allowed")
         return found[name]
 
     def resume(

@@ -144,6 +144,7 @@ class VecEnv(Protocol):
     time_limit: int | None  # steps after which an episode is truncated, where it is known
     fps: float | None  # images of `render` per second of simulated time, where it is known
     render_modes: tuple[str, ...]  # Gymnasium's names of the ways in which environment 0 can be shown
+    masked: bool = True  # masks of actions have come, or that is not known
     arrangement: str  # number and place of the sub-environments, for messages: "4 in 2 worker processes"
 
     def reset(

@@ -73,7 +73,7 @@ class EnvPool(VecEnv):
         self._history = ActionHistory(self._n, info.spec.action.size)
         # Sub-environments that started an episode which the caller did not ask for and has not seen yet.
         self._unreported: set[int] = set()
-        self._interrupted = False  # inside a call, or after one that raised
+        self._interrupted = self.masked = False  # the former inside a call, or after one that raised
 
     @override
     def reset(
@@ -296,4 +296,5 @@ class EnvPool(VecEnv):
         """Return a copy of ``mask`` [N, ΣN]; one shared array while no sub-environment has given a mask."""
         if not self._buffers.has_mask.any():
             return self._all_allowed
+        self.masked = True
         return mask | ~self._buffers.has_mask[:, None]
