@@ -192,4 +192,8 @@ def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):
     assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task")) == 0
     flags = {"base_config.name": "b", "base_config.max_step": 100}
     train(parse_args(longer), load_config("./task", flags=flags, seed=1))
-    assert what_must_agree(folder) == what_must_agree(folder.parent / "b")
+    found, straight = what_must_agree(folder), what_must_agree(folder.parent / "b")
+    for one in (found, straight):  # the first was evaluated at step 60 as well, and remembers it
+        columns = json.loads(str(one["metrics"]))
+        one["metrics"] = {name: str(column) for name, column in columns.items() if "/eval/" not in name}
+    assert found == straight
