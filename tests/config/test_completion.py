@@ -59,7 +59,7 @@ EXACTLY = {
     "asac mine -o algorithm=": {"SAC", "PPO", "A2C", "A3C", "ACER", "ACKTR", "TD3"},
     "asac mine --algorithm P": {"PPO"},
     "asac mine -o no.key=": set(),
-    "asac mine -o eval_config.per_step=": {"-1"},
+    "asac mine -o eval_config.per_step=": {"-1", "null"},
     "asac mine --preset ": SHIPPED - {"seed", "raw", "memory"} | {"auto", "plain"},
     "asac mine --agents no_number --preset dr": set(),
     "asac mine --schema --preset dr": {"droq"},
