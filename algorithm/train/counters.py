@@ -74,6 +74,7 @@ class Counters:
 
     def __init__(self, behaviours: Iterable[str]) -> None:
         self.step = self.iteration = self.evaluations = 0
+        self.summarised = 0  # step of the last row of metrics
         self.finished: dict[str, int] = dict.fromkeys(behaviours, 0)  # episodes
         self.since_summary: dict[str, list[Episode]] = {name: [] for name in self.finished}
         self.returns: deque[float] = deque(maxlen=SHOWN_RETURNS)
@@ -174,6 +175,7 @@ class Counters:
                 "iteration": self.iteration,
                 "finished": self.finished,
                 "evaluations": self.evaluations,
+                "summarised": self.summarised,
                 "since_summary": {
                     name: [[e.agent, e.total, e.length, dict(e.infos)] for e in episodes]
                     for name, episodes in self.since_summary.items()
@@ -192,7 +194,7 @@ class Counters:
         """Continue from what :meth:`state` returned."""
         meta = state.meta
         self.step, self.iteration = int(meta["step"]), int(meta["iteration"])
-        self.evaluations = int(meta["evaluations"])
+        self.evaluations, self.summarised = int(meta["evaluations"]), int(meta["summarised"])
         self.finished |= meta["finished"]
         for name, episodes in meta["since_summary"].items():
             self.since_summary[name] = [Episode(name, *each) for each in episodes]

@@ -59,7 +59,6 @@ class Reporter:
         self._refreshed = -math.inf
         self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
-        self._summarised = training.counters.step
 
     def start(self) -> None:
         """Begin to count the seconds of this process."""
@@ -67,7 +66,7 @@ class Reporter:
 
     def flush(self) -> None:
         """Write the last row: what callbacks have logged, and what has come since the last summary."""
-        if self._training.counters.step > self._summarised:
+        if self._training.counters.step > self._training.counters.summarised:
             self.summary(whole=False)
         self._log_callbacks()
         self._metrics.flush()
@@ -110,7 +109,7 @@ class Reporter:
         training, watch = self._training, self._training.watch
         step, since_summary = training.counters.step, training.counters.since_summary
         self._log_callbacks()
-        self._summarised = step
+        training.counters.summarised = step
         seconds = max(watch.total, 1e-9)
         shared = watch.shares()
         shared["time/env_steps_per_s"] = step / seconds
