@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Array
+from algorithm.core.data import Array, held
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
 from ds.net.protocol import BadMessage, Beat, Hello, TrajectoryMessage, Transitions
@@ -158,8 +158,8 @@ def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) 
         raise BadMessage(f"{where}: expected shape {shape}, got {value.shape}")
     if value.dtype != dtype:
         raise BadMessage(f"{where}: expected {dtype}, got {value.dtype}")
-    if value.dtype.kind == "f" and not np.isfinite(value).all():
-        _refuse(where, value, ~np.isfinite(value), "it must be finite")
+    if value.dtype.kind == "f" and not held(value).all():
+        _refuse(where, value, ~held(value), "it must be finite")
 
 
 def _check_choices(where: str, segment: Transitions, obs: ObsSpec) -> None:

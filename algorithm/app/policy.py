@@ -17,7 +17,7 @@ from algorithm.agents.base import Agent
 from algorithm.app.resume import noted_specs
 from algorithm.app.sharing.opening import PlayableRun
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.data import Array, Float
+from algorithm.core.data import Array, Float, bad_number, held
 from algorithm.core.errors import NumericalError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Sized
@@ -143,12 +143,12 @@ class TrainedPolicy:
 def refuse_non_finite(obs: Mapping[str, Array]) -> None:
     """Raise NumericalError if an observation, by name, holds NaN or infinity."""
     for name, value in obs.items():
-        if value.dtype.kind == "f" and not np.isfinite(value).all():
-            place = np.argwhere(~np.isfinite(value))[0].tolist()
+        if value.dtype.kind == "f" and not held(value).all():
+            place = np.argwhere(~held(value))[0].tolist()
             raise NumericalError(
                 "an observation is not finite, and no action can be chosen for it",
                 where=f"observation {name!r}, at {place}",
-                why=f"it is {float(value[tuple(place)])}",
+                why=f"it is {bad_number(value[tuple(place)])}",
                 fix="look at where it comes from; asac.check(env) looks at an environment",
             )
 

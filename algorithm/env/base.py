@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.core.data import Array, Bool, Float, Int, State
+from algorithm.core.data import Array, Bool, Double, Float, Int, State
 from algorithm.core.spec import AgentSpec
 
 EpisodeSeed = Callable[[int, int], int]
@@ -69,7 +69,7 @@ class StepResult(Observation):
     An id that appears again starts another episode. Ids are unique over all behaviours.
     """
 
-    reward: Float  # [N]
+    reward: Float | Double  # [N] as it came, also beyond float32
     terminated: Bool  # [N] the task ended: no bootstrap
     truncated: Bool  # [N] cut off: bootstrap from ``final``
     final: Observation | None = None  # in the same rows; present if any episode ended

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from algorithm.core.data import Array, Bool, Double, Float, Int
+from algorithm.core.data import Array, Bool, Double, Int
 from algorithm.core.errors import GYMNASIUM, described
 from algorithm.core.wording import counted
 
@@ -94,14 +94,14 @@ def info_of(infos: Batched, i: int) -> Any:  # noqa: ANN401 - an info may hold a
     }
 
 
-def numbers_of(value: ArrayLike, n: int, what: str) -> Float:
+def numbers_of(value: ArrayLike, n: int, what: str) -> Double:
     """Return a new array with one number per sub-environment, [N]. Raises SpaceMismatchError."""
     given = np.asarray(value)
     if given.dtype.kind not in "fiub":  # numpy would parse text
         raise SpaceMismatchError(f"{what} are {given.dtype}, not numbers")
     if given.shape != (n,):  # numpy would broadcast it silently
         raise SpaceMismatchError(f"{what} have shape {given.shape} instead of {(n,)}")
-    return np.array(given, np.float32)
+    return np.array(given, np.float64)
 
 
 def flags_of(value: ArrayLike, n: int, what: str) -> Bool:
@@ -196,7 +196,7 @@ def _numbers(values: Any, there: Bool, what: str) -> tuple[Bool, Double]:  # noq
     """
     given = np.asarray(values)
     if given.dtype != np.object_ or given.shape != there.shape:
-        return there, numbers_of(given, len(there), what).astype(np.float64)
+        return there, numbers_of(given, len(there), what)
     there = there & np.array([one is not None for one in given])
     found = np.full(len(there), np.nan)
     for row in np.flatnonzero(there):

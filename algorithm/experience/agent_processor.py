@@ -134,7 +134,7 @@ class AgentProcessor(LiveAgents):
         return replace(
             result,
             obs=obs,
-            reward=np.where(appeared, np.float32(0.0), result.reward),
+            reward=np.where(appeared, 0.0, result.reward),
             terminated=result.terminated & ~appeared,
             truncated=result.truncated & ~appeared,
             skipped=appeared if result.skipped is None else appeared | result.skipped,
@@ -206,7 +206,7 @@ class AgentProcessor(LiveAgents):
             action=acted.action,
             z=acted.z,
             behaviour_logp=acted.behaviour_logp,
-            reward=result.reward,
+            reward=result.reward.astype(np.float32),
             terminated=result.terminated,
             truncated=result.truncated | over_limit,
         )

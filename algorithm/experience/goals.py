@@ -98,7 +98,7 @@ class EnvGoals(GoalTask):
         try:
             if self.at_once:
                 (many,) = self._asked(self._reward, [(reached, wanted)])
-                found = numbers_of(many, len(reached), "the rewards")
+                found = numbers_of(many, len(reached), "the rewards").astype(np.float32)
             else:
                 each = self._asked(self._reward, zip(reached, wanted, strict=True))
                 found = np.array([as_number(one, "the reward") for one in each], np.float32)

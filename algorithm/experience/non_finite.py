@@ -1,14 +1,15 @@
-"""NaN and infinity from environments and policies, detected where they enter; then the end or a restart."""
+"""NaN, infinity and what is beyond float32, detected where they enter; then the end or a restart."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import ActorOutput, Array, Bool, Float
+from algorithm.core.data import ActorOutput, Array, Bool, Float, bad_number, held
 from algorithm.core.errors import NumericalError
 from algorithm.env.base import Observation, StepResult, Trace
 from algorithm.experience.failure_dump import FailureDumps
@@ -22,10 +23,10 @@ _ADVICE = "fix the environment; except on UNITY a wrapper may clip its numbers (
 
 @dataclass(frozen=True)
 class Number:
-    """A number that is not finite."""
+    """A number that is not finite in float32."""
 
     what: str  # reward, observation 'name'[2]
-    value: float
+    value: np.floating[Any]
     of_policy: bool = False  # not of the environment
 
 
@@ -52,7 +53,10 @@ class BadNumber:
         if number.of_policy:
             what, fix = "the policy gave", "look for extreme observations, or lower learning_rate"
         return NumericalError(
-            f"{what} a number that is not finite", where=where, why=f"it is {number.value}", fix=fix
+            f"{what} a number that is not finite",
+            where=where,
+            why=f"it is {bad_number(number.value)}",
+            fix=fix,
         )
 
 
@@ -190,7 +194,7 @@ def without(result: StepResult, lost: Bool) -> StepResult:
     """Return the result as if the agents ``lost`` [N] had not taken the step."""
     return replace(
         result,
-        reward=np.where(lost, np.float32(0.0), result.reward),
+        reward=np.where(lost, 0.0, result.reward),
         terminated=result.terminated & ~lost,
         truncated=result.truncated & ~lost,
         skipped=lost if result.skipped is None else lost | result.skipped,
@@ -208,20 +212,20 @@ class _Trouble:
     @property
     def rows(self) -> Bool:
         """Mask of the rows with such a number, [N]."""
-        bad: Bool = np.logical_or.reduce(~np.isfinite(self.value).reshape(len(self.value), -1), axis=1)
+        bad: Bool = np.logical_or.reduce(~held(self.value).reshape(len(self.value), -1), axis=1)
         return bad
 
     def number(self, row: int) -> Number:
         """Return the first such number of a row."""
-        place = np.argwhere(~np.isfinite(self.value[row]))[0].tolist()
-        return Number(f"{self.what}{place or ''}", float(self.value[row][tuple(place)]), self.of_policy)
+        place = np.argwhere(~held(self.value[row]))[0].tolist()
+        return Number(f"{self.what}{place or ''}", self.value[row][tuple(place)], self.of_policy)
 
 
 def _trouble(values: Mapping[str, Array], *, of_policy: bool = False) -> Sequence[_Trouble]:
     return [
         _Trouble(what, value, of_policy)
         for what, value in values.items()
-        if value.dtype.kind == "f" and not np.isfinite(value).all()
+        if value.dtype.kind == "f" and not held(value).all()
     ]
 
 

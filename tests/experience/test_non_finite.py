@@ -160,6 +160,7 @@ def test_where_a_few_are_survived_one_more_ends_the_run(tmp_path):
 
 @pytest.mark.parametrize(("event", "said"), [
     ((0, 2, "reward", "nan"), ["reward of 'default' agent 0, step 2 of its episode", "it is nan"]),
+    ((0, 2, "reward", "-1e39"), ["reward of 'default' agent 0", "it is -1e+39, beyond float32"]),
     ((0, 2, "obs", "-inf"), ["observation 'obs'[1] of 'default' agent 0, step 2", "it is -inf"]),
     ((0, LENGTH, "obs", "inf"), ["observation 'obs'[1] of 'default' agent 0, step 5", "it is inf"]),
     ((0, 0, "obs", "nan"), ["observation 'obs'[1]", "at the beginning of its episode", "it is nan"]),

@@ -19,6 +19,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.at_start.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
+from algorithm.core.data import held
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import Observation
@@ -146,7 +147,7 @@ def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
             result = env.step({behaviour: np.array([flat], np.float32)})[behaviour]
             ended = bool(result.terminated[0] or result.truncated[0])
             numbers = _non_finite(result.final if ended and result.final else result)
-            if not np.isfinite(result.reward[0]):
+            if not held(result.reward[0]):
                 numbers["reward"] = str(float(result.reward[0]))
             found.append(numbers)
             if ended:
@@ -164,5 +165,5 @@ def _non_finite(seen: Observation) -> dict[str, str]:
         f"observation {name!r}{place or ''}": str(float(value[0][tuple(place)]))
         for name, value in seen.obs.items()
         if value.dtype.kind == "f"
-        for place in np.argwhere(~np.isfinite(value[0])).tolist()
+        for place in np.argwhere(~held(value[0])).tolist()
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Array, Bool, Float, State
+from algorithm.core.data import Array, Bool, Double, Float, State
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.pool.step_buffers import StepBuffers
 
@@ -26,7 +26,7 @@ class ActionHistory:
 
     def __init__(self, n: int, width: int) -> None:
         self._recent: Float = np.zeros((_BLOCK_STEPS, n, width), np.float32)
-        self._reward: Float = np.zeros((_BLOCK_STEPS, n), np.float32)
+        self._reward: Double = np.zeros((_BLOCK_STEPS, n))
         self._next = 0  # row of the chunk
         self._chunks: list[list[Float]] = [[] for _ in range(n)]
         self._sum = [0.0] * n  # of the rewards that came with the pieces
@@ -42,7 +42,7 @@ class ActionHistory:
         self._recent[self._next] = action
         self._next += 1
 
-    def record_reward(self, reward: Float) -> None:
+    def record_reward(self, reward: Double) -> None:
         """Record the rewards of that step, [N]."""
         self._reward[self._next - 1] = reward
 
@@ -70,7 +70,7 @@ class ActionHistory:
 
     def total_reward(self, env: int) -> float:
         """Return the sum of its rewards, added in order in double precision."""
-        earned = self._reward[self._first[env] : self._next, env].astype(np.float64)
+        earned = self._reward[self._first[env] : self._next, env]
         return float(np.add.accumulate(np.append(self._sum[env], earned))[-1])
 
     def ended_episode(self, env: int) -> tuple[int, Float] | None:

@@ -53,7 +53,7 @@ class StepBuffers:
         self.action_mask: Bool = arrays["action_mask"]
         self.final_mask: Bool = arrays["final_mask"]
         self.has_mask: Bool = arrays["has_mask"]  # [N] the sub-environment has given a mask
-        self.reward: Float = arrays["reward"]  # [N]
+        self.reward: Double = arrays["reward"]  # [N]
         self.terminated: Bool = arrays["terminated"]  # [N]
         self.truncated: Bool = arrays["truncated"]  # [N]
         self.skipped: Bool = arrays["skipped"]  # [N] no step was taken
@@ -138,7 +138,7 @@ def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> list[_Colu
         ("action_mask", choices, "bool"),
         ("final_mask", choices, "bool"),
         ("has_mask", (n,), "bool"),
-        ("reward", (n,), "float32"),
+        ("reward", (n,), "float64"),
         ("terminated", (n,), "bool"),
         ("truncated", (n,), "bool"),
         ("skipped", (n,), "bool"),
