@@ -138,7 +138,7 @@ class RunConfig(Block):
     )
     use_normalization: bool = option(
         True,
-        "Normalize vector observations by running mean and variance, clipped to ±5.",
+        "Normalize vectors, and images of unknown range, by running mean and variance, clipped to ±5.",
         resume="fixed: the networks have learned on what is normalised, or not",
         shared=True,
     )

@@ -26,6 +26,15 @@ IMAGE_AXES = ("HWC", "CHW")
 MIN_SIDE = 8
 """Smallest side of an image; an array with a shorter one is a vector."""
 
+Range = tuple[float, float]
+"""Smallest and largest number."""
+
+BYTES: Range = (0.0, 255.0)
+"""Those of a byte."""
+
+OBS_COLUMNS = ("names", "shapes", "dtypes", "categories", "stacks", "axes", "ranges")
+"""Fields of :class:`ObsSpec`, each with an entry for every observation."""
+
 DEFAULT_BEHAVIOUR = "default"
 """Behaviour name of environments with only one kind of agent."""
 
@@ -33,9 +42,9 @@ DEFAULT_BEHAVIOUR = "default"
 def image_order(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "") -> tuple[int, ...] | None:
     """Return the axes of an image: height, width, then those of its channels; None for what is no image.
 
-    An image is uint8 of rank 2 (one channel), or uint8 or floating of rank 3 or 4. In rank 3 the smaller of
-    first and last axis is the channels; the last if they are equal. Rank 4 has frames first, then as rank 3.
-    Both of its sides have at least 8 pixels. All frames become channels of one image.
+    An image has rank 3 or 4, or is uint8 of rank 2 (one channel). In rank 3 the smaller of first and last
+    axis is the channels; the last if they are equal. Rank 4 has frames first, then as rank 3. Both of its
+    sides have at least 8 pixels. All frames become channels of one image.
 
     stack: frames along the first axis; with more than one, the rest of the shape is that of a single frame.
            Such a frame may have rank 2 whatever its dtype.
@@ -46,8 +55,6 @@ def image_order(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = ""
     else:
         frames = (stack > 1) + (len(shape) - (stack > 1) == 4)
         picture = shape[frames:]
-        if not (dtype == "uint8" or dtype.startswith("float")):
-            return None
         if len(picture) not in (2, 3) or (len(picture) == 2 and dtype != "uint8" and not frames):
             return None
         of_picture = tuple(range(frames, len(shape)))  # height and width, with channels on either side
@@ -64,13 +71,16 @@ class ObsSpec:
 
     names:      one per observation; one that is not a Dict or Tuple is called ``obs``.
     shapes:     without batch or time dimension.
-    dtypes:     numpy dtype names as the replay stores them; real numbers are always ``float32``.
+    dtypes:     numpy dtype names as the replay stores them; of real numbers ``float32``, or ``float64`` if
+                they come so.
     categories: of an observation made of choices, the number of values of each of its elements, which count
                 from 0; empty for numbers. Left out: there are no such observations.
     stacks:     frames along the first axis. An observation adds the last one; the others come from the
                 observations before it, or repeat the first one. 1 is no stack. Left out: there are no stacks.
     axes:       of an image, where the simulator names them: ``HWC`` or ``CHW`` for the order of height, width
                 and channels; empty where the shape has to tell. Left out: it has to everywhere.
+    ranges:     of images and bytes, the smallest and the largest number, which networks see as 0 and 1; None
+                where the space does not tell. Left out: 0 to 255 for bytes.
     """
 
     names: tuple[str, ...]
@@ -79,17 +89,17 @@ class ObsSpec:
     categories: tuple[tuple[int, ...], ...] = ()
     stacks: tuple[int, ...] = ()
     axes: tuple[str, ...] = ()
+    ranges: tuple[Range | None, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.names)
         object.__setattr__(self, "axes", self.axes or ("",) * n)
         object.__setattr__(self, "categories", self.categories or ((),) * n)
         object.__setattr__(self, "stacks", self.stacks or (1,) * n)
-        columns = (self.shapes, self.dtypes, self.categories, self.stacks, self.axes)
-        if any(len(column) != n for column in columns):
-            raise ValueError(
-                "ObsSpec: names, shapes, dtypes, categories, stacks and axes must have the same length"
-            )
+        bytes_only = tuple(BYTES if dtype == "uint8" else None for dtype in self.dtypes)
+        object.__setattr__(self, "ranges", self.ranges or bytes_only)
+        if any(len(getattr(self, column)) != n for column in OBS_COLUMNS):
+            raise ValueError(f"ObsSpec: {', '.join(OBS_COLUMNS)} must have the same length")
         if not n:
             raise ValueError("ObsSpec: an agent needs at least one observation")
         if len(set(self.names)) != n:

@@ -19,6 +19,7 @@ from algorithm.demos.mlagents import messages_of_demos
 
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties
 _LONGEST = 11  # letters of a name: what fits beside the largest numbers
+_ROUNDED = 1e-3  # share of what a number changes by
 _WHOLE = 2**24  # up to here float32 holds every whole number
 _MOST_CHANNELS = 64  # of what is written as an image
 
@@ -179,8 +180,12 @@ def _fill_image(message: Any, value: Array) -> None:  # noqa: ANN401 - a protobu
 def _holdable(name: str, value: Array) -> Array:
     """Return the observation if a file holds it to the last bit, else raise FaultyRecordingError."""
     whole = value.dtype.kind in "biu"
-    if value.dtype != np.float32 and not whole:
-        raise FaultyRecordingError(f"{shown(value)} is neither float32 nor a whole number", f"obs/{name}")
+    if value.dtype.kind != "f" and not whole:
+        raise FaultyRecordingError(f"{shown(value)} is no number", f"obs/{name}")
+    changes = np.ptp(value.astype(np.float64), 0)
+    rounding = np.abs(value.astype(np.float32) - value.astype(np.float64)).max(0)
+    if not whole and ((rounding > _ROUNDED * changes) & (changes > 0.0)).any():
+        raise FaultyRecordingError("its numbers differ by less than float32 can tell", f"obs/{name}")
     if whole and value.dtype.itemsize > 2 and (np.abs(value.astype(np.float64)) > _WHOLE).any():
         raise FaultyRecordingError(
             f"it holds numbers beyond ±{_WHOLE:,}, which float32 rounds", f"obs/{name}"

@@ -2,10 +2,10 @@
 
 | space | shape | dtype |
 |---|---|---|
-| Box of real numbers, uint16, uint32, uint64 | its own | float32 |
 | Box of uint8, int8, int16, int32, int64, bool | its own | its own |
+| Box of other numbers | its own | float32, or float64 where float32 does not hold them; images float32 |
 | Discrete, MultiDiscrete | of ``nvec``; () for Discrete | uint8, int16 or int32; values count from 0 |
-| MultiBinary | its own | int8 |
+| MultiBinary | its own | bool |
 | Dict, Tuple | an observation per leaf, "camera/front", "1/left" | |
 
 A key ``action_mask`` of a Dict that is the whole space is a mask, not an observation
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from algorithm.core.data import Array
 from algorithm.core.errors import described
-from algorithm.core.spec import ObsSpec
+from algorithm.core.spec import BYTES, ObsSpec, Range, image_order
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Leaf, Space, leaves
 
@@ -34,7 +34,12 @@ UNNAMED = "obs"
 ROUNDING = 1e-6
 """Relative tolerance; float32 has about 1.2e-7, and computed values some times that."""
 
+GRID = 16
+"""Side in pixels below which a picture of bytes is a grid of cells, such as a board."""
+
 _KEPT = frozenset({"uint8", "int8", "int16", "int32", "int64", "bool"})
+_NARROW = frozenset({"float16", "float32", "uint16"})
+_WIDEST = 65535.0  # range of the pictures with the most bits
 
 _Convert = Callable[[Any], Any]
 
@@ -46,6 +51,7 @@ class _Part(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     categories: tuple[int, ...]
+    span: Range | None
     pick: _Convert
     convert: _Convert
 
@@ -59,10 +65,10 @@ class Observations:
     """
 
     def __init__(self, space: Space, env: str, *, stack: int = 1) -> None:
-        parts = [_part(leaf) for leaf in leaves(space, "observation", env)]
-        names, shapes, dtypes, categories, _, _ = zip(*parts, strict=True)
+        parts = [_part(leaf, stack) for leaf in leaves(space, "observation", env)]
+        names, shapes, dtypes, categories, ranges, _, _ = zip(*parts, strict=True)
         stacks = (stack,) * (stack > 1)  # a stack is the only observation
-        self.spec = ObsSpec(names, shapes, dtypes, categories, stacks)
+        self.spec = ObsSpec(names, shapes, dtypes, categories, stacks, ranges=ranges)
         self._parts = parts
 
     def read(self, value: Any) -> dict[str, Any]:  # noqa: ANN401 - a space may hold anything
@@ -166,7 +172,7 @@ def frame_stack(env: gym.Env[Any, Any]) -> int:
     return env.stack_size if isinstance(frame, gym.spaces.Box) and frame.dtype == np.uint8 else 1
 
 
-def _part(leaf: Leaf) -> _Part:
+def _part(leaf: Leaf, stack: int) -> _Part:
     space, name = leaf.space, leaf.name or UNNAMED
     pick = partial(_pick, leaf.path, name)
     shape = tuple(space.shape or ())
@@ -175,11 +181,28 @@ def _part(leaf: Leaf) -> _Part:
         dtype = _choice_dtype(int(counts.max()))
         start = np.asarray(space.start, np.int64)
         convert = partial(_choices, name, counts, start, np.dtype(dtype))
-        return _Part(name, shape, dtype, tuple(counts.ravel().tolist()), pick, convert)
-    dtype = "int8" if isinstance(space, gym.spaces.MultiBinary) else str(space.dtype)
+        return _Part(name, shape, dtype, tuple(counts.ravel().tolist()), None, pick, convert)
+    dtype = "bool" if isinstance(space, gym.spaces.MultiBinary) else str(space.dtype)
+    image = image_order(shape, dtype, stack) or ()
+    span = _range(space, *(shape[axis] for axis in image[:2])) if image or dtype == "uint8" else None
     if dtype in _KEPT:
-        return _Part(name, shape, dtype, (), pick, partial(_cast, name, np.dtype(dtype)))
-    return _Part(name, shape, "float32", (), pick, partial(_numeric, name))
+        return _Part(name, shape, dtype, (), span, pick, partial(_cast, name, np.dtype(dtype)))
+    dtype = "float32" if image or dtype in _NARROW else "float64"
+    return _Part(name, shape, dtype, (), span, pick, partial(_numeric, name))
+
+
+def _range(space: Space, *sides: int) -> Range | None:
+    """Return the smallest and largest number of a picture of these sides, or of bytes.
+
+    None where the bounds do not tell: those of the type, infinite ones, and those that differ by element.
+    """
+    if not isinstance(space, gym.spaces.Box) or space.dtype == np.bool_:
+        return 0.0, 1.0
+    if space.dtype == np.uint8 and _unbounded(space):
+        return None if sides and min(sides) < GRID else BYTES
+    low, high = float(space.low.flat[0]), float(space.high.flat[0])
+    alike = (space.low == space.low.flat[0]).all() and (space.high == space.high.flat[0]).all()
+    return (low, high) if alike and not _unbounded(space) and 0.0 < high - low <= _WIDEST else None
 
 
 def _choice_dtype(largest: int) -> str:

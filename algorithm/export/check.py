@@ -81,7 +81,7 @@ class Checker:
 
     def _check_ports(self) -> None:
         """Compare names, element types and shapes with those that ML-Agents expects."""
-        kinds = {"tensor(float)": "float32", "tensor(int64)": "int64"}
+        kinds = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64"}
         for found, ports in (
             (self._session.get_inputs(), self._ports.inputs),
             (self._session.get_outputs(), self._ports.outputs),
@@ -93,7 +93,7 @@ class Checker:
 
     def _check_constants(self, rng: np.random.Generator) -> None:
         """Compare what says the version and sizes, on zeros as Unity reads it, and on other numbers."""
-        zeros = {port.name: np.zeros((1, *port.shape), np.float32) for port in self._ports.inputs}
+        zeros = {port.name: np.zeros((1, *port.shape), port.dtype) for port in self._ports.inputs}
         situation = self._reference.situation(3, rng)
         others = self._reference.feeds(situation, self._ports, self._no_memory(3))
         for found in (self._run(zeros), self._run(others)):

@@ -15,7 +15,7 @@ from algorithm.export.config import ExportConfig
 from algorithm.export.errors import required
 from algorithm.export.graph import PolicyGraph, draw_graph
 from algorithm.export.lint import lint, operators, target_of
-from algorithm.export.names import Port, Ports, cleaned
+from algorithm.export.names import Port, Ports, cleaned, from_unit
 from algorithm.export.reference import Reference
 from algorithm.nn.critic_only import seen_by_policy
 from algorithm.nn.layers.images import image_layouts
@@ -80,7 +80,7 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
         spec = seen_by_policy(spec, hidden)
     graph = PolicyGraph(choice, spec)
     model = draw_graph(graph, keys.opset)
-    lint(model, keys.opset)
+    lint(model, keys.opset, wide=bool(graph.wide))
     data, checked = model.SerializeToString(), None
     if keys.check:
         checked = Checker(data, graph.ports, Reference(choice, spec))()
@@ -136,7 +136,7 @@ def observations(spec: AgentSpec, ports: Ports) -> list[dict[str, object]]:
         layout = layouts.get(name)
         axes, divisor = tuple(range(len(shape))), 1
         if layout is not None:  # frames and channels, height, width
-            axes, divisor = (*layout.order[2:], *layout.order[:2]), 255 if dtype == "uint8" else 1
+            axes, divisor = (*layout.order[2:], *layout.order[:2]), 255 if from_unit(dtype, layout) else 1
         found.append(
             {
                 "name": port.name,
@@ -145,6 +145,7 @@ def observations(spec: AgentSpec, ports: Ports) -> list[dict[str, object]]:
                 "stored": [dtype, *shape],
                 "axes": [axis + 1 for axis in axes],
                 "divisor": divisor,
+                "type": port.dtype,
                 "shape": list(port.shape),
             }
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -21,11 +21,12 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.system.streams import silence
 from algorithm.export.errors import ExportError, required
 from algorithm.export.lint import plain
-from algorithm.export.names import ports_of
+from algorithm.export.names import from_unit, ports_of
 from algorithm.export.rewrites import AttentionSteps, rewritten, rewritten_parts
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.layers.attention import Attention
 from algorithm.nn.layers.images import ImageLayout, image_layouts
+from algorithm.nn.normalise import Normaliser
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -53,8 +54,12 @@ class PolicyGraph(nn.Module):
         self._action = spec.action
         self._carry_shape = choice.model.rep.carry_shape
         self._carry_size = prod(self._carry_shape)
-        self.ports = ports_of(spec, memory_size(choice, spec))
-        self._observed = list(_observers(spec))
+        normaliser, self.wide = self.model.normaliser, dict[str, str]()
+        if isinstance(normaliser, Normaliser):
+            self.wide = normaliser.beyond_float32()
+            normaliser.narrow(self.wide)
+        self.ports = ports_of(spec, memory_size(choice, spec), self.wide)
+        self._observed = list(_observers(spec, self.wide))
         for port in self.ports.outputs:
             if not port.batched:
                 self.register_buffer(port.name, torch.tensor(port.values).float().view(port.shape))
@@ -66,7 +71,8 @@ class PolicyGraph(nn.Module):
         given = {port.name: value for port, value in zip(self.ports.inputs, inputs, strict=True)}
         n = len(self._observed)
         obs = {one.name: one(value) for one, value in zip(self._observed, inputs[:n], strict=True)}
-        lead = inputs[0].reshape(inputs[0].shape[0], -1)[:, :1]  # [B, 1], for whatever has the batch's size
+        # [B, 1], for whatever has the batch's size
+        lead = inputs[0].reshape(inputs[0].shape[0], -1)[:, :1].float()
         mask = given["action_masks"] > 0.5 if "action_masks" in given else lead[:, :0] > 0.5
         remembered = list(self._remembered(given.get("recurrent_in"), lead))
         encoded = [self._choice.encode(obs, prev_action, carry) for carry, prev_action in remembered]
@@ -134,11 +140,11 @@ class _Observer:
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str, layout: ImageLayout | None) -> None:
         self.name, self._shape, self._layout = name, shape, layout
-        self._dtype = getattr(torch, dtype)
+        self._dtype, self._from_unit = getattr(torch, dtype), from_unit(dtype, layout)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._layout is not None:
-            if self._dtype == torch.uint8:
+            if self._from_unit:
                 x = (x * 255.0 + 0.5).floor()  # Barracuda's Cast does nothing, so it would not cut off
             x = self._layout.restore(x.permute(0, 2, 3, 1), (x.shape[0],))
         elif not self._shape:
@@ -146,9 +152,14 @@ class _Observer:
         return x > 0.5 if self._dtype == torch.bool else x.to(self._dtype)
 
 
-def _observers(spec: AgentSpec) -> list[_Observer]:
+def _observers(spec: AgentSpec, wide: Collection[str]) -> list[_Observer]:
     layouts = image_layouts(spec.obs)
-    return [_Observer(name, shape, dtype, layouts.get(name)) for name, shape, dtype in spec.obs.items()]
+    return [
+        _Observer(
+            name, shape, "float32" if dtype == "float64" and name not in wide else dtype, layouts.get(name)
+        )
+        for name, shape, dtype in spec.obs.items()
+    ]
 
 
 def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:
@@ -197,7 +208,9 @@ def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
             fix="-o export_config.opset=15, for Sentis",
         )
     ports = graph.ports
-    inputs = tuple(torch.zeros(_EXAMPLES, *port.shape) for port in ports.inputs)
+    inputs = tuple(
+        torch.zeros(_EXAMPLES, *port.shape, dtype=getattr(torch, port.dtype)) for port in ports.inputs
+    )
     names = [port.name for port in (*ports.inputs, *ports.outputs) if port.batched]
     try:
         with silence(), warnings.catch_warnings(), TemporaryDirectory() as folder:

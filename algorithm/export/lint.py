@@ -37,6 +37,8 @@ _INSTEAD = {
 _KINDS = {1: "float", 6: "int32", 7: "int64", 9: "bool"}
 """Element types, by ONNX's numbers."""
 
+_DOUBLE = 11
+
 
 def target_of(opset: int) -> dict[str, Any]:
     """Return the runtime that an operator set is for, Barracuda up to 9, else Sentis: what its file says."""
@@ -50,8 +52,12 @@ def operators(model: ModelProto) -> Mapping[str, int]:
     return dict(sorted(Counter(node.op_type for node in model.graph.node).items()))
 
 
-def lint(model: ModelProto, opset: int) -> None:
-    """Raise ExportError for an operator or element type that the target lacks, and for another opset."""
+def lint(model: ModelProto, opset: int, *, wide: bool = False) -> None:
+    """Raise ExportError for an operator or element type that the target lacks, and for another opset.
+
+    wide: float64 may be there: no environment of Unity's gives it
+    """
+    kinds = {*_KINDS, _DOUBLE} if wide else {*_KINDS}
     target, found = target_of(opset), {one.domain: one.version for one in model.opset_import}
     name = target["name"]
     if found != {"": opset}:
@@ -64,16 +70,16 @@ def lint(model: ModelProto, opset: int) -> None:
                 why=f"opset {opset} is for {name}; its operators are those of {target['source']}",
                 fix=_INSTEAD.get(node.op_type, "write that part of nn.py with plain operations"),
             )
-        _check_kinds(node, name)
+        _check_kinds(node, name, kinds)
     for tensor in model.graph.initializer:
-        if tensor.data_type not in _KINDS:
+        if tensor.data_type not in kinds:
             raise _other_kind(tensor.data_type, f"the constant {tensor.name}", name)
 
 
-def _check_kinds(node: NodeProto, target: str) -> None:
+def _check_kinds(node: NodeProto, target: str, kinds: set[int]) -> None:
     for one in node.attribute:
         number = one.t.data_type if one.HasField("t") else one.i if one.name in ("to", "dtype") else 1
-        if number not in _KINDS:
+        if number not in kinds:
             raise _other_kind(number, place(node), target)
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from algorithm.core.errors import UsageError
-from algorithm.core.spec import AgentSpec
-from algorithm.nn.layers.images import image_layouts
+from algorithm.core.spec import BYTES, AgentSpec
+from algorithm.nn.layers.images import ImageLayout, image_layouts
 
 VERSION = 3.0
 """Version of ML-Agents' format: continuous and discrete actions, each sampled and as the mode."""
 
 MASKS, MEMORY_IN, MEMORY_OUT = "action_masks", "recurrent_in", "recurrent_out"
 
-ElementType = Literal["float32", "int64"]
+ElementType = Literal["float32", "float64", "int64"]
+
+_WIDE: Mapping[str, ElementType] = {"float64": "float64", "int32": "int64", "int64": "int64"}
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,19 @@ def refuse_collisions(names: Iterable[str], what: str) -> None:
             )
 
 
-def ports_of(spec: AgentSpec, memory: int) -> Ports:
-    """Return the inputs and outputs of a policy. Raises UsageError for observations of the same name."""
+def from_unit(dtype: str, layout: ImageLayout | None) -> bool:
+    """Return whether an observation comes as numbers from 0 to 1: an image of bytes."""
+    return layout is not None and dtype == "uint8" and layout.span in (None, BYTES)
+
+
+def ports_of(spec: AgentSpec, memory: int, wide: Mapping[str, str]) -> Ports:
+    """Return the inputs and outputs of a policy. Raises UsageError for observations of the same name.
+
+    wide: name -> type of the observations that float32 does not hold
+    """
     refuse_collisions(spec.obs.names, "observations")
     action = spec.action
-    inputs = list(_observations(spec))
+    inputs = list(_observations(spec, wide))
     outputs = [
         Port("version_number", (1,), "version of ML-Agents' format", values=(VERSION,)),
         Port("memory_size", (1,), "numbers of the memory", values=(memory,)),
@@ -105,7 +115,7 @@ def ports_of(spec: AgentSpec, memory: int) -> Ports:
     return Ports(tuple(inputs), tuple(outputs), memory)
 
 
-def _observations(spec: AgentSpec) -> Iterable[Port]:
+def _observations(spec: AgentSpec, wide: Mapping[str, str]) -> Iterable[Port]:
     layouts = image_layouts(spec.obs)
     more = zip(spec.obs.items(), spec.obs.categories, strict=True)
     for number, ((name, shape, dtype), categories) in enumerate(more):
@@ -113,11 +123,12 @@ def _observations(spec: AgentSpec) -> Iterable[Port]:
         meaning = "numbers"
         if layout is not None:
             shape = (layout.channels, layout.height, layout.width)
-            meaning = "image, in [0, 1]" if dtype == "uint8" else "image"
+            meaning = "image, in [0, 1]" if from_unit(dtype, layout) else "image"
         elif categories:
             meaning = f"choices from 0, of {', '.join(map(str, categories))}"
         elif dtype == "bool":
             meaning = "0 or 1"
         elif not dtype.startswith("float"):
             meaning = "whole numbers"
-        yield Port(f"obs_{number}", shape or (1,), f"{name}: {meaning}")
+        kind = _WIDE[wide[name]] if name in wide else "float32"
+        yield Port(f"obs_{number}", shape or (1,), f"{name}: {meaning}", kind)

@@ -23,8 +23,9 @@ class ExportedPolicy:
         """Return choices [N, branches] and u [N, A] in ±1, of obs, name -> [N, ...]; mask [N, choices]."""
         feeds, n = {}, len(next(iter(obs.values())))
         for one in self.card["observations"]:
-            x = np.asarray(obs[one["observation"]], np.float32).transpose(0, *one["axes"])
-            feeds[one["name"]] = (x / np.float32(one["divisor"])).reshape(n, *one["shape"])
+            x = np.asarray(obs[one["observation"]], one["type"]).transpose(0, *one["axes"])
+            x = x if one["divisor"] == 1 else x / np.float32(one["divisor"])
+            feeds[one["name"]] = x.reshape(n, *one["shape"])
         if choices := sum(self.card["branches"]):
             allowed = np.ones((n, choices)) if mask is None else np.reshape(mask, (n, choices))
             feeds["action_masks"] = allowed.astype(np.float32)

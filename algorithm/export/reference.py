@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +13,12 @@ from torch import Tensor
 
 from algorithm.actions.actor import ActionChoice
 from algorithm.actions.continuous import logits_of
-from algorithm.core.data import Array, Bool, Float
+from algorithm.core.data import Array, Bool, Double, Float
 from algorithm.core.spec import AgentSpec
-from algorithm.export.names import MASKS, MEMORY_IN, Ports
+from algorithm.export.names import MASKS, MEMORY_IN, Ports, from_unit
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.images import image_layouts
-from algorithm.nn.normalise import Normaliser
+from algorithm.nn.normalise import TOLD_APART, Normaliser
 
 _GRID = 2001
 """Points of a normal distribution over which moments are summed."""
@@ -75,31 +76,41 @@ class Reference:
 
     def _random(self, name: str, n: int, rng: np.random.Generator) -> Array:
         place = self.spec.obs.names.index(name)
-        shape, dtype = (n, *self.spec.obs.shapes[place]), self.spec.obs.dtypes[place]
+        shape, dtype = (n, *self.spec.obs.shapes[place]), np.dtype(self.spec.obs.dtypes[place])
+        normaliser, span = self._choice.model.normaliser, self.spec.obs.ranges[place]
         if categories := self.spec.obs.categories[place]:
             return rng.integers(np.reshape(categories, shape[1:]), size=shape).astype(dtype)
-        if not dtype.startswith("float"):
-            low, high = -1 if dtype.startswith("int") else 0, 256 if dtype == "uint8" else 2
-            return rng.integers(low, high, size=shape).astype(dtype)
-        if name in self._layouts:
-            return rng.random(shape).astype(dtype)
-        values: NDArray[np.float64] = rng.normal(size=shape)
-        normaliser = self._choice.model.normaliser
         if isinstance(normaliser, Normaliser) and name in normaliser.names:
-            shift, scale = normaliser.of(name)
-            values = values / scale.numpy() + shift.numpy()
+            return self._near(normaliser, name, rng.normal(size=shape)).astype(dtype)
+        if span or dtype.kind != "f":
+            low, high = span or (0.0, 1.0)
+            return rng.integers(int(low), int(high) + 1, size=shape).astype(dtype)
+        values = rng.random(shape) if name in self._layouts else rng.normal(size=shape)
         return values.astype(dtype)
+
+    def _near(self, normaliser: Normaliser, name: str, off: Double) -> Double:
+        """Return numbers that lie ``off`` the mean, in deviations, as a graph's input holds them."""
+        shift, scale = (part.numpy() for part in normaliser.of(name))
+        kind = self.spec.obs.dtypes[self.spec.obs.names.index(name)]
+        values: Double = off / scale + shift
+        if np.dtype(kind).kind in "iu":
+            limits = np.iinfo(kind)
+            return np.clip(values.round(), limits.min, limits.max)
+        if name not in normaliser.beyond_float32():
+            held = values.astype(np.float32).astype(np.float64)
+            values = np.where(np.abs(shift) * scale > TOLD_APART, shift, held)  # what has never changed
+        return values
 
     def feeds(self, situation: Situation, ports: Ports, memory: Float | None) -> dict[str, Array]:
         """Return a graph's inputs for a situation; memory [N, 1, M]."""
         feeds: dict[str, Array] = {}
         for number, (name, value) in enumerate(situation.obs.items()):
-            dense: Float = value.astype(np.float32)
-            layout = self._layouts.get(name)
+            port, layout = ports.inputs[number], self._layouts.get(name)
+            dense: NDArray[Any] = value.astype(port.dtype)
             if layout is not None:
                 planes = layout.arrange(torch.from_numpy(dense)).permute(0, 3, 1, 2).contiguous().numpy()
-                dense = (planes / 255.0 if value.dtype == np.uint8 else planes).astype(np.float32)
-            feeds[f"obs_{number}"] = dense.reshape(len(dense), *ports.inputs[number].shape)
+                dense = planes / np.float32(255) if from_unit(value.dtype.name, layout) else planes
+            feeds[port.name] = dense.reshape(len(dense), *port.shape)
         given = {MASKS: situation.mask.astype(np.float32), MEMORY_IN: memory}
         return feeds | {name: value for name, value in given.items() if value is not None and value.size}
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.core.spec import ObsSpec
+from algorithm.core.spec import ObsSpec, Range
 from algorithm.extensions.base import Build, Context, Extension
-from algorithm.nn.layers.images import ImageLayout, image_layouts
+from algorithm.nn.layers.images import UNIT, ImageLayout, image_layouts, to_planes, to_unit
 from algorithm.nn.models.world import check_world
 from algorithm.nn.protocols import Obs
 from algorithm.ops.extensions import bounded_std, choice_error, squared_error, transition_loss
@@ -70,7 +70,7 @@ class Prediction(Extension):
         seen = observation(state)
         first = valid[:1].to(torch.int8).argmax(1)  # an index on the device, so that nothing waits for it
         for name, pair in zip(self._layouts, self._pictures.buffers(), strict=True):
-            pair[0].copy_(_numbers(obs[name][0][first][0], pair))
+            pair[0].copy_(to_unit(obs[name][0][first][0], self._layouts[name].span))
             pair[1].copy_(seen[name][0][first][0].detach())
         reward_error = (reward(state, action) - batch.reward[:, learned]).square()
         return {
@@ -111,24 +111,21 @@ def make_prediction(build: Build) -> Prediction | None:
 
 def _errors(obs: ObsSpec) -> dict[str, Error]:
     return {
-        name: partial(choice_error, categories=categories) if categories else _number_error
-        for name, categories in zip(obs.names, obs.categories, strict=True)
+        name: partial(choice_error, categories=categories)
+        if categories
+        else partial(_number_error, span=span, image=name in obs.images)
+        for name, categories, span in zip(obs.names, obs.categories, obs.ranges, strict=True)
     }
 
 
-def _number_error(prediction: Tensor, observed: Tensor) -> Tensor:
-    """Return the error on the scale of the encoders' inputs: bytes from 0 to 1, all else as it is."""
-    return squared_error(prediction, _numbers(observed, prediction))
-
-
-def _numbers(observed: Tensor, like: Tensor) -> Tensor:
-    """Return numbers on that scale, of the dtype of ``like``."""
-    numbers = observed.to(like.dtype)
-    return numbers / 255.0 if observed.dtype == torch.uint8 else numbers
+def _number_error(prediction: Tensor, observed: Tensor, *, span: Range | None, image: bool) -> Tensor:
+    """Return the error on the scale of the encoders' inputs: images and bytes in [0, 1]."""
+    scaled = image or observed.dtype == torch.uint8
+    return squared_error(prediction, to_unit(observed, span if scaled else UNIT).to(prediction.dtype))
 
 
 def _picture(layout: ImageLayout, image: Tensor) -> Tensor:
     """Convert an image [*shape] to uint8 [H, W, C]: its last three channels if they are threes, else one."""
-    planes = layout.to_planes(image)[0]
+    planes = to_planes(layout.arrange(image), UNIT)[0]
     colours = 3 if layout.channels % 3 == 0 else 1
     return planes[-colours:].permute(1, 2, 0).clamp(0.0, 1.0).mul(255.0).round().to(torch.uint8)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.errors import RUN_BLOCK, UsageError
-from algorithm.core.spec import AgentSpec
+from algorithm.core.spec import OBS_COLUMNS, AgentSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Obs, Rep
 
@@ -68,7 +68,7 @@ def seen_by_policy(spec: AgentSpec, hidden: Sequence[str]) -> AgentSpec:
             why=f"the environment shows {', '.join(obs.names)}",
             fix="name some of these",
         )
-    shapes = {name: shape for name, shape, kind in obs.items() if kind == "float32"}
+    shapes = {name: shape for name, shape, kind in obs.items() if kind.startswith("float")}
     coded = {name for name, choices in zip(obs.names, obs.categories, strict=True) if choices}
     others = [name for name in hidden if len(shapes.get(name, ())) != 1 or name in coded]
     if others or len(set(hidden)) == len(obs.names):
@@ -81,8 +81,7 @@ def seen_by_policy(spec: AgentSpec, hidden: Sequence[str]) -> AgentSpec:
     if len(set(hidden)) < len(hidden):
         raise UsageError("an observation is listed twice", where=key, fix="leave one of them out")
     stays = [i for i, name in enumerate(obs.names) if name not in hidden]
-    columns = ("names", "shapes", "dtypes", "categories", "stacks", "axes")
-    kept = {column: tuple(getattr(obs, column)[i] for i in stays) for column in columns}
+    kept = {column: tuple(getattr(obs, column)[i] for i in stays) for column in OBS_COLUMNS}
     return replace(spec, obs=replace(obs, **kept))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from torch import nn
 from algorithm.core.errors import RUN_BLOCK, ModelError, described, mend
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.normalise import NoNormaliser
 from algorithm.nn.protocols import Memory, Obs, Rep, q_size
 
 _LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting alone
@@ -90,8 +91,10 @@ def _expect(name: str, method: str, where: str, what: str, expected: object, got
         )
 
 
-def _zeros(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(value) for name, value in spec.obs.zeros(*lead).items()}
+def _zeros(spec: AgentSpec, *lead: int) -> Mapping[str, torch.Tensor]:
+    obs = {name: torch.from_numpy(value) for name, value in spec.obs.zeros(*lead).items()}
+    seen: Mapping[str, torch.Tensor] = NoNormaliser()(obs)
+    return seen
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import prod
 from typing import Any
 
@@ -19,17 +19,26 @@ from algorithm.nn.layers.images import image_layouts
 CLIP = 5.0
 """Bound of normalised numbers, in standard deviations, unless a family has another one."""
 
-EPSILON = 1e-8
-"""Addend of the variance, so that an element that never changes stays 0."""
+EPSILON = 1e-13
+"""Smallest deviation that is told from none, also as a share of the mean: float64's rounding is below."""
 
 UNUSABLE = 1e18
-"""Limit of numbers in the statistics: one beyond it would make all others 0 permanently.
+"""Size of rewards that are left out of statistics: the gradient overflows, and the update is skipped."""
 
-The gradient of a larger reward overflows, and its update is skipped.
+FLAG = 1e36
+"""Size of observations that are left out: near float32's largest, by which some simulators mean none.
+
+In the statistics it would make all others 0 permanently.
 """
 
 KNOWN = 100
 """Number of rows after which the statistics clip numbers far from all others."""
+
+WIDE = ("float64", "int32", "int64")
+"""Types whose numbers float32 does not hold."""
+
+TOLD_APART = 1e3
+"""Means in deviations up to which float32 tells apart 1/10,000 of a deviation."""
 
 FAR = 100.0
 """Standard deviations to which a number is clipped in the statistics from then on."""
@@ -41,19 +50,27 @@ def vector_names(obs: ObsSpec) -> tuple[str, ...]:
     return tuple(
         name
         for (name, _, dtype), categories in zip(obs.items(), obs.categories, strict=True)
-        if name not in layouts and not categories and dtype not in ("int8", "bool")
+        if name not in layouts and not categories and dtype != "bool"
     )
 
 
+def normalised_names(obs: ObsSpec) -> tuple[str, ...]:
+    """Return the observations that a :class:`Normaliser` takes: the vectors, and images of unknown range."""
+    vectors, images = vector_names(obs), obs.images
+    ranges = zip(obs.names, obs.ranges, strict=True)
+    return tuple(name for name, span in ranges if name in vectors or (name in images and span is None))
+
+
 class NoNormaliser(nn.Module):
-    """Absent normalisation: observations as they are."""
+    """Absent normalisation: observations as they are, float64 as float32."""
 
     names: tuple[str, ...] = ()
 
     @override
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return ``obs`` itself."""
-        return obs
+        """Return ``obs`` as networks take it."""
+        kind = torch.get_default_dtype()
+        return {name: x.to(kind) if x.dtype == torch.float64 else x for name, x in obs.items()}
 
     def observe(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Do nothing: there are no statistics."""
@@ -65,7 +82,10 @@ class NoNormaliser(nn.Module):
 
 
 class Normaliser(nn.Module):
-    """Running normalisation of the vector observations, (x − mean) / √(variance + ε) clipped to ±``clip``.
+    """Running normalisation: (x − mean) / √(variance + ε²) clipped to ±``clip``, ε by :data:`EPSILON`.
+
+    It is that of each element of the vectors, and of each channel of the images whose range is unknown. What
+    float32 does not hold loses its mean before it becomes float32, so that 1.7e9 ± 10 is ±1.
 
     Before the second row, numbers are only clipped. The statistics are buffers and so part of the state
     dict: ``count``, ``mean`` and ``square`` are float64, ``shift`` and ``scale`` derived from them. Only
@@ -73,49 +93,72 @@ class Normaliser(nn.Module):
 
     After ``KNOWN`` rows, a number enters the statistics as at most ``FAR`` deviations from the mean. It then
     adds less than FAR²/N to the variance, which vanishes as N grows; 1e17 would make all others 0 for ever.
-    A scale that has really changed is still learned, by a factor at each observation of some.
-    D: elements of all vector observations.
+    A scale that has really changed is still learned, by a factor at each observation of some; that of what
+    had never changed at once.
+    D: elements of all vectors, and channels.
     """
 
     count: Tensor  # [] rows counted
-    mean: Tensor  # [D]
+    mean: Tensor  # [D] the first row, and what the others lie off it on average
     square: Tensor  # [D] sum of squared deviations from the mean
-    shift: Tensor  # [D] float32 mean
-    scale: Tensor  # [D] float32 1/√(variance + ε)
+    shift: Tensor  # [D] float64 mean
+    scale: Tensor  # [D] float32 1/√(variance + ε²)
 
     def __init__(self, obs: ObsSpec, clip: float = CLIP) -> None:
         super().__init__()
         self._clip = clip
-        self.names = vector_names(obs)
-        shapes = {name: shape for name, shape, _ in obs.items()}
-        self._shapes = [shapes[name] for name in self.names]
+        self.names, images = normalised_names(obs), obs.images
+        parts = [each for each in obs.items() if each[0] in self.names]
+        self._wide = {name: dtype for name, _, dtype in parts if dtype in WIDE}
+        # Height and width of an image count as one number: its channels are the elements.
+        self._pooled = {name: images.get(name, ())[:2] for name in self.names}
+        self._shapes = [
+            tuple(1 if axis in self._pooled[name] else side for axis, side in enumerate(shape))
+            for name, shape, _ in parts
+        ]
         self._sizes = [prod(shape) for shape in self._shapes]
         width = sum(self._sizes)
         self._added: list[Mapping[str, NDArray[Any]]] = []
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
         self.register_buffer("square", torch.zeros(width, dtype=torch.float64))
-        self.register_buffer("shift", torch.zeros(width))
+        self.register_buffer("shift", torch.zeros(width, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(width))
 
     @override
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Normalise obs, name -> [..., *shape]: vector observations as float32, others untouched."""
-        result = dict(obs)
-        shifts, scales = torch.split(self.shift, self._sizes), torch.split(self.scale, self._sizes)
-        for name, shape, shift, scale in zip(self.names, self._shapes, shifts, scales, strict=True):
-            deviation = obs[name].to(shift.dtype) - shift.view(shape)
-            result[name] = (deviation * scale.view(shape)).clamp(-self._clip, self._clip)
+        """Normalise obs, name -> [..., *shape], as float32; others are untouched."""
+        result, kind = dict(obs), self.scale.dtype
+        wide = torch.split(self.shift, self._sizes)
+        narrow, scales = torch.split(self.shift.to(kind), self._sizes), torch.split(self.scale, self._sizes)
+        for at, (name, shape) in enumerate(zip(self.names, self._shapes, strict=True)):
+            if name in self._wide:
+                deviation = (obs[name].to(torch.float64) - wide[at].view(shape)).to(kind)
+            else:
+                deviation = obs[name].to(kind) - narrow[at].view(shape)
+            result[name] = (deviation * scales[at].view(shape)).clamp(-self._clip, self._clip)
         return result
 
     def of(self, name: str) -> tuple[Tensor, Tensor]:
-        """Return shift and scale of a vector observation, each of its shape."""
+        """Return shift and scale of an observation, each in a shape that broadcasts to its own."""
         place = self.names.index(name)
         shift, scale = (
             torch.split(whole, self._sizes)[place].view(self._shapes[place])
             for whole in (self.shift, self.scale)
         )
         return shift, scale
+
+    def beyond_float32(self) -> dict[str, str]:
+        """Return name -> type of the observations of which float32 does not hold what is left of the mean."""
+        lost = (self.square > 0) & (self.shift.abs().cpu() * self.scale.cpu() > TOLD_APART)
+        parts = zip(self.names, torch.split(lost, self._sizes), strict=True)
+        return {name: self._wide[name] for name, part in parts if name in self._wide and part.any()}
+
+    def narrow(self, wide: Collection[str]) -> None:
+        """Compute in float32, all but these observations."""
+        self._wide = {name: dtype for name, dtype in self._wide.items() if name in wide}
+        if not wide:
+            self.shift = self.shift.to(self.scale.dtype)
 
     def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Keep n rows for :meth:`settle`, until which their arrays must not change."""
@@ -145,30 +188,42 @@ class Normaliser(nn.Module):
         """
         if not self.names or not len(rows[self.names[0]]):
             return
-        parts = zip(self.names, self._sizes, strict=True)
-        flat = np.concatenate([rows[name].reshape(-1, size).astype(np.float64) for name, size in parts], 1)
-        new = flat[(np.abs(flat) < UNUSABLE).all(1)]
+        means, inner = [], []
+        for name, size in zip(self.names, self._sizes, strict=True):
+            value, over = rows[name].astype(np.float64), tuple(axis + 1 for axis in self._pooled[name])
+            means.append(value.mean(over).reshape(-1, size))
+            inner.append(value.var(over).reshape(-1, size) if over else np.zeros_like(means[-1]))
+        flat, within = np.concatenate(means, 1), np.concatenate(inner, 1)
+        usable = (np.abs(flat) < FLAG).all(1)
+        flat, within = flat[usable], within[usable]
         unclipped = max(0, KNOWN - int(self.count))
-        for part in (new[:unclipped], new[unclipped:]):
-            if len(part):
-                self._merge(part)
+        for part in (slice(unclipped), slice(unclipped, None)):
+            if len(flat[part]):
+                self._merge(flat[part], within[part])
 
-    def _merge(self, new: Double) -> None:
-        """Take rows [n, D] into the statistics."""
+    def _merge(self, new: Double, within: Double) -> None:
+        """Take rows [n, D] into the statistics; within: variances of what each number is the mean of."""
         n, before = len(new), float(self.count)
         mean, square = self.mean.numpy(), self.square.numpy()  # views
-        if before >= KNOWN:
-            reach = FAR * np.sqrt(square / before + EPSILON)
+        if not before:
+            mean[:] = new[0]  # so that what never changes is 0 to the last bit
+        elif before >= KNOWN:
+            reach = np.where(square > 0.0, FAR * self._deviation(before), np.inf)
             new = np.clip(new, mean - reach, mean + reach)
-        own = new.mean(0)
-        delta, share = own - mean, n / (before + n)
-        square += np.square(new - own).sum(0) + np.square(delta) * (before * share)
+        off = new - mean
+        delta, share = off.mean(0), n / (before + n)
+        square += np.square(off - delta).sum(0) + within.sum(0) + np.square(delta) * (before * share)
         mean += delta * share
         self.count += n
         if before + n >= 2:
-            scale = 1.0 / np.sqrt(square / (before + n) + EPSILON)
-            for buffer, value in ((self.shift, mean), (self.scale, scale)):
-                buffer.copy_(torch.from_numpy(value.astype(np.float32)), non_blocking=True)
+            for buffer, value in ((self.shift, mean), (self.scale, 1.0 / self._deviation(before + n))):
+                buffer.copy_(torch.from_numpy(value).to(buffer.dtype), non_blocking=True)
+
+    def _deviation(self, count: float) -> Double:
+        """Return √(variance + ε²) of so many rows, [D]."""
+        mean, square = self.mean.numpy(), self.square.numpy()
+        deviation: Double = np.sqrt(square / count + np.square(EPSILON * np.maximum(1.0, np.abs(mean))))
+        return deviation
 
     @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Normaliser:

@@ -45,9 +45,33 @@ def test_a_nested_space_becomes_names_shapes_dtypes_and_categories():
     assert Observations(space, "x").spec == ObsSpec(
         names=("sight/front", "sight/depth", "gear", "body/0", "body/1", "body/2"),
         shapes=((8, 8, 3), (4, 4), (), (2, 2), (2, 2), ()),
-        dtypes=("uint8", "float32", "int16", "uint8", "int8", "int64"),
+        dtypes=("uint8", "float32", "int16", "uint8", "bool", "int64"),
         categories=((), (), (300,), (2, 3, 4, 5), (), ()),
+        ranges=(None,) * 6,
     )
+
+
+@pytest.mark.parametrize(("space", "dtype", "span"), [
+    (Box(0, 1, (8, 8, 3), np.uint8), "uint8", (0, 1)),
+    (Box(0, 9, (4, 4), np.uint8), "uint8", (0, 9)),
+    (Box(0, 255, (36, 36), np.uint8), "uint8", (0, 255)),
+    (Box(0, 255, (8, 8, 3), np.uint8), "uint8", None),  # a grid, which may hold anything
+    (Box(-128, 127, (36, 36, 1), np.int8), "int8", None),
+    (Box(0, 5000, (36, 36, 1), np.uint16), "float32", (0, 5000)),
+    (Box(0, 255, (3, 36, 36), np.float64), "float32", (0, 255)),
+    (Box(-np.inf, np.inf, (36, 36, 1), np.float32), "float32", None),
+    (Box(np.zeros((9, 9, 2)), np.ones((9, 9, 2)) * [1, 8], dtype=np.float32), "float32", None),
+    (Box(0, 1, (8, 8, 3), np.bool_), "bool", (0, 1)),
+    (MultiBinary([8, 8, 3]), "bool", (0, 1)),
+    (Box(-1, 1, (3,), np.float32), "float32", None),
+    (Box(-1, 1, (3,), np.float64), "float64", None),
+    (Box(0, 9, (3,), np.uint16), "float32", None),
+    (Box(0, 9, (3,), np.uint32), "float64", None),
+])  # fmt: skip
+def test_the_space_tells_what_numbers_mean(space, dtype, span):
+    """Images and bytes have a range where the bounds tell it, and vectors are kept as exactly as they are."""
+    spec = Observations(space, "x").spec
+    assert (spec.dtypes, spec.ranges, spec.categories) == ((dtype,), (span,), ((),))
 
 
 @pytest.mark.parametrize(("n", "dtype"), [(256, "uint8"), (257, "int16"), (32768, "int16"), (32769, "int32")])

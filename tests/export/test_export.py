@@ -30,7 +30,7 @@ from algorithm.export.graph import PolicyGraph, draw_graph
 from algorithm.export.names import ports_of
 from algorithm.export.reference import Situation
 from algorithm.nn import Rep
-from tests.export.policies import Added, agent_of, checker, exported, graph_of, reference, with_names
+from tests.export.policies import PLAIN, Added, agent_of, checker, exported, graph_of, reference, with_names
 from tests.grid import agents
 
 ROWS: tuple[tuple[str, str, str, str, str, int], ...] = (
@@ -104,6 +104,32 @@ def test_every_kind_of_observation_is_what_was_trained_on(
     assert card["operators"]["Floor"] == 2, "of both images of bytes: Barracuda's Cast does nothing"
     shapes = [one["shape"][1:] for one in card["inputs"]]
     assert shapes == [[4], [2], [5], [4, 12, 12], [3, 10, 9], [3, 9, 10], [1], [2, 3]]
+
+
+def test_what_float32_does_not_hold_goes_in_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only that: the input of a float64 near 0 stays float32, which Unity's runtimes read."""
+    names, dtypes = ("near", "time", "count", "small"), ("float64", "float64", "int64", "int32")
+    monkeypatch.setitem(agents.OBSERVATIONS, "far", ObsSpec(names, ((2,),) * 4, dtypes))
+    agent = agents.make_agent({**PLAIN, "obs": "far"}, seed=3)
+    rng = np.random.default_rng(0)
+    far = {"time": 1.7e9, "count": 2e8}
+    rows = {
+        name: (far.get(name, 0.0) + 9.0 * rng.normal(size=(200, 2))).astype(kind)
+        for name, kind in zip(names, dtypes, strict=True)
+    }
+    agent.learner.model.normaliser.observe(rows)
+    out = exported(agent)
+    assert out.card["largest_difference"] < 1e-5
+    assert [one["type"] for one in out.card["inputs"]] == ["float32", "float64", "int64", "float32"]
+    (tmp_path / "p.json").write_text(json.dumps(out.card))
+    (tmp_path / "p.onnx").write_bytes(out.data)
+    policy = play.ExportedPolicy(str(tmp_path / "p.onnx"))
+    for step in (0.0, 9.0):
+        moved = {name: rows[name][:1] + np.array(step, rows[name].dtype) for name in names}
+        _, u = policy.act(moved)
+        torch_side, now = reference(agent), Situation(moved, agent.spec.action.all_allowed(1))
+        there = torch_side.answer(now, agent.spec.action.padding(1), torch_side.initial_carry(1))
+        np.testing.assert_allclose(u, there.u, atol=1e-5)
 
 
 def test_every_two_kinds_stand_together() -> None:
@@ -398,7 +424,7 @@ def test_what_cannot_be_asked_for() -> None:
     with pytest.raises(UserError, match="attention cannot be exported for Barracuda"):
         exported(agent, opset=9)
     with pytest.raises(UserError, match="two observations have the same name"):
-        ports_of(with_names(agent, {"v": "eye one", "i": "eye-one", "c": "eye_one"}), 0)
+        ports_of(with_names(agent, {"v": "eye one", "i": "eye-one", "c": "eye_one"}), 0, {})
     wide = agent_of(memory="attention").learner.model.rep
     wide.carry_shape = (257, 17)
     with pytest.raises(UserError, match="4,369 numbers"):

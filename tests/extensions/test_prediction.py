@@ -15,7 +15,7 @@ from torch import nn
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions.base import Context
 from algorithm.extensions.prediction import Prediction
-from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.layers.images import UNIT, image_layouts, to_planes
 from algorithm.nn.models.world import ImageDecoder
 from tests.batches import random_batch, small_sac, small_windows
 
@@ -217,7 +217,9 @@ def test_pictures_have_the_shape_in_which_they_are_observed(shape, dtype, stack)
     decoder = ImageDecoder(6, layout)
     assert decoder(torch.randn(2, 3, 6)).shape == (2, 3, *shape)
     picture = torch.rand(2, 3, *shape)
-    decoder.net = Script(lambda features: nn.functional.pad(layout.to_planes(picture), (0, 5, 0, 2)))
+    decoder.net = Script(
+        lambda features: nn.functional.pad(to_planes(layout.arrange(picture), UNIT), (0, 5, 0, 2))
+    )
     assert torch.equal(decoder(torch.randn(2, 3, 6)), picture)
 
 

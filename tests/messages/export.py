@@ -30,7 +30,7 @@ def messages() -> Iterator[tuple[str, str]]:
     attentive = agent_of(memory="attention", obs="mixed")
     yield "attention, opset 9", _said(lambda: exported(attentive, opset=9))
     names = {"v": "eye one", "i": "eye-one", "c": "eye_one"}
-    yield "two observations", _said(lambda: ports_of(with_names(attentive, names), 0))
+    yield "two observations", _said(lambda: ports_of(with_names(attentive, names), 0, {}))
     yield "two behaviours", _said(lambda: refuse_collisions(("a?team=0", "a_team_0"), "behaviours"))
     attentive.learner.model.rep.carry_shape = (257, 17)
     yield "a wide window", _said(lambda: graph_of(attentive))

@@ -135,7 +135,8 @@ def test_the_content_of_missing_tokens_changes_no_other():
         ((3,), "float32", (), True, True),
         ((9, 9, 3), "uint8", (), True, True),
         ((), "int64", (4,), False, False),
-        ((3,), "int8", (), False, False),
+        ((3,), "int8", (), False, True),
+        ((3,), "bool", (), False, False),
         ((3,), "int32", (), False, True),
     ],
 )

@@ -42,6 +42,27 @@ def test_vectors_by_hand(names, expected):
         assert many.dtype == torch.float32 and torch.equal(many, encoder(ONE).expand(*lead, -1))
 
 
+@pytest.mark.parametrize(("dtype", "span"), [
+    ("uint8", (0, 1)), ("uint8", (0, 9)), ("uint8", (0, 255)), ("bool", (0, 1)), ("int8", (-4, 4)),
+    ("int64", (100, 300)), ("float32", (-2.0, 2.0)),
+])  # fmt: skip
+@pytest.mark.parametrize("bounded", [True, False])
+def test_an_image_is_what_its_share_of_its_range_is(dtype, span, bounded):
+    """Of any type, as the same picture as floats from 0 to 1 is; bytes among vectors, too."""
+    shares = torch.rand(5, 9, 8, 3).round()
+    pixels = (span[0] + shares * (span[1] - span[0])).to(getattr(torch, dtype))
+    kinds = ((dtype, span), ("float32", (0.0, 1.0)))
+    encoders = []
+    for kind, ends in kinds:
+        torch.manual_seed(0)
+        obs = ObsSpec(("i",), ((9, 8, 3),), (kind,), ranges=(ends,))
+        encoders.append(ImageEncoder(obs, "i", bounded=bounded))
+    torch.testing.assert_close(encoders[0](pixels), encoders[1](shares))
+    if dtype == "uint8":
+        vector = VectorEncoder(ObsSpec(("i",), ((2,),), (dtype,), ranges=(span,)))
+        torch.testing.assert_close(vector({"i": pixels[0, 0, :2, 0]}), shares[0, 0, :2, 0])
+
+
 def test_bytes_that_are_numbers_already_are_not_divided_again():
     """A normaliser in front hands out floats."""
     assert VectorEncoder(OBS, ["ram"])({"ram": torch.tensor([0.0, 51.0, 255.0])}).tolist() == [0, 51, 255]

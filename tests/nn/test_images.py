@@ -29,8 +29,9 @@ from algorithm.nn.layers.images import conv, image_layout, image_layouts
     ((), "float32", 1, None),
     ((128,), "uint8", 1, None),
     ((84, 84), "float32", 1, None),  # a matrix
-    ((84, 84, 3), "int8", 1, None),
-    ((84, 84, 3), "bool", 1, None),
+    ((84, 84, 3), "int8", 1, (3, 84, 84)),
+    ((84, 84, 3), "bool", 1, (3, 84, 84)),
+    ((84, 84), "int64", 1, None),
     ((7, 84), "uint8", 1, None),
     ((84, 7, 3), "uint8", 1, None),
     ((3, 84, 7), "uint8", 1, None),  # 3 × 84 pixels with 7 channels

@@ -11,7 +11,7 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.demos.config import DemoConfig
 from algorithm.nn.layers.augment import Augmentation
-from algorithm.nn.normalise import vector_names
+from algorithm.nn.normalise import normalised_names
 from algorithm.replay.buffer import ReplayBuffer
 
 
@@ -52,7 +52,7 @@ def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, heads: Heads) -> str:
     more = {
         delay: keys.policy_update_per_step > 1,
         f"critic clipped at {keys.clip_epsilon:g}": keys.clip_epsilon > 0,
-        "normalised observations": keys.use_normalization and vector_names(spec.obs),
+        "normalised observations": keys.use_normalization and normalised_names(spec.obs),
         "scaled rewards": keys.reward_scaling is True,
     }
     parts = [target, _critics(keys), data, *heads.words, *(text for text, is_so in more.items() if is_so)]

@@ -28,7 +28,7 @@ from algorithm.core.wording import Rows
 from algorithm.extensions.base import Extension
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.loader import Networks
-from algorithm.nn.normalise import Normaliser, vector_names
+from algorithm.nn.normalise import Normaliser, normalised_names
 from algorithm.nn.return_scale import FIRST, make_return_scale
 from algorithm.replay.buffer import ReplayBuffer
 
@@ -279,7 +279,7 @@ class RolloutAgent(Agent):
     def _shown(self, rollout: str, parts: list[str]) -> Rows:
         """Return lines on memory, rollout and algorithm, and on what computes actions."""
         run, ring = self.config.run, self._ring
-        if run.use_normalization and vector_names(self.spec.obs):
+        if run.use_normalization and normalised_names(self.spec.obs):
             parts.append("normalised observations")
         if run.reward_scaling is True:
             parts.append("scaled rewards")

@@ -93,6 +93,7 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
     return {
         "obs": [[name, list(shape), dtype] for name, shape, dtype in obs.items()],
         "choices_and_stacks": [[list(counts), stack] for counts, stack in more],
+        "ranges": [span and list(span) for span in obs.ranges],
         "branches": list(action.branches),
         "continuous": action.continuous,
     }
@@ -137,6 +138,7 @@ def spec_of(spaces: Mapping[str, Any]) -> AgentSpec:
         tuple(map(tuple, categories)),
         stacks,
         tuple(spaces.get("axes", ())),
+        tuple(span and tuple(span) for span in spaces["ranges"]),
     )
     return AgentSpec(
         obs, ActionSpec(tuple(spaces["branches"]), spaces["continuous"], spaces.get("action", ""))

@@ -118,7 +118,6 @@ class Augmentation:
         stacks = dict(zip(obs.names, obs.stacks, strict=True))
         dtypes = dict(zip(obs.names, obs.dtypes, strict=True))
         real = [name for name in vector_names(obs) if normalised or dtypes[name].startswith("float")]
-        self._dtypes = {name: "float32" if normalised else dtypes[name] for name in real}
         self._stacked = {name: stacks[name] > 1 for name in real}
 
     def changes_anything(self) -> bool:
@@ -135,8 +134,7 @@ class Augmentation:
         for name, stacked in self._stacked.items():
             batch, _, *shape = obs[name].shape
             size = (batch, 1, 1, *shape[1:]) if stacked else (batch, 1, *shape)
-            dtype = getattr(torch, self._dtypes[name])
-            noise[name] = torch.randn(size, generator=generator, device=obs[name].device, dtype=dtype)
+            noise[name] = torch.randn(size, generator=generator, device=obs[name].device)
         return noise
 
     def __call__(

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.errors import ModelError
-from algorithm.core.spec import ObsSpec
+from algorithm.core.spec import ObsSpec, Range
 from algorithm.nn.layers.augment import RandomShift, default_shift
-from algorithm.nn.layers.images import conv, image_layouts, to_planes
+from algorithm.nn.layers.images import UNIT, conv, image_layouts, to_planes, to_unit
 from algorithm.nn.layers.initial import set_orthogonal
 
 
@@ -24,8 +24,9 @@ class ImageEncoder(nn.Module):
     name:         the encoded one
     kind:         ``simple``, ``nature`` or ``resnet``, see ``conv``; None by size
     out:          width of a dense layer behind the convolutions; None leaves it out
-    bounded:      bytes are centred around 0, the layer's output is normalised, and bounded to ±1 by ``tanh``,
-                  as in DrQ-v2 (arXiv 2107.09645); false: bytes in [0, 1], and ReLU, as in Mnih et al. 2015
+    bounded:      the image's range is centred around 0, the layer's output is normalised, and bounded to ±1
+                  by ``tanh``, as in DrQ-v2 (arXiv 2107.09645); false: a range of [0, 1], and ReLU, as in Mnih
+                  et al. 2015
     random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none, None goes by
                   size, see :func:`~algorithm.nn.layers.augment.default_shift`
     Raises :class:`ModelError` if there is no such observation, if it is no image, or too small for ``kind``.
@@ -60,7 +61,7 @@ class ImageEncoder(nn.Module):
         if out is not None:
             behind = (nn.LayerNorm(out), nn.Tanh()) if bounded else (nn.ReLU(inplace=True),)
             self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), *behind)
-        self.centre = 0.5 if bounded and obs.dtypes[obs.names.index(name)] == "uint8" else 0.0
+        self.centre = 0.5 if bounded and self.layout.span else 0.0  # without a range its mean is 0 already
         set_orthogonal(self)
 
     @override
@@ -68,14 +69,14 @@ class ImageEncoder(nn.Module):
         """Map x [..., *shape] to [..., out_size]."""
         lead = x.shape[: x.dim() - len(self.layout.shape)]
         images = self.shift(self.layout.arrange(x))
-        vector: Tensor = self.dense(self.conv(to_planes(images) - self.centre))
+        vector: Tensor = self.dense(self.conv(to_planes(images, self.layout.span) - self.centre))
         return vector.view(*lead, self.out_size)
 
 
 class VectorEncoder(nn.Module):
     """Encoder of observations as one vector: choices one-hot, everything else flattened.
 
-    Numbers stay as they are, except that uint8 is divided by 255; false and true are 0 and 1. It has no
+    Numbers stay as they are, but the range of bytes becomes [0, 1]; false and true are 0 and 1. It has no
     parameters.
 
     obs:      the observations of the agent
@@ -94,7 +95,7 @@ class VectorEncoder(nn.Module):
         parts: list[_Flat | _OneHot] = []
         for index in map(obs.names.index, names):
             shape, categories = obs.shapes[index], obs.categories[index]
-            parts.append(_OneHot(shape, categories) if categories else _Flat(shape))
+            parts.append(_OneHot(shape, categories) if categories else _Flat(shape, obs.ranges[index]))
         self.parts = nn.ModuleList(parts)
         self.out_size = sum(part.out_size for part in parts)
 
@@ -110,16 +111,15 @@ class VectorEncoder(nn.Module):
 class _Flat(nn.Module):
     """Flattened observation: [..., *shape] of any dtype -> float [..., out_size]."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], span: Range | None) -> None:
         super().__init__()
-        self.rank = len(shape)
+        self.rank, self.span = len(shape), span
         self.out_size = prod(shape)
 
     @override
     def forward(self, x: Tensor) -> Tensor:
         flat = _flatten(x, self.rank, self.out_size)
-        numbers = flat.to(torch.get_default_dtype())
-        return numbers / 255.0 if x.dtype == torch.uint8 else numbers
+        return to_unit(flat, self.span if x.dtype == torch.uint8 else UNIT)
 
 
 class _OneHot(nn.Module):

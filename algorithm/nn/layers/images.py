@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.errors import ModelError
-from algorithm.core.spec import MIN_SIDE, ObsSpec, image_order
+from algorithm.core.spec import BYTES, MIN_SIDE, ObsSpec, Range, image_order
+
+UNIT: Range = (0.0, 1.0)
+"""Range of the numbers that networks see."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,12 @@ class ImageLayout:
 
     shape: of the observation, without leading dimensions
     order: its axes as height, width, then those that are merged into the channels
+    span:  its smallest and largest number, see :class:`~algorithm.core.spec.ObsSpec`; None: unknown
     """
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
+    span: Range | None = None
 
     @property
     def height(self) -> int:
@@ -62,20 +67,27 @@ class ImageLayout:
 
     def to_planes(self, x: Tensor) -> Tensor:
         """Convert x [..., *shape] to float32 [P, C, H, W], see :func:`to_planes`."""
-        return to_planes(self.arrange(x))
+        return to_planes(self.arrange(x), self.span)
 
 
-def to_planes(images: Tensor) -> Tensor:
-    """Convert images [P, H, W, C] of any dtype to float32 [P, C, H, W], uint8 divided by 255.
+def to_planes(images: Tensor, span: Range | None) -> Tensor:
+    """Convert images [P, H, W, C] of any dtype to float32 [P, C, H, W], and their span to [0, 1].
+
+    Without a span bytes are divided by 255, and all else stays as it is: its statistics have normalised it.
 
     The result keeps the memory order, channels last: convolutions on a CPU are faster so. Images stored with
     the channels first are transposed as bytes, before they take four times the memory.
     """
     images = images.contiguous()
-    planes = images.to(torch.get_default_dtype())
-    if images.dtype == torch.uint8:
-        planes.mul_(1.0 / 255.0)
-    return planes.permute(0, 3, 1, 2)
+    return to_unit(images, span).permute(0, 3, 1, 2)
+
+
+def to_unit(x: Tensor, span: Range | None) -> Tensor:
+    """Convert x of any dtype and shape to float32, and its span to [0, 1], as :func:`to_planes` does."""
+    low, high = span or (BYTES if x.dtype == torch.uint8 else UNIT)
+    if (low, high) == UNIT:
+        return x.to(torch.get_default_dtype())
+    return x.to(torch.get_default_dtype(), copy=True).sub_(low).mul_(1.0 / (high - low))
 
 
 def image_layout(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "") -> ImageLayout | None:
@@ -84,13 +96,17 @@ def image_layout(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "
     stack, axes: as in :func:`~algorithm.core.spec.image_order`
     """
     order = image_order(tuple(shape), dtype, stack, axes)
-    return None if order is None else ImageLayout(tuple(shape), order)
+    return None if order is None else ImageLayout(tuple(shape), order, BYTES if dtype == "uint8" else None)
 
 
 def image_layouts(obs: ObsSpec) -> dict[str, ImageLayout]:
     """Return name -> layout of every observation that is an image; choices are none, whatever their shape."""
-    shapes = dict(zip(obs.names, obs.shapes, strict=True))
-    return {name: ImageLayout(shapes[name], order) for name, order in obs.images.items()}
+    known = dict(zip(obs.names, zip(obs.shapes, obs.ranges, strict=True), strict=True))
+    return {
+        name: ImageLayout(shape, order, span)
+        for name, order in obs.images.items()
+        for shape, span in [known[name]]
+    }
 
 
 NATURE_MIN_SIDE = 36

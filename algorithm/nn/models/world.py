@@ -16,6 +16,7 @@ from algorithm.nn.dry_run import blame, file_of, fitting_shape
 from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.layers.images import ImageLayout, image_layouts
 from algorithm.nn.layers.mlp import JoinedMlp, mlp
+from algorithm.nn.normalise import NoNormaliser
 
 DECODER_SIDE = 8
 """Largest side of a decoder's first picture, which it then doubles."""
@@ -159,7 +160,7 @@ def check_world(
     """Run all three on zeros. Raises ModelError with class, expected and got if a shape is wrong."""
     for lead in (2, 3), (1, 1):
         state, action = torch.zeros(*lead, state_size), torch.zeros(*lead, spec.action.size)
-        obs = {name: torch.from_numpy(value) for name, value in spec.obs.zeros(*lead).items()}
+        obs = NoNormaliser()({name: torch.from_numpy(x) for name, x in spec.obs.zeros(*lead).items()})
         following = {"mean": (state_size,), "raw_std": (state_size,)}
         seen = obs if use_extra_data else {}
         check = partial(_check, lead=lead)
