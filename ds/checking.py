@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Array, held
+from algorithm.core.data import Array
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
+from algorithm.env.outputs import held
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
 from ds.net.protocol import BadMessage, Beat, Hello, TrajectoryMessage, Transitions
 

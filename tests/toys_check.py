@@ -75,6 +75,24 @@ class Picture(Sound):
         return image
 
 
+class Dark(Picture):
+    """Shows 0 and 1 in bytes whose bounds say 255."""
+
+    observation_space = gym.spaces.Box(0, 255, (16, 16, 1), np.uint8)
+
+    def _seen(self) -> Any:
+        return np.pad(super()._seen() // 255, ((2, 2), (2, 2), (0, 0)))
+
+
+class Clock(Sound):
+    """Counts from so far away that float32, which its space says, has one number for all."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def _seen(self) -> Any:
+        return 1.7e9 + self._state.astype(np.float64)
+
+
 class Choosy(Sound):
     """Three choices, of which one is closed."""
 

@@ -17,7 +17,7 @@ from algorithm.agents.base import Agent
 from algorithm.app.resume import noted_specs
 from algorithm.app.sharing.opening import PlayableRun
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.data import Array, Float, bad_number, held
+from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Sized
@@ -27,6 +27,7 @@ from algorithm.env.lanes.base import LanesVecEnv
 from algorithm.env.masks import MASK
 from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
+from algorithm.env.outputs import bad_number, held
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import ParameterSource

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from algorithm.core.wording import Sized
 
@@ -275,21 +275,6 @@ class State(Sized):
         prefix = f"{name}/"
         own = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
         return State(own, self.meta[name])
-
-
-def held(values: ArrayLike) -> Bool:
-    """Return which numbers are finite in float32, in which rewards are stored and networks compute."""
-    with np.errstate(over="ignore"):
-        finite: Bool = np.isfinite(np.asarray(values, np.float32))
-    return finite
-
-
-def bad_number(value: np.floating[Any]) -> str:
-    """Return the words for a number that :func:`held` refuses."""
-    beyond = "beyond float32's ±3.4e+38"
-    if np.isfinite(value):
-        return f"{value:g}, {beyond}"
-    return f"{value}, or {beyond}" if np.isinf(value) and value.dtype == np.float32 else str(value)
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:

@@ -70,6 +70,21 @@ def as_bool(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an enviro
     return bool(number)
 
 
+def held(values: ArrayLike) -> Bool:
+    """Return which numbers are finite in float32, in which rewards are stored and networks compute."""
+    with np.errstate(over="ignore"):
+        finite: Bool = np.isfinite(np.asarray(values, np.float32))
+    return finite
+
+
+def bad_number(value: np.floating[Any]) -> str:
+    """Return the words for a number that :func:`held` refuses."""
+    beyond = "beyond float32's ±3.4e+38"
+    if np.isfinite(value):
+        return f"{value:g}, {beyond}"
+    return f"{value}, or {beyond}" if np.isinf(value) and value.dtype == np.float32 else str(value)
+
+
 Batched = Any
 """Observations or infos of N sub-environments: an array, list or structure of them, with a row for each."""
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import ActorOutput, Array, Bool, Float, bad_number, held
+from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.errors import NumericalError
 from algorithm.env.base import Observation, StepResult, Trace
+from algorithm.env.outputs import bad_number, held
 from algorithm.experience.failure_dump import FailureDumps
 from algorithm.experience.faults import Faults
 

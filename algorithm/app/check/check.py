@@ -19,13 +19,13 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.at_start.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.data import held
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import Observation
 from algorithm.env.checks.context import CheckConfig, CheckLimits, LearningKeys
 from algorithm.env.checks.finding import CheckResult, Finding, Level
 from algorithm.env.objects import EnvSource
+from algorithm.env.outputs import held
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from algorithm.core.data import Array, Bool, Double
+from algorithm.core.data import Array, Double
+from algorithm.core.spec import ObsSpec
 from algorithm.env.checks.context import CheckContext, CheckStep, EnvInstance, play
 from algorithm.env.checks.finding import Finding, FindingError
-from algorithm.env.outputs import Remark
+from algorithm.env.outputs import Remark, bad_number, held
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.env.wrappers import running_statistics
-
-_IMAGE_SIDE = 8  # pixels; a smaller array is not an image (algorithm.nn.layers.images)
 
 
 class RunningMoments:
@@ -50,28 +49,30 @@ class RunningMoments:
 class ObsStats:
     """Statistics of one leaf of the observation space.
 
+    dtype:      as it is stored
+    span:       range of an image, which networks see as 0 to 1
     moments:    of the observations that are finite
     not_finite: the first NaN or infinity, and where
     """
 
-    def __init__(self, name: str, leaf: Leaf) -> None:
-        self.name = name
+    def __init__(self, name: str, leaf: Leaf, spec: ObsSpec) -> None:
+        at = spec.names.index(name)
+        self.name, self.dtype, self.span = name, spec.dtypes[at], spec.ranges[at]
         self.space = leaf.space
         self.is_box = isinstance(leaf.space, gym.spaces.Box)
-        self.is_image = self.is_box and _is_image(leaf.space.shape or (), str(leaf.space.dtype))
+        self.is_image = self.is_box and name in spec.images
         self.moments = RunningMoments(leaf.space.shape or ())
         self.not_finite = ""
 
     def add(self, value: Array, place: str) -> None:
         """Add an observation; ``place`` is where it was seen."""
         numbers = np.asarray(value, np.float64)
-        with np.errstate(over="ignore"):
-            bad: Bool = ~np.isfinite(numbers.astype(np.float32))  # as it is stored
+        bad = ~held(numbers)
         if not bad.any():
             self.moments.add(numbers)
         elif not self.not_finite:
             at = np.argwhere(bad)[0].tolist()
-            self.not_finite = f"{self.name}{at or ''} is {numbers[bad][0]}, {place}"
+            self.not_finite = f"{self.name}{at or ''} is {bad_number(numbers[bad][0])}, {place}"
 
 
 class EpisodeEnd(NamedTuple):
@@ -118,11 +119,11 @@ class EpisodeStats:
 
     def _add_reward(self, reward: float, place: str) -> None:
         self.steps += 1
-        if np.isfinite(np.float32(reward)):
+        if held(reward):
             self.nonzero += reward != 0
             self.rewards.add(np.asarray(reward))
         elif not self.not_finite:
-            self.not_finite = f"it is {reward}, {place}"
+            self.not_finite = f"it is {bad_number(np.float64(reward))}, {place}"
 
 
 def collect_stats(context: CheckContext) -> EpisodeStats:
@@ -131,7 +132,8 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
         env = instance.bare
         # The names of the spec leave out an action mask among the observations.
         known = {leaf.name or "obs": leaf for leaf in leaves(env.observation_space, "observation", "")}
-        records = {name: ObsStats(name, known[name]) for name in instance.spec.obs.names}
+        spec = instance.spec.obs
+        records = {name: ObsStats(name, known[name], spec) for name in spec.names}
         actions = leaves(env.action_space, "action", instance.env.name)
         found = EpisodeStats(instance, actions, records, running_statistics(env))
         over, limit = context.deadline(1.0), context.config.length_limit
@@ -143,11 +145,3 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
         except FindingError as flaw:
             found.flaw = flaw.finding
     return found
-
-
-def _is_image(shape: tuple[int, ...], dtype: str) -> bool:
-    """Return whether shape and dtype are those of an image, as ``nn.layers.images`` does by torch."""
-    if not (dtype == "uint8" or dtype.startswith("float")):
-        return False
-    wide = sum(side >= _IMAGE_SIDE for side in shape)
-    return wide >= 2 and len(shape) in ((2, 3, 4) if dtype == "uint8" else (3, 4))

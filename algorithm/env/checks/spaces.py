@@ -20,6 +20,12 @@ LARGE = 100.0
 HUGE = 1e4
 """Bound of an action beyond which a float32 resolves it coarsely."""
 
+COARSE = 0.1
+"""Share of a deviation from which on the distance between two numbers of a type hides what changes."""
+
+DARK = 1 / 8
+"""Share of a picture's range below which its bounds are those of its type, not its own."""
+
 _ENOUGH = 20  # observations, or steps, from which something follows
 
 
@@ -92,19 +98,49 @@ def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
                 why="networks learn slowly, or not at all, from numbers far from 1",
                 fix="set sac_config.use_normalization: true",
             )
+        yield from _check_resolution(record, normalised=context.learning.use_normalization)
     normalised = context.learning.use_normalization
     yield ok("normalised by sac_config.use_normalization" if normalised else "around 1")
 
 
+def _check_resolution(record: ObsStats, *, normalised: bool) -> Iterator[Finding]:
+    """Check that numbers which were seen are told apart in the type that holds, or computes with, them."""
+    stored = record.dtype == "float32"
+    kind = "float32" if stored or not normalised else "float64"
+    mean, std = record.moments.mean, record.moments.std
+    distance = np.spacing(np.abs(mean).astype(kind)).astype(np.float64)
+    coarse = (std > 0.0) & (distance > COARSE * std)
+    if coarse.any():
+        at = np.unravel_index(int(coarse.argmax()), coarse.shape)
+        name = record.name + (str([int(i) for i in at]) if at else "")
+        yield warning(
+            f"{name} changes by {std[at]:.4g} around {mean[at]:.4g}",
+            where=f"{kind} has only every {distance[at]:.3g} there",
+            why=f"{'it is stored so' if stored else 'networks compute so'}: the changes are rounded away",
+            fix="give its Box the dtype float64" if stored else "set sac_config.use_normalization: true",
+        )
+
+
 def check_images(context: CheckContext) -> Iterator[Finding]:
-    """Check for float images, which take four times the memory."""
+    """Check for float images, which take four times the memory, and for bounds far from the content."""
     for record in context.cached(collect_stats).records.values():
-        if record.is_image and str(record.space.dtype) != "uint8":
+        box = record.space
+        if not (record.is_image and isinstance(box, gym.spaces.Box)):
+            continue
+        if record.dtype == "float32":
             yield warning(
-                f"the image {record.name} is {record.space.dtype}",
-                where=f"{record.space}",
+                f"the image {record.name} is {box.dtype}",
+                where=f"{box}",
                 why="the replay holds it as float32, four times as large as bytes",
                 fix="return uint8 from 0 to 255; the networks scale it to [0, 1] themselves",
+            )
+        high, bound = float(record.moments.high.max()), float(box.high.max())
+        if record.moments.count and record.span and high < DARK * bound:
+            yield warning(
+                f"no number in the image {record.name} is above {high:g}",
+                where=f"{box}",
+                why="its bounds become 0 and 1 for the networks, which see little of it",
+                fix=f"if it never is, give its Box the bounds that it has: 0 to {max(1.0, high):g}",
             )
 
 
