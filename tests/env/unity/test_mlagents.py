@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from main import main
 from tests.config.mlagents_files import FILES
 from tests.unity_player import make_build
+from tests.unity_player.compare import read_ledgers
 from tests.unity_player.recorder import record
 from tests.unity_player.tasks import LEARNABLE
 
@@ -117,6 +119,28 @@ def test_a_translation_trains(case: str, folder: Path, capsys: Any) -> None:
         rows = list(csv.DictReader(file))
     losses = [key for key in rows[0] if key.endswith(("loss/q", "loss/value"))]
     assert losses and all(any(row[key] for row in rows) for key in losses), "it has learned"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("3DBall", lambda normal: normal.clip(-3, 3) / 3),  # to_action_tuple of its agent_action.py
+        ("3DBall_sac", np.tanh),
+    ],
+)
+def test_the_first_exploration_is_as_wide_as_there(name: str, sent: Any, folder: Path, capsys: Any) -> None:
+    """The standard deviation of actions that reach the player before any update."""
+    words = translated(name, folder, "3dball")
+    keys = {"base_config.max_step": 3_000}
+    unlearned = {"sac_config.replay_ratio": 1e-6} if name == "3DBall_sac" else {}
+    assert main([*words, *overrides({**keys, **unlearned})]) == 0, capsys.readouterr()
+    players = [
+        np.array([line["continuous"] for line in lines if line["kind"] == "transition"])
+        for lines in read_ledgers(folder / "ledger")
+    ]
+    width = max(actions.std() for actions in players)  # an evaluation's player gets the mean
+    expected = sent(np.random.default_rng(1).normal(size=10**6)).std()
+    assert width == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.slow
