@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 
 from algorithm.core.data import Array, DemoEpisode, Float
 from algorithm.core.spec import AgentSpec
-from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, layout, shown
+from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, layout, renamed, shown
+from algorithm.env.config import without_team
 
 _TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
 
 
-def fitted(episode: RecordedEpisode, spec: AgentSpec) -> DemoEpisode:
-    """Return the episode as an agent of this spec learns from it.
+def fitted(episode: RecordedEpisode, spec: AgentSpec, behaviour: str = "") -> DemoEpisode:
+    """Return the episode as an agent of this spec learns from it. behaviour: of the agent, for a person.
 
     Raises FaultyRecordingError, with number and array, if it is of another agent.
     """
@@ -25,11 +27,14 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec) -> DemoEpisode:
             raise FaultyRecordingError(
                 f"its spaces are {layout(episode.spec)}, and those of the agent {layout(spec)}"
             )
+        episode = _by_position(episode, spec)
         _check_names(episode, spec)
         found = _checked(_arrays(episode), spec)
     except FaultyRecordingError as error:
         where = f"episode {episode.number}{f', {error.where}' if error.where else ''}"
-        raise FaultyRecordingError(error.why, where, error.fix) from error
+        other = behaviour and without_team(behaviour) != without_team(episode.behaviour)
+        named = f"; it is recorded as the behaviour {episode.behaviour!r}, not {behaviour!r}" if other else ""
+        raise FaultyRecordingError(f"{error.why}{named}", where, error.fix) from error
     z, behaviour_logp = _recorded_policy(episode, spec)
     return DemoEpisode(
         obs={name: found[f"obs/{name}"] for name in spec.obs.names},
@@ -73,15 +78,33 @@ def _arrays(episode: RecordedEpisode) -> dict[str, Array]:
     }
 
 
+def _by_position(episode: RecordedEpisode, spec: AgentSpec) -> RecordedEpisode:
+    """Return the episode with the agent's names in place of ``sensor_2``, that of a sensor without one."""
+    if len(episode.obs) != len(spec.obs.names):
+        return episode
+    names = {
+        theirs: ours
+        for theirs, ours in zip(episode.obs, spec.obs.names, strict=True)
+        if re.fullmatch(r"sensor_\d+", theirs) and ours not in episode.obs
+    }
+    return renamed(episode, names)
+
+
 def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:
-    if set(episode.obs) != set(spec.obs.names):
-        expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, episode.obs))
-        raise FaultyRecordingError(
-            f"expected the observations {expected}, got {got}",
-            fix="rename them, demonstrations.rename: {name in the file: name here}"
-            if len(episode.obs) == len(spec.obs.names)
-            else "give a recording of this task, made with the same wrappers",
-        )
+    if set(episode.obs) == set(spec.obs.names):
+        return
+    expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, episode.obs))
+    missing = {name: shape for name, shape, _ in spec.obs.items() if name not in episode.obs}
+    names: list[str] = []
+    for theirs in (name for name in episode.obs if name not in spec.obs.names):
+        shape = episode.obs[theirs].shape[1:]
+        if ours := next((name for name in missing if missing[name] == shape), ""):
+            names.append(f"{theirs}: {ours}")
+            del missing[ours]
+    raise FaultyRecordingError(
+        f"expected the observations {expected}, got {got}",
+        fix="" if missing else f"if they are the same, set demonstrations.rename: {{{', '.join(names)}}}",
+    )
 
 
 def _checked(found: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:

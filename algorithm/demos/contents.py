@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from algorithm.core.data import DemoEpisode
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted, short
 from algorithm.demos.check import fitted
@@ -20,11 +22,16 @@ from algorithm.env.config import without_team
 class Contents:
     """Numbers about the episodes of a source; none of their arrays is kept.
 
+    doubt:  why nobody knows whether it fits; empty where it was compared
     misfit: the first reason why it cannot be learned from, with its place; empty if it can
+    remedy: what to do about that, where another recording is not the only way
     """
 
     source: Source
+    renaming: Renaming
+    doubt: str
     misfit: str = ""
+    remedy: str = ""
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     behaviours: Counter[str] = field(default_factory=Counter)
@@ -38,7 +45,9 @@ class Contents:
     def rows(self) -> Rows:
         """Return lines for a person."""
         lengths, others = self.lengths, set(self.behaviours) - {DEFAULT_BEHAVIOUR}
-        rows = [("fits", f"no: {self.misfit}" if self.misfit else "yes")]
+        rows = [("fits", f"no: {self.misfit}" if self.misfit else self.doubt or "yes")]
+        if self.remedy:
+            rows.append(("to do", self.remedy))
         rows.append(("episodes", f"{len(lengths):,}, {counted(sum(lengths), 'step')}"))
         if others:
             each = (f"{name} {number:,}" for name, number in sorted(self.behaviours.items()))
@@ -52,7 +61,7 @@ class Contents:
             cut_off = len(lengths) - self.terminated
             rows.append(("ends", f"{self.terminated:,} terminated, {cut_off:,} cut off"))
         rows += [("notice", text) for text in self.notices]
-        return rows if self.misfit else [*rows, ("digest", str(self.digest))]
+        return rows if self.misfit or self.doubt else [*rows, ("digest", str(self.digest))]
 
     def add(self, episode: RecordedEpisode) -> None:
         """Count an episode, whatever its arrays are."""
@@ -65,44 +74,54 @@ class Contents:
         self.choices += mask.size
         self.forbidden += mask.size - int(np.count_nonzero(mask))
 
+    def blame(self, error: FaultyRecordingError) -> None:
+        """Keep an error if it is the first."""
+        if not self.misfit:
+            self.misfit = f"{error.where}: {error.why}" if error.where else error.why
+            self.remedy = self.renaming.remedy(error)
 
-def look(source: Source, specs: Mapping[str, AgentSpec], renaming: Renaming) -> Contents:
+    def check_behaviours(self, specs: Mapping[str, AgentSpec]) -> None:
+        """Raise FaultyRecordingError without an episode, and for names of several behaviours, one unknown."""
+        if not self.lengths:
+            raise FaultyRecordingError("it holds no episode")
+        known, names = (set(map(without_team, each)) for each in (specs, self.behaviours))
+        if specs and names - known and len(names) > 1:  # a single name may stand for another one
+            others, there = (", ".join(map(repr, sorted(each))) for each in (names - known, specs))
+            raise FaultyRecordingError(f"it is of the behaviour {others}, and the environment has {there}")
+
+
+def look(source: Source, specs: Mapping[str, AgentSpec], renaming: Renaming, doubt: str = "") -> Contents:
     """Return what a source holds, and the first reason why agents of these specs cannot learn from it.
 
-    specs: by behaviour
+    specs: by behaviour; empty where they are not known, and ``doubt`` says why
     """
-    contents = Contents(source)
-    known = {without_team(name): spec for name, spec in specs.items()} | dict(specs)
+    contents = Contents(source, renaming, doubt)
     try:
         for episode in source.read(None, contents.notices.append):
             episode = renaming(episode)
             contents.add(episode)
             try:
-                contents.digest.add(fitted(episode, _spec_of(episode, known)))
+                if specs:
+                    contents.digest.add(_fitted(episode, specs))
             except FaultyRecordingError as error:
-                contents.misfit = contents.misfit or _told(error)
+                contents.blame(error)
+        contents.check_behaviours(specs)
     except FaultyRecordingError as error:
-        contents.misfit = contents.misfit or _told(error)
+        contents.blame(error)
     except OSError as error:
-        contents.misfit = contents.misfit or error.strerror or str(error)
-    if not contents.lengths:
-        contents.misfit = contents.misfit or "it holds no episode"
+        contents.blame(FaultyRecordingError(error.strerror or str(error)))
     return contents
 
 
-def _spec_of(episode: RecordedEpisode, known: Mapping[str, AgentSpec]) -> AgentSpec:
-    if episode.behaviour not in known:
-        there = ", ".join(map(repr, known))
-        raise FaultyRecordingError(
-            f"it is of the behaviour {episode.behaviour!r}, and the environment has {there}",
-            f"episode {episode.number}",
-        )
-    return known[episode.behaviour]
-
-
-def _told(error: FaultyRecordingError) -> str:
-    told = f"{error.where}: {error.why}" if error.where else error.why
-    return f"{told}; {error.fix}" if error.fix else told
+def _fitted(episode: RecordedEpisode, specs: Mapping[str, AgentSpec]) -> DemoEpisode:
+    """Return the episode as its behaviour learns from it; where none has its name, one with its spaces."""
+    plain = without_team(episode.behaviour)
+    alike = [name for name in specs if without_team(name) == plain]
+    *others, last = [episode.behaviour] if episode.behaviour in specs else alike or specs
+    for name in others:
+        with contextlib.suppress(FaultyRecordingError):
+            return fitted(episode, specs[name], name)
+    return fitted(episode, specs[last], last)
 
 
 def _layout(episode: RecordedEpisode) -> tuple[str, str]:

@@ -12,9 +12,7 @@ from typing import BinaryIO, Protocol
 from algorithm.core.data import Array
 from algorithm.core.spec import AgentSpec
 from algorithm.core.system.files import replace as replace_file
-
-Behaviours = frozenset[str]
-"""Names under which a file may hold the episodes of one behaviour."""
+from algorithm.env.config import without_team
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class RecordedEpisode:
 class FaultyRecordingError(Exception):
     """A recording that does not hold what an agent needs.
 
-    where: in the file; empty for all of it; fix: what to do, where more is known than that
+    where: in the file; empty for all of it; fix: what to do, where another recording is not the only way
     """
 
     def __init__(self, why: str, where: str = "", fix: str = "") -> None:
@@ -54,8 +52,39 @@ class FaultyRecordingError(Exception):
 Notify = Callable[[str], None]
 """Takes what a person should know of a file, such as a step that was left out."""
 
-Reader = Callable[[Path, Behaviours | None, Notify], Iterator[RecordedEpisode]]
-"""Yields a file's episodes of these behaviours, one after the other; None: of all.
+
+@dataclass(frozen=True)
+class Wanted:
+    """The behaviour whose episodes are read.
+
+    behaviours: all of the environment; a recording under another name may be of any of them
+    """
+
+    behaviour: str
+    behaviours: Iterable[str] = ()
+
+    def among(self, recorded: Iterable[str], notify: Notify) -> set[str]:
+        """Return the names in a recording under which its episodes are.
+
+        That of the behaviour, or else with another team, or else the only name, if no behaviour has it.
+        Raises FaultyRecordingError if there is none of them.
+        """
+        names, plain = set(recorded), without_team(self.behaviour)
+        known = {plain, *map(without_team, self.behaviours)}
+        alike = {name for name in names if without_team(name) == plain}
+        strange = {name for name in names if without_team(name) not in known}
+        found = names & {self.behaviour} or alike
+        if not found and len(set(map(without_team, strange))) == 1:
+            notify(f"recorded as the behaviour {', '.join(sorted(strange))}, taken for {plain}")
+            return strange
+        if names and not found:
+            others = ", ".join(map(repr, sorted(names)))
+            raise FaultyRecordingError(f"no episode is of the behaviour {plain!r}, but of {others}")
+        return found
+
+
+Reader = Callable[[Path, Wanted | None, Notify], Iterator[RecordedEpisode]]
+"""Yields a file's episodes of a behaviour, one after the other; None: of all.
 
 Raises FaultyRecordingError for a file that cannot be used, or holds none of them, OSError from the system.
 """
@@ -115,15 +144,6 @@ class Draft:
                 stream.close()
         with contextlib.suppress(OSError):
             self._draft.unlink()
-
-
-def check_behaviours(found: Iterable[str], wanted: Behaviours | None) -> None:
-    """Raise FaultyRecordingError if there are episodes, and none is of these behaviours."""
-    names = set(found)
-    if wanted is None or not names or names & wanted:
-        return
-    shown, others = (", ".join(map(repr, sorted(each))) for each in (wanted, names))
-    raise FaultyRecordingError(f"no episode is of the behaviour {shown}, but of {others}")
 
 
 def shown(value: Array) -> str:

@@ -14,13 +14,7 @@ from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.extras import needs
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.config import MINARI, MINARI_ID
-from algorithm.demos.episode import (
-    Behaviours,
-    FaultyRecordingError,
-    Notify,
-    RecordedEpisode,
-    check_behaviours,
-)
+from algorithm.demos.episode import FaultyRecordingError, Notify, RecordedEpisode, Wanted
 from algorithm.demos.spaces import flat_actions
 from algorithm.env.gym import Adapter
 from algorithm.env.outputs import SpaceMismatchError
@@ -38,14 +32,15 @@ def dataset_id(text: str) -> str:
     return name
 
 
-def read_minari(name: str, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
+def read_minari(name: str, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a data set, as a :data:`algorithm.demos.episode.Reader` does those of a file.
 
     Observations, masks (also of infos) and actions become those of an agent in the data set's own spaces.
     Raises UsageError without Minari, and for a data set that is not on this machine.
     """
     dataset = _load(name)
-    check_behaviours([DEFAULT_BEHAVIOUR], wanted)
+    if wanted is not None:
+        wanted.among([DEFAULT_BEHAVIOUR], notify)
     try:
         adapter = Adapter(dataset.observation_space, dataset.action_space, f"{MINARI}{name}")
     except EnvError as error:

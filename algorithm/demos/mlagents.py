@@ -2,7 +2,7 @@
 
 Pair t of a file holds observation t, the reward of step t − 1, the masks of step t (true forbids), its action
 and whether the episode has ended at this observation. So an episode of L steps has L + 1 pairs, and the
-action of the last one is nobody's.
+action of the last one is nobody's: it is not looked at, and older recorders left it out.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from algorithm.core.reading import open_plain
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.demo_file import MOST_STEPS, DemoRecords
 from algorithm.demos.episode import (
-    Behaviours,
     FaultyRecordingError,
     Notify,
     RecordedEpisode,
-    check_behaviours,
+    Wanted,
 )
-from algorithm.env.config import without_team
 from algorithm.env.unity.package import DemoMessages, demo_messages, recorded_behaviour
 from algorithm.env.unity.spaces import rewards_of
 
@@ -39,7 +37,7 @@ _AXES = 8
 _ACTIONS = 2**16
 
 
-def read_demo(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
+def read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`.
 
     Observations are those that a Unity environment gives of the same sensors. Raises UsageError without the
@@ -54,9 +52,8 @@ def read_demo(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator
         records = DemoRecords(stream)
         meta = records.meta(messages.meta)
         brain = records.brain(messages.brain)
-        name = brain.brain_name
-        if wanted is None or without_team(name) not in wanted:
-            check_behaviours([name], wanted)
+        if wanted is not None:
+            wanted.among([brain.brain_name], notify)
         pairs = _counted(records, messages, meta.number_steps, notify)
         yield from _Episodes(brain, free_memory() // 2).of(pairs, notify)
 
@@ -99,8 +96,9 @@ class _Episodes:
         self._brain = brain
         self._limit = limit
         self._open: dict[int, dict[str, bytearray]] = {}  # id → bytes of each array so far
+        self._last: dict[int, Any] = {}  # id → pair whose action is not read yet
         self._number = 0
-        self._short = 0
+        self._short = self._forbidden = 0
         self._held = 0  # bytes of the open ones
 
     def of(self, pairs: Iterator[Any], notify: Notify) -> Iterator[RecordedEpisode]:
@@ -121,6 +119,8 @@ class _Episodes:
             notify(f"episodes without an end, taken as cut off there: {self._number - before}")
         if self._short:
             notify(f"episodes without a step, left out: {self._short}")
+        if self._forbidden:
+            notify(f"choices that their masks forbid, of the decision before and allowed: {self._forbidden}")
 
     def _append(self, pair: Any, decoder: StepDecoder) -> None:  # noqa: ANN401 - a protobuf message
         agent = pair.agent_info.id
@@ -130,11 +130,15 @@ class _Episodes:
             self._open[agent] = {name: bytearray() for name in decoder.layout}
         columns = self._open[agent]
         step = _length(columns)
-        for name, read in decoder.fields.items():
+        fields = [(name, pair, step) for name in decoder.layout if name != "action"]
+        if step:
+            fields.insert(0, ("action", self._last[agent], step - 1))
+        self._last[agent] = pair
+        for name, source, at in fields:
             try:
-                data = read(pair).tobytes()
+                data = decoder.fields[name](source).tobytes()
             except ValueError as error:
-                where = f"episode {self._number}, step {step}, {name}"
+                where = f"episode {self._number}, step {at}, {name}"
                 raise FaultyRecordingError(str(error), where) from error
             columns[name].extend(data)
             self._held += len(data)
@@ -145,23 +149,28 @@ class _Episodes:
 
     def _finished(self, agent: int, decoder: StepDecoder, *, terminated: bool) -> Iterator[RecordedEpisode]:
         columns = self._open.pop(agent)
+        del self._last[agent]
         length = _length(columns)
         self._held -= sum(map(len, columns.values()))
         if length < 2:
             self._short += 1
             return
         arrays: dict[str, Array] = {
-            name: np.ndarray((length, *shape), dtype, buffer=columns[name])
+            name: np.ndarray((length - (name == "action"), *shape), dtype, buffer=columns[name])
             for name, (dtype, shape) in decoder.layout.items()
         }
         last = np.arange(1, length) == length - 1
+        mask = arrays["action_mask"]
+        chosen = arrays["action"][:, : mask.shape[1]].astype(np.bool_)
+        self._forbidden += int(np.count_nonzero(chosen & ~mask[:-1]))
+        mask[:-1] |= chosen
         yield RecordedEpisode(
             number=self._number,
             behaviour=self._brain.brain_name,
             agent=agent,
             obs={name[4:]: value for name, value in arrays.items() if name.startswith("obs/")},
-            action_mask=arrays["action_mask"],
-            action=arrays["action"][:-1],
+            action_mask=mask,
+            action=arrays["action"],
             reward=arrays["reward"][1:],
             terminated=last & terminated,
             truncated=last & (not terminated),
@@ -192,13 +201,13 @@ class StepDecoder:
         self._sensors = behaviour.sensors
         self._action = behaviour.spec.action
         self.layout: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
-            **{f"obs/{one.name}": (np.dtype(one.dtype), one.kept_shape) for one in self._sensors},
+            **{f"obs/{one.name}": (np.dtype(one.dtype), one.kept_shape) for one in behaviour.seen.values()},
             "action_mask": (np.dtype(np.bool_), (self._action.discrete,)),
             "reward": (np.dtype(np.float32), ()),
             "action": (np.dtype(np.float32), (self._action.size,)),
         }
         self.fields: dict[str, Callable[[Any], Array]] = {
-            **{f"obs/{one.name}": partial(self._seen, k) for k, one in enumerate(self._sensors)},
+            **{f"obs/{one.name}": partial(self._seen, k) for k, one in behaviour.seen.items()},
             "action_mask": self._allowed,
             "reward": lambda pair: _finite(rewards_of([pair.agent_info])),
             "action": self._acted,
@@ -229,8 +238,6 @@ class StepDecoder:
     def _acted(self, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
         """Return the flat action [A]. Older recorders have one list of numbers for either kind."""
         spec, flat = self._action, np.zeros(self._action.size, np.float32)
-        if pair.agent_info.done:
-            return flat
         own = [pair.action_info.continuous_actions, pair.action_info.discrete_actions]
         if not own[0] and not own[1] and not (spec.continuous and spec.branches):
             own[0 if spec.continuous else 1] = pair.action_info.vector_actions_deprecated
@@ -272,6 +279,6 @@ def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf mes
         )
     for number, one in enumerate(first.observations):
         right = len(one.shape) == 3 if one.compression_type else len(one.shape) <= _AXES
-        if not right or not all(0 < size <= _STEP for size in one.shape):
+        if not right or not all(0 <= size <= _STEP for size in one.shape):
             kind = "a PNG" if one.compression_type else "numbers"
             raise FaultyRecordingError(f"observation {number} is {kind} of the shape {one.shape[:_AXES]}")

@@ -19,12 +19,11 @@ from algorithm.core.errors import described
 from algorithm.core.reading import check_zip, open_plain
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import (
-    Behaviours,
     Draft,
     FaultyRecordingError,
     Notify,
     RecordedEpisode,
-    check_behaviours,
+    Wanted,
     shown,
 )
 from algorithm.env.observations import UNNAMED
@@ -36,17 +35,17 @@ _NEEDED = ("action", "reward", "terminated")
 _OPTIONAL = ("action_mask", "truncated", "carry", "z", "behaviour_logp")
 
 
-def read_npz(path: Path, wanted: Behaviours | None, notify: Notify) -> Iterator[RecordedEpisode]:
+def read_npz(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`."""
     try:
         with open_plain(path, _LARGEST, follow=True) as stream:
             check_zip(stream, free_memory() // _ENTRY)
             with zipfile.ZipFile(stream) as archive:
                 names = _behaviours(archive)
-                check_behaviours(names, wanted)
+                read = set(names) if wanted is None else wanted.among(names, notify)
                 arrays = _arrays_of(archive)
                 for number, name in enumerate(names):
-                    if wanted is None or name in wanted:
+                    if name in read:
                         yield _episode(archive, number, name, arrays[str(number)])
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise FaultyRecordingError(f"it is no recording: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,19 @@ from algorithm.core.program import as_typed
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.config import MINARI, DemoConfig
-from algorithm.demos.episode import Behaviours, FaultyRecordingError, Notify, Reader, RecordedEpisode, renamed
+from algorithm.demos.episode import FaultyRecordingError, Notify, Reader, RecordedEpisode, Wanted, renamed
 from algorithm.demos.minari import dataset_id, read_minari
 from algorithm.demos.mlagents import read_demo
 from algorithm.demos.npz import read_npz
-from algorithm.env.config import without_team
 
 READERS: Mapping[str, Reader] = {".npz": read_npz, ".demo": read_demo}
 """By the ending of a file's name."""
 
 _PATH, _RENAME = "demonstrations.path", "demonstrations.rename"
+_OTHER_NAMES = (
+    f"set {_RENAME}: {{name in the files: name here}}; "
+    f"{as_typed('python main.py ENV --demos PATH')} shows the names"
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Source:
 
     name: str
     where: str
-    read: Callable[[Behaviours | None, Notify], Iterator[RecordedEpisode]]
+    read: Callable[[Wanted | None, Notify], Iterator[RecordedEpisode]]
 
     def error(self, why: str, where: str = "", fix: str = "") -> UsageError:
         """Return the error for what cannot be used; where: in the source."""
@@ -78,6 +81,10 @@ class Renaming:
         unmet = ", ".join(sorted(self.unmet))
         return f"; up to here nothing is called {unmet}, which rename names" if unmet and self._met else ""
 
+    def remedy(self, error: FaultyRecordingError) -> str:
+        """Return what to do about an error; empty where nothing is known. Advice is on names of the files."""
+        return _OTHER_NAMES if error.fix and self.names else error.fix
+
     def check(self) -> None:
         """Raise UsageError for a name that no episode has had."""
         if self.unmet and self._met:
@@ -85,17 +92,16 @@ class Renaming:
                 "rename names observations that no demonstration has",
                 where=_RENAME,
                 why=f"it names {', '.join(sorted(self.unmet))}; theirs are {', '.join(sorted(self._met))}",
-                fix="write {name in the files: name here}; "
-                f"{as_typed('python main.py ENV --demos PATH')} shows the names",
+                fix=_OTHER_NAMES,
             )
 
 
 def load_demonstrations(
-    config: DemoConfig, spec: AgentSpec, behaviour: str, folder: Path
+    config: DemoConfig, spec: AgentSpec, behaviour: str, folder: Path, behaviours: Iterable[str] = ()
 ) -> Demonstrations | None:
     """Return the episodes that the configuration names and selects; None if it names none.
 
-    folder: the task's, which paths are relative to
+    folder: the task's, which paths are relative to; behaviours: all of the environment
     Raises UsageError for a path without files, a source or episode that cannot be used, a name to be changed
     that none has, and if no episode is left.
     """
@@ -103,9 +109,10 @@ def load_demonstrations(
         return None
     renaming, found = Renaming(config.rename), list[tuple[str, DemoEpisode]]()
     notices: list[str] = []
+    wanted = Wanted(behaviour, behaviours)
     for source in find_sources([config.path] if isinstance(config.path, str) else config.path, folder):
         told: list[str] = []
-        found += [(source.name, one) for one in _fitted(source, spec, behaviour, renaming, told.append)]
+        found += [(source.name, one) for one in _fitted(source, spec, wanted, renaming, told.append)]
         notices += [f"{source.name}: {text}" for text in told]
     renaming.check()
     kept = _selected([episode for _, episode in found], config)
@@ -123,13 +130,13 @@ def load_demonstrations(
 
 
 def _fitted(
-    source: Source, spec: AgentSpec, behaviour: str, renaming: Renaming, notify: Notify
+    source: Source, spec: AgentSpec, wanted: Wanted, renaming: Renaming, notify: Notify
 ) -> Iterator[DemoEpisode]:
     try:
-        for episode in source.read(frozenset({behaviour, without_team(behaviour)}), notify):
-            yield fitted(renaming(episode), spec)
+        for episode in source.read(wanted, notify):
+            yield fitted(renaming(episode), spec, wanted.behaviour)
     except FaultyRecordingError as error:
-        raise source.error(f"{error.why}{renaming.doubt}", error.where, error.fix) from error
+        raise source.error(f"{error.why}{renaming.doubt}", error.where, renaming.remedy(error)) from error
     except OSError as error:
         raise source.error(error.strerror or str(error)) from error
 

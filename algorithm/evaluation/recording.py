@@ -21,7 +21,7 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.config import MINARI
 from algorithm.demos.demo_writing import DemoWriter
-from algorithm.demos.episode import Behaviours, EpisodeWriter, RecordedEpisode
+from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
 from algorithm.demos.minari import dataset_id
 from algorithm.demos.minari_writer import MinariWriter, refuse_taken
 from algorithm.demos.npz import NpzWriter
@@ -43,7 +43,7 @@ class Recording(EvalCallback):
     def __init__(
         self,
         writer: EpisodeWriter,
-        behaviours: Behaviours | None = None,
+        behaviours: frozenset[str] | None = None,
         *,
         on_failure: Callable[[StorageError], None] | None = None,
     ) -> None:

@@ -186,7 +186,9 @@ class Assembly:
             config = loaded.for_behaviour(name)
             file = nn_file(config, networks)
             demos = (
-                load_demonstrations(config.demonstrations, spec, name, loaded.env_dir) if learning else None
+                load_demonstrations(config.demonstrations, spec, name, loaded.env_dir, specs)
+                if learning
+                else None
             )
             if isinstance(file, Path):  # a learner may have made no environment
                 extend_path(loaded.env_dir)

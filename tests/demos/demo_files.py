@@ -11,7 +11,7 @@ import numpy as np
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.demo_file import write_record
 from algorithm.demos.demo_writing import DemoWriter
-from algorithm.demos.episode import RecordedEpisode
+from algorithm.demos.episode import RecordedEpisode, Wanted
 from algorithm.demos.mlagents import read_demo
 from algorithm.env.unity.package import demo_messages
 
@@ -30,9 +30,9 @@ HAND = bytes.fromhex(
 )
 
 
-def read(path, wanted=None) -> tuple[list[RecordedEpisode], list[str]]:
+def read(path, behaviour=None) -> tuple[list[RecordedEpisode], list[str]]:
     said: list[str] = []
-    return list(read_demo(path, wanted, said.append)), said
+    return list(read_demo(path, behaviour and Wanted(behaviour), said.append)), said
 
 
 def written(path: Path, spec: AgentSpec, episodes, behaviour: str = "default") -> Path:

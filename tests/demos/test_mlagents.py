@@ -15,6 +15,7 @@ from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode
 from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.unity.package import recorded_behaviour
+from main import main
 from tests.demos.demo_files import (
     HAND,
     Brain,
@@ -44,7 +45,7 @@ def assert_same(found: RecordedEpisode, expected: RecordedEpisode) -> None:
 
 def test_bytes_assembled_by_hand_are_read_and_written(tmp_path):
     (tmp_path / "hand.demo").write_bytes(HAND)
-    (episode,), said = read(tmp_path / "hand.demo", frozenset({"Ball"}))
+    (episode,), said = read(tmp_path / "hand.demo", "Ball")
     assert (episode.number, episode.behaviour, episode.agent, said) == (0, "Ball", 5, [])
     assert episode.obs["eye"].tolist() == [[1, -2], [3, 4], [5, 6]]
     assert episode.action_mask.tolist() == [[True, False], [True, True], [True, True]]
@@ -194,7 +195,7 @@ def test_files_of_older_recorders_are_read(tmp_path, version, brain, actions, fl
     (tmp_path / "a.demo").write_bytes(
         file_of(pairs, Brain(brain_name="Old?team=1", **brain), api_version=version)
     )
-    (found,), _ = read(tmp_path / "a.demo", frozenset({"Old"}))
+    (found,), _ = read(tmp_path / "a.demo", "Old")
     assert found.action.tolist() == [flat, flat] and list(found.obs) == ["sensor_0"]
     assert found.reward.tolist() == [2.5, -0.5] and found.action_mask.all()
 
@@ -228,6 +229,49 @@ def test_what_a_recorder_left_behind_is_said_and_used(tmp_path):
         else:
             assert [len(episode.reward) for episode in episodes] == ([1] if size >= 145 else [])
             assert ("its last record is cut off, and left out" in notices) == (size not in (49, 99, 145))
+
+
+def test_a_recording_that_ends_in_the_middle_needs_no_last_action(tmp_path):
+    """Older recorders wrote none; whatever stands there is nobody's."""
+    first, second, _ = pairs_of()
+    first.agent_info.action_mask[:] = [True, False]  # of the decision before, as Unity records actions
+    for action in (None, [7], []):
+        if action is None:
+            second.ClearField("action_info")
+        else:
+            second.action_info.discrete_actions[:] = action
+        (tmp_path / "a.demo").write_bytes(file_of([first, second]))
+        (found,), said = read(tmp_path / "a.demo")
+        assert found.action.tolist() == [[1, 0, 0.5]] and found.reward.tolist() == [2]
+        assert found.action_mask.all(), "a choice that was made was allowed"
+        assert len(said) == 2 and "masks forbid" in said[1]
+
+
+def test_sensors_are_found_by_their_place_where_they_have_no_name(tmp_path):
+    """One without numbers is left out; a name that is another one is not overlooked."""
+    pairs = pairs_of()
+    for pair in pairs:
+        seen = pair.agent_info.observations
+        seen[0].ClearField("name")
+        for one in (Vector("", 0), Vector("ray", 3)):
+            seen.append(one.observe(np.ones(one.frame, np.float32)))
+    (tmp_path / "a.demo").write_bytes(file_of(pairs))
+    (found,), _ = read(tmp_path / "a.demo")
+    assert list(found.obs) == ["sensor_0", "ray"]
+    kept = fitted(found, spec_of(("eye", (2,), "float32"), ("ray", (3,), "float32")))
+    assert kept.obs["eye"].tolist() == [[1, -2], [3, 4], [5, 6]]
+    with pytest.raises(FaultyRecordingError, match="expected the observations ear, eye") as caught:
+        fitted(found, spec_of(("eye", (2,), "float32"), ("ear", (3,), "float32")))
+    assert "demonstrations.rename: {ray: ear}" in caught.value.fix
+
+
+def test_recordings_are_looked_at_without_a_build(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text("default: {base_config: {env_type: UNITY, env_name: Ball}}")
+    (tmp_path / "a.demo").write_bytes(file_of(pairs_of()))
+    assert main([".", "--demos", "a.demo"]) == 0
+    (tmp_path / "a.demo").write_bytes(HAND[:99])
+    assert main([".", "--demos", "a.demo"]) == 2
 
 
 def test_notices_are_those_of_the_start_screen(tmp_path):

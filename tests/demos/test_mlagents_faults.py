@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, fault):
 
 
 @pytest.mark.parametrize(("bound", "value", "content", "where", "why"), [
-    ("mlagents.free_memory", lambda: 100, HAND, "episode 0", "it needs 52 bytes, more than half of the free memory"),
+    ("mlagents.free_memory", lambda: 100, HAND, "episode 0", "it needs 66 bytes, more than half of the free memory"),
     ("demo_file.free_memory", lambda: 2**26, HAND[:99] + b"\x81\x80\x40", "byte 99", "step of 1,048,577 bytes, too many for the free memory"),
     ("mlagents._MOST_OPEN", 1, file_of(changed(1, id=6)), "", "more than 1 of its episodes have no end"),
 ])  # fmt: skip

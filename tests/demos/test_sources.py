@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
-from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec
 from algorithm.demos.config import ENDINGS, DemoConfig
 from algorithm.demos.contents import look
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, renamed
@@ -25,6 +25,7 @@ from tests.demos.maze import write
 
 ROOT = Path(__file__).parents[2]
 HYBRID = "algorithm.env.toys:ToyHybrid-v0"
+TEAM = ("Striker?team=0", "Striker", "Striker?team=1")
 MASKED = "algorithm.env.toys:ToyMasked-v0"
 
 
@@ -135,8 +136,32 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
     assert "of the behaviour 'default', but of 'Goalie', 'Striker'" in refusal(tmp_path, spec, "b.npz")
     (source,) = find_sources(["b.npz"], tmp_path)
     assert not look(source, {"Goalie": spec, "Striker?team=1": spec}, Renaming({})).misfit
-    there = "episode 1: it is of the behaviour 'Striker', and the environment has 'Goalie'"
+    there = "it is of the behaviour 'Striker', and the environment has 'Goalie'"
     assert look(source, {"Goalie": spec}, Renaming({})).misfit == there
+
+
+@pytest.mark.parametrize("there", TEAM)
+@pytest.mark.parametrize("here", TEAM)
+def test_teams_of_one_behaviour_share_recordings(tmp_path, spec, here, there):
+    rewrite(tmp_path / "a.npz", tmp_path / "b.npz", behaviour=np.array([there, there]))
+    assert len(load(tmp_path, spec, "b.npz", here).episodes) == 2
+    other = AgentSpec(spec.obs, ActionSpec((2,)))
+    (source,) = find_sources(["b.npz"], tmp_path)
+    assert not look(source, {"Goalie": other, here: spec}, Renaming({})).misfit
+
+
+def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path, spec):
+    found = load(tmp_path, spec, behaviour="Ball?team=0")
+    assert len(found.episodes) == 2
+    assert found.notices == ["a.npz: recorded as the behaviour default, taken for Ball"]
+    other = AgentSpec(spec.obs, ActionSpec((2,)))
+    said = refusal(tmp_path, other, behaviour="Ball")
+    assert "episode 0, action_mask" in said and "as the behaviour 'default', not 'Ball'" in said
+    with pytest.raises(UsageError, match="of the behaviour 'Ball', but of 'default'"):
+        load_demonstrations(DemoConfig(path="a.npz"), spec, "Ball", tmp_path, ("Ball", "default"))
+    (source,) = find_sources(["a.npz"], tmp_path)
+    assert not look(source, {"Ball": spec, "Cube": other}, Renaming({})).misfit
+    assert "not 'Cube'" in look(source, {"Cube": other}, Renaming({})).misfit
 
 
 @pytest.mark.parametrize(("path", "why"), [
@@ -181,8 +206,8 @@ def test_observations_are_renamed_before_they_are_checked(tmp_path, spec):
 @pytest.mark.parametrize(("rename", "says"), [
     ({"sen": "obs"}, "expected the observations obs, got seen; up to here nothing is called sen, which rename names"),
     ({"sen": "other", "seen": "obs"}, "it names sen; theirs are seen"),
-    ({"seen": "other"}, "b.npz, episode 0\n  why    expected the observations obs, got other"),
-    ({}, "expected the observations obs, got seen"),
+    ({"seen": "other"}, "b.npz, episode 0\n  why    expected the observations obs, got other\n  to do  set demonstrations.rename: {name in"),
+    ({}, "expected the observations obs, got seen\n  to do  if they are the same, set demonstrations.rename: {seen: obs}"),
 ])  # fmt: skip
 def test_a_renaming_of_what_is_not_there_is_told(tmp_path, spec, rename, says):
     recorded_as(tmp_path, "b.npz", obs="seen")

@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from main import main
+from tests.demos.demo_files import HAND
 
 CASES = (
     "demos/a.npz",
@@ -44,13 +45,18 @@ def messages() -> Iterator[tuple[str, str]]:
         _record(Path("demos/c.npz"), "obs", "Goalie")
         Path("demos/torn.npz").write_bytes(Path("demos/a.npz").read_bytes()[:300])
         for words in CASES:
-            yield words, _printed(shlex.split(words)).replace(os.path.realpath(folder), "HERE")
+            said = _printed(["CartPole-v1", "--demos", *shlex.split(words)])
+            yield words, said.replace(os.path.realpath(folder), "HERE")
+        Path("ball").mkdir()
+        Path("ball/config.yaml").write_text("default: {base_config: {env_type: UNITY, env_name: Ball}}")
+        Path("hand.demo").write_bytes(HAND)
+        yield "of a task without a build", _printed(["./ball", "--demos", "hand.demo"])
 
 
 def _printed(words: list[str]) -> str:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = main(["CartPole-v1", "--demos", *words])
+        code = main(words)
     return f"{said.getvalue()}exit code {code}"
 
 

@@ -11,9 +11,11 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.yaml_io import inline
+from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.wording import counted
 from algorithm.demos.contents import look
 from algorithm.demos.sources import Renaming, find_sources
+from algorithm.env.unity.build import find_build
 from algorithm.experience.faults import Faults
 from algorithm.train.assembly import Assembly
 
@@ -21,8 +23,9 @@ from algorithm.train.assembly import Assembly
 def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show what files, folders, patterns and data sets hold; return 0 if all of it fits the environment.
 
-    Paths are relative to the current folder, or else the task's; ``demonstrations.rename`` counts. Raises
-    UsageError for a path without recordings, and as a training does for the environment.
+    Paths are relative to the current folder, or else the task's; ``demonstrations.rename`` counts. Without a
+    build for a Unity task it is not compared. Raises UsageError for a path without recordings, and as a
+    training does for the environment.
     """
     sources = find_sources(options.demos, Path.cwd(), loaded.env_dir, key="--demos")
     with ExitStack() as stack:
@@ -30,9 +33,10 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         for notice in notices(options, loaded.config):
             console.warn(notice)
         assembly = Assembly(loaded=loaded, device="cpu", faults=Faults(console), stack=stack)
-        specs = assembly.env("evaluate").specs
+        doubt = _no_build(loaded)
+        specs = {} if doubt else assembly.env("evaluate").specs
         renaming = Renaming(loaded.config.demonstrations.rename)
-        found = [look(source, specs, renaming) for source in sources]
+        found = [look(source, specs, renaming, doubt) for source in sources]
         console.start([(contents.source.name, contents.rows()) for contents in found])
         renaming.check()
         misfits = [f"{contents.source.name}: {contents.misfit}" for contents in found if contents.misfit]
@@ -44,9 +48,20 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
                 f"{counted(len(found), 'source')}",
             )
         ]
-        rows.insert(0, ("fit", f"no: {misfits[0]}" if misfits else "yes"))
+        rows.insert(0, ("fit", f"no: {misfits[0]}" if misfits else doubt or "yes"))
         paths = [contents.source.where for contents in found]
         named = f"demonstrations.path={inline(paths if len(paths) > 1 else paths[0])}"
         train = ("train", command(options, "-o", named))
-        console.finish(rows, [] if misfits else [train], doubtful=bool(misfits))
+        console.finish(rows, [] if misfits or doubt else [train], doubtful=bool(misfits))
     return 2 if misfits else 0  # the exit code of a training that is given them
+
+
+def _no_build(loaded: LoadedConfig) -> str:
+    """Return why recordings are not compared with a Unity task; empty if they can be."""
+    base = loaded.config.base_config
+    if base.kind.player and not base.unity_args.editor:
+        try:
+            find_build(base.unity_args.build_path, loaded.env_dir)
+        except (UsageError, EnvError) as error:
+            return f"not compared: {error.what}"
+    return ""

@@ -207,7 +207,7 @@ def _black_images(slots: Sequence[PlayerSlot]) -> list[str]:
     for slot in slots:
         for name, behaviour in slot.behaviours.items():
             asking, _ = slot.player.env.get_steps(name)
-            for sensor in behaviour.sensors if len(asking) else ():
+            for sensor in behaviour.seen.values() if len(asking) else ():
                 if sensor.axes:
                     what = f"{sensor.name} of {name}"
                     lit[what] = lit.get(what, False) or bool(asking.obs[sensor.name].any())

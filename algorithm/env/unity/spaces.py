@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -85,32 +86,36 @@ class UnityBehaviour:
     name:    Unity's own, such as ``Name?team=0``
     spec:    the package's ``BehaviorSpec``
     example: message about one of its agents, which tells what is compressed
+    seen:    place in a message -> sensor, of those that have any numbers
 
     Raises EnvError if there is nothing to observe or to do.
     """
 
     def __init__(self, name: str, spec: Any, example: Any) -> None:  # noqa: ANN401 - of the package
         self.name = name
-        actions, observations = spec.action_spec, spec.observation_specs
+        actions = spec.action_spec
+        observations = [one for one in spec.observation_specs if prod(one.shape)]
         if not observations or not actions.continuous_size + actions.discrete_size:
             raise EnvError(
                 f"the Unity behaviour {name} has {'no actions' if observations else 'no observations'}",
                 why="there is nothing to learn",
                 fix="give its agents sensors and actions, or take them out of the scene",
             )
-        names = _unique([one.name for one in observations])
+        names = _unique([one.name for one in spec.observation_specs])
         self.sensors = tuple(
             _sensor(own, one, message)
-            for own, one, message in zip(names, observations, example.observations, strict=True)
+            for own, one, message in zip(names, spec.observation_specs, example.observations, strict=True)
         )
+        self.seen = {k: sensor for k, sensor in enumerate(self.sensors) if prod(sensor.shape)}
+        seen = self.seen.values()
         branches = tuple(int(choices) for choices in actions.discrete_branches)
         continuous = int(actions.continuous_size)
         self.spec = AgentSpec(
             ObsSpec(
-                names=names,
-                shapes=tuple(sensor.kept_shape for sensor in self.sensors),
-                dtypes=tuple(sensor.dtype for sensor in self.sensors),
-                axes=tuple("HWC" if sensor.axes else "" for sensor in self.sensors),
+                names=tuple(sensor.name for sensor in seen),
+                shapes=tuple(sensor.kept_shape for sensor in seen),
+                dtypes=tuple(sensor.dtype for sensor in seen),
+                axes=tuple("HWC" if sensor.axes else "" for sensor in seen),
             ),
             ActionSpec(branches, continuous),
         )
@@ -158,7 +163,7 @@ class UnityBehaviour:
             ids=[int(info.id) for info in infos],
             obs={
                 sensor.name: sensor.read([info.observations[k] for info in infos])
-                for k, sensor in enumerate(self.sensors)
+                for k, sensor in self.seen.items()
             },
             reward=rewards_of(infos),
             action_mask=self._allowed(infos),

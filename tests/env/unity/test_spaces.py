@@ -111,6 +111,16 @@ def test_sensors_without_a_name_or_with_the_same_get_a_number() -> None:
     assert spaces(sensors).spec.obs.names == ("sensor_0", "ray_1_", "ray_2", "one", "ray_1", "sensor_5")
 
 
+def test_sensors_without_numbers_are_left_out() -> None:
+    """The others keep their place in a message, and their names."""
+    sensors = [Vector("", 0), Vector("", 2), Vector("ray", 0)]
+    read, messages = spaces(sensors), observed(sensors, 7)
+    asking, _ = read.read([info(messages)])
+    assert read.spec.obs.names == ("sensor_1",) and asking.obs["sensor_1"].tolist() == [[7, 7]]
+    with pytest.raises(EnvError, match="no observations"):
+        spaces([Vector("eye", 0)])
+
+
 BUFFER = Buffer("b", 2, 1)
 
 
