@@ -1,7 +1,8 @@
 """Reading and writing YAML: PyYAML's safe loader, with the place of every value kept.
 
 Differences from YAML 1.1 as PyYAML reads it: ``3e-4`` is a number, ``010`` is ten and ``1:30`` is no number;
-dates stay text, keys are always text, and a key that stands twice in one mapping is a fault.
+dates stay text, keys are always text, and a key that stands twice in one mapping is a fault. Of objects that
+PyYAML has written the data are read.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 _FLOAT = "tag:yaml.org,2002:float"
 _INT = "tag:yaml.org,2002:int"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_PYTHON = "tag:yaml.org,2002:python/"
 
 
 def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
@@ -61,6 +63,7 @@ class _Loader(yaml.SafeLoader):
         self._built += 1
         if self._built > _MOST:
             raise _refusal(f"it has more than {_MOST:,} values once its aliases are written out", node)
+        node = _data(node)
         if isinstance(node, nodes.MappingNode):
             return Node(self._children(node), where)
         if isinstance(node, nodes.SequenceNode):
@@ -94,6 +97,20 @@ class _Loader(yaml.SafeLoader):
 
     def _where(self, node: nodes.Node) -> str:
         return f"{self._name}:{node.start_mark.line + 1}"
+
+
+def _data(node: nodes.Node) -> nodes.Node:
+    """Return the data of an object that PyYAML has written: entries of a mapping, value of an enumeration.
+
+    Its class is not looked for: no tag is executed.
+    """
+    if not node.tag.startswith(f"{_PYTHON}object/apply:"):
+        return node
+    if isinstance(node, nodes.MappingNode):
+        parts = [value for key, value in node.value if key.value == "dictitems"]
+    else:
+        parts = [value for value in node.value if not value.tag.startswith(f"{_PYTHON}name:")]
+    return parts[0] if parts else nodes.MappingNode(node.tag, [], node.start_mark, node.end_mark)
 
 
 class _Dumper(yaml.SafeDumper):

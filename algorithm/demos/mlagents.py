@@ -160,7 +160,7 @@ class _Episodes:
             for name, (dtype, shape) in decoder.layout.items()
         }
         last = np.arange(1, length) == length - 1
-        mask = arrays["action_mask"]
+        mask: Bool = arrays["action_mask"].view(np.bool_)
         chosen = arrays["action"][:, : mask.shape[1]].astype(np.bool_)
         self._forbidden += int(np.count_nonzero(chosen & ~mask[:-1]))
         mask[:-1] |= chosen

@@ -16,6 +16,8 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.mlagents import translate
 from algorithm.config.mlagents.table import KNOWN, TRAINERS
 from algorithm.config.schema import field_at, value_at
+from algorithm.config.tree import to_value
+from algorithm.config.yaml_io import parse_tree
 from main import main
 from tests.config.mlagents_files import FILES
 
@@ -61,7 +63,8 @@ def test_every_file_loads_and_no_key_of_it_is_silent(name: str, folder: Path) ->
         "sac_trainer_config",
         "trainer_config",
     ):  # their defaults count once or never
-        assert result.taken + result.told == len(list(leaves(yaml.safe_load(FILES[name]))))
+        content = parse_tree(FILES[name], name, [])
+        assert content and result.taken + result.told == len(list(leaves(to_value(content))))
     assert len(re.findall("ml-agents: ", result.text)) >= 1 or name == "wall_jump"
 
 
@@ -165,6 +168,34 @@ def test_values_are_those_that_ml_agents_means(name: str, folder: Path) -> None:
     section, said = SAID[name]
     config = loaded(asac.from_mlagents(f"{name}.yaml"), section).config
     assert {key: value_at(config, tuple(key.split("."))) for key in said} == said
+
+
+def test_what_ml_agents_has_written_back_is_read_as_data(folder: Path) -> None:
+    """No tag is executed, wherever it stands."""
+    found = loaded(asac.from_mlagents("SoccerTwos.yaml")).config
+    assert (found.algorithm, found.base_config.max_step) == ("PPO", 50_000_000)
+    Path("enumeration.yaml").write_text(
+        "behaviors: {A: {trainer_type: !!python/object/apply:mlagents.TrainerType [sac]}}\n"
+        "env_settings: {env_args: !!python/object/apply:os.mkdir [made]}"
+    )
+    Path("nothing.yaml").write_text(
+        "behaviors: !!python/object/apply:a.B\n- !!python/name:os.abort ''\nenvironment_parameters: {a: 2}"
+    )
+    with pytest.raises(ConfigError, match="a list that begins with a name"):
+        asac.from_mlagents("enumeration.yaml")
+    assert not Path("made").exists()
+    assert yaml.safe_load(asac.from_mlagents("nothing.yaml")) == {
+        "default": {"environment_parameters": {"a": 2}}
+    }
+
+
+def test_lessons_end_before_the_first_that_needs_ratings(folder: Path) -> None:
+    text = asac.from_mlagents("SoccerTwos.yaml")
+    lessons = yaml.safe_load(text)["default"]["environment_parameters"]["opponents"]["curriculum"]
+    assert [(one["name"], "completion_criteria" in one) for one in lessons] == [
+        ("Warm", True),
+        ("Fight", False),
+    ]
 
 
 def test_several_behaviours_share_a_run(folder: Path) -> None:

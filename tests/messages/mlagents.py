@@ -12,13 +12,12 @@ from algorithm.config.mlagents import translate
 from tests.config.mlagents_files import FILES
 
 SHOWN = ("3DBall_sac", "Hallway_ppo", "Pyramids_imitation", "WallJump_curriculum", "3DBall_randomize")
-SHOWN += ("trainer_config", "configuration")
+SHOWN += ("trainer_config", "configuration", "SoccerTwos")
 """Files with all that the others have, too."""
 
 WRONG = {
     "unknown keys": "behaviors: {A: {trainer_type: sac, max_step: 5, hyperparameters: {lerning_rate: 1}, "
     "network_settings: {memory: {size: 3}}, mine: {a: 1, b: 2}}}\nengin_settings: {}",
-    "a team": "behaviors: {A: {trainer_type: poca}}",
     "cloning alone": "default: {trainer: offline_bc}\nA: {batch_size: 8}",
     "no such trainer": "behaviors: {A: {trainer_type: dqn}}",
     "values": "behaviors: {A: {trainer_type: sac, max_steps: many, hyperparameters: {init_entcoef: -1, "

@@ -87,6 +87,7 @@ def _cleaned(name: str, value: Any, told: list[tuple[str, str]]) -> Any:  # noqa
     if isinstance(value.get("curriculum"), list):
         lessons = [_lesson(lesson) for lesson in value["curriculum"]]
         lessons = [one if not isinstance(one, dict) else _valued(name, one, told) for one in lessons]
+        lessons = _without_ratings(name, lessons, told)
         last = lessons[-1] if lessons else None
         if isinstance(last, dict) and last.pop("completion_criteria", None) is not None:
             told.append((f"{name}: completion_criteria of the last lesson", "no lesson follows it"))
@@ -102,6 +103,18 @@ def _cleaned(name: str, value: Any, told: list[tuple[str, str]]) -> Any:  # noqa
             return given.get("value", 0.0)
         return {**value, "sampler_parameters": {**_DEFAULTS.get(str(kind), {}), **given}}
     return value
+
+
+def _without_ratings(name: str, lessons: list[Any], told: list[tuple[str, str]]) -> list[Any]:
+    """Return the lessons up to the first that ends at a rating, which nobody has without self-play."""
+    for at, lesson in enumerate(lessons[:-1]):
+        criteria = lesson.get("completion_criteria") if isinstance(lesson, dict) else None
+        if isinstance(criteria, dict) and str(criteria.get("measure")).lower() == "elo":
+            left = [str(one.get("name")) for one in lessons[at + 1 :] if isinstance(one, dict)]
+            why = f"no self-play, so no ratings: this lesson does not end, and left out: {', '.join(left)}"
+            told.append((f"{name}: measure: Elo of {lesson.get('name')}", why))
+            return [*lessons[:at], {**lesson, "completion_criteria": None}]
+    return lessons
 
 
 def _lesson(lesson: Any) -> Any:  # noqa: ANN401 - whatever was written

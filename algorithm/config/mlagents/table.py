@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from algorithm.config.mlagents.keys import TrainerKey
 from algorithm.config.mlagents.settings import PLACES, RUN
 from algorithm.config.mlagents.signals import SIGNALS
-from algorithm.config.mlagents.trainers import COMMON, PPO, SAC
+from algorithm.config.mlagents.trainers import COMMON, OF_TEAMS, PPO, SAC
+
+_PPO = (*COMMON, *PPO, *SIGNALS, *RUN)
 
 TRAINERS: Mapping[str, Sequence[TrainerKey]] = {
-    "ppo": (*COMMON, *PPO, *SIGNALS, *RUN),
+    "ppo": _PPO,
     "sac": (*COMMON, *SAC, *SIGNALS, *RUN),
+    **dict.fromkeys(OF_TEAMS, _PPO),
 }
 """Trainer of ML-Agents -> the rows that hold for it."""
 
@@ -21,16 +24,14 @@ KNOWN: tuple[str, ...] = tuple(
 )
 """Every key of ML-Agents that is known."""
 
-_FAMILY_BLOCKS = {"ppo": "ppo_config", "sac": "sac_config"}
+_FAMILY_BLOCKS = {"sac": "sac_config"}
+
+TRAINED_ALONE = (
+    "PPO, each agent for itself: there is no critic of a whole team. Rewards of a group are added to its own"
+)
+"""What is told of a trainer for teams."""
 
 REFUSED = {
-    **dict.fromkeys(
-        ("poca", "coma", "ma-poca", "mappo"),
-        (
-            "it needs a critic of a whole team, which this project does not have",
-            "write trainer_type: ppo or sac: each agent for itself; rewards of a group are added to its own",
-        ),
-    ),
     **dict.fromkeys(
         ("offline_bc", "online_bc", "imitation", "bc"),
         (
@@ -44,7 +45,7 @@ REFUSED = {
 
 def place_of(theirs: str, trainer: str) -> str:
     """Return the block of ours that holds the comment on a key that is told."""
-    return PLACES.get(theirs.partition(".")[0], "base_config") or _FAMILY_BLOCKS[trainer]
+    return PLACES.get(theirs.partition(".")[0], "base_config") or _FAMILY_BLOCKS.get(trainer, "ppo_config")
 
 
 def as_markdown() -> str:

@@ -32,6 +32,11 @@ _CONVS |= dict.fromkeys(("match3", "fully_connected"), "simple")
 _SCHEDULES = one_of({"constant": "constant", "linear": "linear"})
 _FALLS = "constant here; there it falls linearly"
 
+OF_TEAMS = ("poca", "coma", "ma-poca", "mappo")
+"""Names of trainers with a critic of a whole team."""
+
+_FAMILIES = {"sac": "SAC", **dict.fromkeys(("ppo", *OF_TEAMS), "PPO")}
+
 number = partial(row, to=whole)
 
 
@@ -73,7 +78,7 @@ def _signal_updates(value: object, given: Given) -> int:
 
 
 COMMON: tuple[TrainerKey, ...] = (
-    row("trainer_type", "algorithm", default="ppo", to=one_of({"sac": "SAC", "ppo": "PPO"})),
+    row("trainer_type", "algorithm", default="ppo", to=one_of(_FAMILIES)),
     number("max_steps", "base_config.max_step", default=500_000, run=SUM),
     number("summary_freq", "sac_config.write_summary_per_step", default=50_000, run=LEAST),
     row(

@@ -13,8 +13,9 @@ from algorithm.config.mlagents.keys import NOTHING, Given, KeyValueError, Traine
 from algorithm.config.mlagents.layout import KNOWN as AT_TOP
 from algorithm.config.mlagents.layout import TrainerFile, leaves, read_layout
 from algorithm.config.mlagents.parameters import cleaned
-from algorithm.config.mlagents.table import KNOWN, REFUSED, TRAINERS, place_of
+from algorithm.config.mlagents.table import KNOWN, REFUSED, TRAINED_ALONE, TRAINERS, place_of
 from algorithm.config.mlagents.text import OurSection, OurValue, yaml_of
+from algorithm.config.mlagents.trainers import OF_TEAMS
 from algorithm.config.resolve import resolve
 from algorithm.config.tree import KeyPath, Node, merge, to_value
 from algorithm.config.validation import foreign
@@ -133,6 +134,8 @@ class _Translator:
             if trainer not in TRAINERS:
                 self.problems.append(_no_trainer(name, trainer, node))
                 continue
+            if trainer in OF_TEAMS:
+                section.tell((*prefix, "ppo_config"), f"trainer_type: {trainer}", TRAINED_ALONE)
             given = Given(merge(self.layout.run, node), TRAINERS[trainer])
             self._tell(section, prefix, trainer, given)
             own = {path: (key, line) for key, path, line in self._lines(trainer, given)}
