@@ -23,6 +23,7 @@ from algorithm.app.cli.flags import EVERY_ROLE, flags_of  # noqa: E402
 from algorithm.app.cli.parsing import train_parser  # noqa: E402
 from algorithm.app.cli.train import TrainOptions  # noqa: E402
 from algorithm.app.policy import PolicyState  # noqa: E402
+from algorithm.config.elsewhere import MLAGENTS  # noqa: E402
 from algorithm.config.mlagents.table import as_markdown  # noqa: E402
 from algorithm.config.reference import keep  # noqa: E402
 
@@ -53,6 +54,19 @@ def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
             head = [f"### {group.title}", ""]
             lists.append("\n".join([*head, *rows]))
     return "\n\n".join(lists)
+
+
+def mlagents_flags() -> str:
+    """Return the flags of ML-Agents beside ours as a table, or beside why there is none."""
+    rows: dict[str, list[str]] = {}
+    for name, ours in MLAGENTS.items():
+        value = " VALUE" * ("{}" in ours)
+        here = re.sub(r"(linux|win32|darwin)=\{\}$", "SYSTEM=VALUE", ours).replace("{}", "VALUE")
+        words = re.sub(r"--?[a-z]\w*|\w+_\w+(\.\w+)+", r"`\g<0>`", here)
+        there = f"`--{name.replace('_', '-')}{value}`"
+        rows.setdefault(f"`{here}`" if here.startswith("-") else words, []).append(there)
+    lines = (f"| {', '.join(there)} | {here} |" for here, there in rows.items())
+    return "\n".join(["| flag of `mlagents-learn` | here |", "|---|---|", *lines])
 
 
 def distributed_flags() -> str:
@@ -170,6 +184,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "asac-ds": distributed_flags,
     "names": names,
     "ml-agents": as_markdown,
+    "ml-agents-flags": mlagents_flags,
     **{name: partial(offered, f"algorithm.{name}") for name in ("core", "replay", "agents")},
     "nn": lambda: ", ".join(f"`{name}`" for name in nn.__all__),
     **{name: partial(example, name) for name in ("sac_by_hand", "recent", "hill")},

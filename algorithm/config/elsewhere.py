@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from algorithm.agents.registry import FAMILIES, misplaced
 from algorithm.config.errors import did_you_mean
+from algorithm.core.program import as_typed
+from algorithm.core.reading import read_text
 
 REFERENCE = Path(__file__).parents[1] / "default_config.yaml"
 """Every key, as :mod:`algorithm.config.reference` writes them."""
@@ -42,9 +45,57 @@ FLAGS: Mapping[str, str] = {
     **dict.fromkeys(("num_envs", "n_envs", "num_workers", "num_processes"), "--envs {}"),
     **dict.fromkeys(("run_id", "exp_name", "run_name"), "-n {}"),
     **dict.fromkeys(("log_dir", "logdir", "save_dir", "log_folder", "output_dir"), "--directory {}"),
-    "torch_device": "--device {}",
 }
 """Flag with a value, ``{}`` -> ours."""
+
+_UNITY = "-o base_config.unity_args"
+_RESTARTS = "base_config.env_restarts counts over the whole run, so {} is left out"
+
+MLAGENTS: Mapping[str, str] = {
+    "env": f"{_UNITY}.build_path.{sys.platform}={{}}",
+    "run_id": "-n {}",
+    "resume": "--resume",
+    "load": "--resume",
+    "initialize_from": "--init_from {}",
+    "force": "an existing run is never overwritten: choose another name with -n",
+    "train": "training is the default",
+    "inference": "--watch",
+    "deterministic": "evaluations never sample; --run does without with --disable_sample",
+    "seed": "--seed {}",
+    "num_envs": "--envs {}",
+    "num_areas": f"{_UNITY}.num_areas={{}}",
+    "base_port": "--port {}",
+    "env_args": "--env_args {}",
+    "timeout_wait": "-o base_config.env_timeout={}",
+    "max_lifetime_restarts": "-o base_config.env_restarts={}",
+    "restarts_rate_limit_n": _RESTARTS,
+    "restarts_rate_limit_period_s": _RESTARTS,
+    "results_dir": "--directory {}",
+    "debug": "--debug",
+    "no_graphics": f"{_UNITY}.no_graphics=true",
+    "no_graphics_monitor": "base_config.unity_args.no_graphics applies to all players",
+    **{
+        name: f"{_UNITY}.{name}={{}}"
+        for name in (
+            *("width", "height", "quality_level"),
+            *("time_scale", "target_frame_rate", "capture_frame_rate"),
+        )
+    },
+    "torch_device": "--device {}",
+    "torch": "always PyTorch",
+    "tensorflow": "always PyTorch",
+    "cpu": "--device cpu",
+    "multi_gpu": "a run uses one GPU",
+    "curriculum": "translate it with --from_mlagents {}",
+    "sampler": "translate it with --from_mlagents {}",
+    "lesson": "a training begins with the first lesson, so {} is left out",
+    "keep_checkpoints": "-o checkpoint_config.keep={}",
+    "save_freq": "-o sac_config.save_model_per_step={}",
+    "docker_target_name": "start the container yourself, so {} is left out (docs/containers.md)",
+}
+"""Flag of ``mlagents-learn`` since 0.12 -> ours, ``{}`` for its value, or why there is none."""
+
+_TRAINER = re.compile(r"^\ufeff?\s*(behaviors|default_settings|trainer|trainer_type)\s*:", re.MULTILINE)
 
 ALGORITHMS: Mapping[str, str] = {
     **{name.lower(): f"--algorithm {name}" for name in FAMILIES},
@@ -116,18 +167,61 @@ def remedy(
     program: first words of the command
     """
     by_name = {_plain(flag): flag for flag in flags}
-    left = [_plain(word) for word in unknown if word.startswith("-")]
-    words = None if by_name.keys() & left else _translated(argv, unknown, env)
+    argv, of_build = _before_env_args(argv)
+    left = [_plain(word) for word in unknown if word.startswith("-") and word in argv]
+    notes: list[str] = []
+    words = None if by_name.keys() & left else _translated(argv, unknown, env, notes)
     if words is not None:
-        return f"write {program} {shlex.join(words)}"
+        line = f"write {program} {shlex.join([*words, *of_build])}"
+        if words and (first := translation(words[0])):
+            words[0] = first[0]
+            line = f"write {program} {shlex.join(first)}, then {program} {shlex.join([*words, *of_build])}"
+        return "; ".join([line, *notes])
     if "algo" in left:
         return f"write one of {', '.join(ALGORITHMS.values())}"
     close = [did_you_mean(name, by_name) for name in left if name not in FLAGS]
     return " ".join(f"did you mean {by_name[name]}?" for name in close if name) or None
 
 
-def _translated(argv: Sequence[str], unknown: Collection[str], env: str | None) -> list[str] | None:
-    """Return the command line in our words, the environment first; None where a word has no counterpart."""
+def translation(file: str) -> list[str] | None:
+    """Return the words that make a task of a trainer file of ML-Agents, the task first; None for another."""
+    path = Path(file)
+    try:
+        is_one = path.suffix.lower() in (".yaml", ".yml") and _TRAINER.search(read_text(path, follow=True))
+    except (OSError, ValueError):
+        return None
+    return [f"unity/{path.stem}", "--from_mlagents", file] if is_one else None
+
+
+def translate_first(file: str, task: str = "") -> str:
+    """Return the command that makes a task of a trainer file of ML-Agents; empty if it is none."""
+    own, *words = translation(file) or [""]
+    return (
+        f"translate it first: {as_typed('python main.py')} {shlex.join([task or own, *words])}" if own else ""
+    )
+
+
+def _before_env_args(argv: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+    """Return the words before ``--env-args`` of ML-Agents, and ours for all behind it."""
+    if "--env-args" not in argv:
+        return argv, []
+    from algorithm.config.mlagents.settings import arguments_of
+    from algorithm.config.yaml_io import inline
+
+    at = argv.index("--env-args")
+    try:
+        return argv[:at], ["--env_args", inline(arguments_of(argv[at + 1 :]))]
+    except ValueError:
+        return argv, []
+
+
+def _translated(
+    argv: Sequence[str], unknown: Collection[str], env: str | None, notes: list[str]
+) -> list[str] | None:
+    """Return the command line in our words, the environment first; None where a word has no counterpart.
+
+    notes: takes a sentence for each flag of ML-Agents that has none
+    """
     named = re.search(r"(?:algorithm|--algo)[= ](\w+)", " ".join(argv))
     algorithm = named[1].lower() if named else "sac"
     environments: list[str] = []
@@ -138,14 +232,23 @@ def _translated(argv: Sequence[str], unknown: Collection[str], env: str | None) 
         if _plain(word) in COMMANDS and (word == env or word in unknown):
             words += COMMANDS[_plain(word)]
         elif word in unknown and word.startswith("-"):
-            ours, (_, equals, value) = _ours(_plain(word), algorithm), word.partition("=")
-            if ours is None or not (equals or rest):
+            ours, (flag, _, value) = _ours(_plain(word), algorithm), word.partition("=")
+            has_value = ours != MLAGENTS.get(_plain(word)) or "{}" in ours
+            if ours is None or (has_value and not (value or rest)):
                 return None
-            value = value if equals else rest.pop(0)
+            if has_value and not value:
+                value = rest.pop(0)
             given = [part.replace("{}", value) for part in ours.split()]
-            (words if given[0].startswith("-") else environments).extend(given)
+            if _plain(word) == "env" and (environments or env in rest):  # the build of a task
+                given = MLAGENTS["env"].format(value).split()
+            if not ours.startswith(("-", "{}")):
+                notes.append(f"{flag}: {ours.format(value)}")
+            else:
+                (words if given[0].startswith("-") else environments).extend(given)
         else:
             (environments if word == env or word in unknown else words).append(word)
+    if "--watch" in words and "--resume" in words:  # who watches loads a run, too
+        words.remove("--resume")
     return [*environments, *words] if len(environments) == 1 or words == ["--list"] else None
 
 
@@ -156,8 +259,8 @@ def _ours(name: str, algorithm: str) -> str | None:
     """
     if name == "algo":
         return ALGORITHMS.get(algorithm)
-    if name in FLAGS:
-        return FLAGS[name]
+    if name in FLAGS or name in MLAGENTS:
+        return FLAGS.get(name) or MLAGENTS[name]
     names = KEYS.get(name, (name,))
     if not re.search(rf"^ +(# )?({'|'.join(map(re.escape, names))}):", REFERENCE.read_text("utf-8"), re.M):
         return None  # a typo is answered at once: the schema takes half a second

@@ -304,6 +304,8 @@ COMMANDS = (
     "--env-id x --n-steps 9 --algo ppo",
     "x --lr 3e-4 --capture-video",
     "x --num-envs",
+    "x --env=build/Ball --run-id=a --no-graphics --time-scale 20 --force --env-args --level 3",
+    "x --run-id a --resume --inference",
     "x --max-step 3",
     "train x --seed 1",
     "x --steps 100 --no-cuda",

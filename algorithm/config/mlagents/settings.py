@@ -21,8 +21,8 @@ def _seed(value: object, given: Given) -> object:
     return NOTHING if value in (-1, "-1") else value
 
 
-def _words(value: Any, given: Given) -> dict[str, Any]:  # noqa: ANN401 - whatever was written
-    """Return the words of a command line as names and values. Raises ValueError."""
+def arguments_of(value: Any, given: Given | None = None) -> dict[str, Any]:  # noqa: ANN401 - as written
+    """Return the words of a build's command line as names and values. Raises ValueError."""
     found: dict[str, list[Any]] = {}
     for word in map(str, value if isinstance(value, list) else str(value).split()):
         if re.match(r"-+[A-Za-z]", word):
@@ -40,7 +40,7 @@ RUN: tuple[TrainerKey, ...] = (
         *tuple(f"{_U}.build_path.{system}" for system in ("linux", "win32", "darwin")),
         means="relative to this folder, else to the current one",
     ),
-    once(f"{_E}.env_args", "base_config.env_args", to=_words),
+    once(f"{_E}.env_args", "base_config.env_args", to=arguments_of),
     once(f"{_E}.base_port", f"{_U}.port"),
     once(f"{_E}.num_envs", "base_config.n_envs", default=1),
     once(f"{_E}.num_areas", f"{_U}.num_areas"),
