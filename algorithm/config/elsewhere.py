@@ -195,10 +195,9 @@ def translation(file: str) -> list[str] | None:
 
 def translate_first(file: str, task: str = "") -> str:
     """Return the command that makes a task of a trainer file of ML-Agents; empty if it is none."""
-    own, *words = translation(file) or [""]
-    return (
-        f"translate it first: {as_typed('python main.py')} {shlex.join([task or own, *words])}" if own else ""
-    )
+    if not (words := translation(file)):
+        return ""
+    return f"translate it first: {as_typed('python main.py')} {shlex.join([task or words[0], *words[1:]])}"
 
 
 def _before_env_args(argv: Sequence[str]) -> tuple[Sequence[str], list[str]]:
@@ -233,18 +232,20 @@ def _translated(
             words += COMMANDS[_plain(word)]
         elif word in unknown and word.startswith("-"):
             ours, (flag, _, value) = _ours(_plain(word), algorithm), word.partition("=")
+            if ours is None:
+                return None
             has_value = ours != MLAGENTS.get(_plain(word)) or "{}" in ours
-            if ours is None or (has_value and not (value or rest)):
+            if has_value and not (value or rest):
                 return None
             if has_value and not value:
                 value = rest.pop(0)
-            given = [part.replace("{}", value) for part in ours.split()]
+            parts = [part.replace("{}", value) for part in ours.split()]
             if _plain(word) == "env" and (environments or env in rest):  # the build of a task
-                given = MLAGENTS["env"].format(value).split()
+                parts = MLAGENTS["env"].format(value).split()
             if not ours.startswith(("-", "{}")):
                 notes.append(f"{flag}: {ours.format(value)}")
             else:
-                (words if given[0].startswith("-") else environments).extend(given)
+                (words if parts[0].startswith("-") else environments).extend(parts)
         else:
             (environments if word == env or word in unknown else words).append(word)
     if "--watch" in words and "--resume" in words:  # who watches loads a run, too
