@@ -80,7 +80,7 @@ def close_logging() -> None:
 
 def _run_logs() -> list[RunLog]:
     """Return our own handlers: libraries may have added others, and threads train runs of their own."""
-    return [one for one in _all_run_logs() if one.thread == threading.get_ident()]
+    return [run_log for run_log in _all_run_logs() if run_log.thread == threading.get_ident()]
 
 
 def _all_run_logs() -> list[RunLog]:
@@ -105,7 +105,7 @@ class RunLog(logging.Handler):
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is of this run: not of a thread that trains another one."""
-        return all(one is self or one.thread != record.thread for one in _all_run_logs())
+        return all(other is self or other.thread != record.thread for other in _all_run_logs())
 
     @override
     def emit(self, record: logging.LogRecord) -> None:

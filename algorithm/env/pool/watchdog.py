@@ -181,7 +181,7 @@ def interrupting(name: str) -> Iterator[None]:
     finally:
         at_work = False
         signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
+        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
     if late:
         raise hanging_close(name)
 
