@@ -38,7 +38,7 @@ class Players:
                 "the Unity player cannot be shown",
                 where="--render",
                 why="this machine has no display",
-                fix="leave it out; ssh -X brings a display, and xvfb-run an invisible one",
+                fix="take --run instead of --watch; ssh -X brings a display, and xvfb-run an invisible one",
             )
         self.slots = [PlayerSlot(index, request) for index in range(request.n)]
         self.rng = np.random.default_rng(request.seed_of(0, pool.unity.since))

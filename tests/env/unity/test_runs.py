@@ -74,7 +74,7 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
     assert {path.stem for path in Path("both.onnx").glob("*.onnx")} == cards.keys()
     for name, sensor, size in (("Continuous", "target", 2), ("Branches", "shown", 7)):
         seen = {sensor: np.ones((3, size), np.float32)}
-        action, _ = asac.load(RUN, behavior=name).act(seen)
+        action, _ = asac.load(RUN, behavior=name).act(seen, info={"action_mask": None})
         exported = ExportedPolicy(f"both.onnx/{name}.onnx").act(seen)
         np.testing.assert_allclose(action, next(one for one in exported if one is not None), atol=1e-5)
     with pytest.raises(UsageError, match="several behaviors"):
