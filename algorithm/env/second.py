@@ -60,7 +60,8 @@ def second(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - an en
 def copied(env: _T) -> _T:
     """Return a deep copy. Raises whatever copying raises, and TypeError where a copy would harm the original.
 
-    A copied connection has the number of the same pipe, and closes it when it is removed.
+    What has a finalizer may hold a handle of the operating system: a copied connection has the number of the
+    same pipe, and closes it when it is removed.
     """
     passed: dict[int, object] = {}  # they are kept, for no two to have the same id
     waiting: list[object] = [env]
@@ -69,7 +70,7 @@ def copied(env: _T) -> _T:
         if id(part) in passed or isinstance(part, _SHARED):
             continue
         passed[id(part)], kind = part, type(part)
-        if hasattr(kind, "fileno") or (hasattr(kind, "__del__") and not isinstance(part, _IN_MEMORY)):
+        if hasattr(kind, "__del__") and not isinstance(part, _IN_MEMORY):
             name = f"{kind.__module__}.{kind.__qualname__}"
             raise TypeError(f"a {name} within has something open, which its copy would close")
         waiting += _parts(part)
