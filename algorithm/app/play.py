@@ -25,7 +25,7 @@ from algorithm.core.console import Console
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
-from algorithm.core.wording import Rows
+from algorithm.core.wording import Rows, info_rows
 from algorithm.env.base import VecEnv
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, ProgressLines
@@ -195,8 +195,10 @@ class _Playing:
             self.console.message(_line(number, episode))
         scores = scores_of(episodes)
         for behaviour, performance in scores.items():
+            infos = "".join(f", {name} {text}" for name, text in info_rows(performance.infos))
+            number = len(performance.returns)
             self.console.message(
-                f"{behaviour}: mean return {performance.interval.text}, {len(performance.returns)} episodes"
+                f"{behaviour}: mean return {performance.interval.text}{infos}, {number} episodes"
             )
         if not scores:
             self.console.message("no episode was finished")

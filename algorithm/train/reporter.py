@@ -65,7 +65,11 @@ class Reporter:
         self._started = time.monotonic()
 
     def flush(self) -> None:
-        """Write the last row: what callbacks have logged, and what has come since the last summary."""
+        """Write the last row: what callbacks have logged, and what has come since the last summary.
+
+        The panel's end is read anew.
+        """
+        self._refreshed = -math.inf
         if self._training.counters.step > self._training.counters.summarised:
             self.summary(whole=False)
         self._log_callbacks()
