@@ -204,7 +204,7 @@ class FirstReturnScale(ReturnScale):
             return
         super().observe(new)
         if self.decided and self.factor != 1.0:
-            self.on_message(f"rewards are learned {self}")
+            self.on_message(f"rewards are {self}")
 
     @property
     def decided(self) -> bool:
@@ -217,11 +217,14 @@ class FirstReturnScale(ReturnScale):
 
     @override
     def __str__(self) -> str:
+        low, high = ORDINARY
         if not self.decided:
-            first, (low, high) = f"the first {self._steps:,} steps", ORDINARY
-            return f"as they come if returns of {first} spread by {low:g} to {high:,g}, else times one factor"
-        how = "as they come" if self.factor == 1.0 else f"times {self.factor:.3g}"
-        return f"{how}, for returns of random actions spread by {self.spread:.3g}"
+            first = f"the first {self._steps:,} steps"
+            return (
+                f"as they come, unless returns of {first} spread by less than {low:g} or more than {high:g}"
+            )
+        how = "as they come" if self.factor == 1.0 else f"multiplied by {self.factor:.3g}"
+        return f"{how}: returns of random actions spread by {self.spread:.3g}"
 
 
 def make_return_scale(

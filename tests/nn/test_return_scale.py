@@ -65,7 +65,7 @@ def test_the_first_return_that_is_not_0_is_waited_for():
     assert not scale.decided and scale.factor == 1
     scale.observe(transitions([5e6], start=99, terminated=True))  # the largest / 5: 1e6
     assert scale.decided and scale.factor == pytest.approx(15e-6)
-    assert "times 1.5e-05" in str(scale)
+    assert "multiplied by 1.5e-05" in str(scale)
 
 
 @pytest.mark.parametrize("broken", [-1e30, float("nan")])
