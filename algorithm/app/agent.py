@@ -16,14 +16,14 @@ from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flag_types import is_export, is_graph
 from algorithm.app.given import EnvLike, as_object, with_keys
 from algorithm.app.policy import PolicyState, TrainedPolicy
-from algorithm.app.run import CallbackLike, Run, Which, all_callbacks
+from algorithm.app.run import Run, Which
 from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.core.errors import UsageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
 from algorithm.runs.names import MODELS
-from algorithm.train.callbacks import Training, Until
+from algorithm.train.callbacks import CallbackLike, Training, Until, all_callbacks
 from algorithm.train.signals import OnSignal
 
 _NEVER = {"base_config.stop_at_return": None}

@@ -12,11 +12,11 @@ from typing import Any
 from algorithm.app.check.check import check_object
 from algorithm.app.given import EnvLike, is_name, played_in, with_keys
 from algorithm.app.policy import TrainedPolicy, make_gym_env
-from algorithm.app.run import CallbackLike, Run, Which
+from algorithm.app.run import Run, Which
 from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.runs.names import MODELS
-from algorithm.train.callbacks import Training
+from algorithm.train.callbacks import CallbackLike, Training
 from algorithm.train.signals import OnSignal
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from typing_extensions import override
 
@@ -41,17 +40,12 @@ from algorithm.runs.copies import copy_run
 from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
-from algorithm.train.callbacks import Callback, OnStep, Training
+from algorithm.train.callbacks import CallbackLike, Training, all_callbacks
 from algorithm.train.run import RunInputs
 from algorithm.train.signals import OnSignal, StopRequest
 
-CallbackLike: TypeAlias = Sequence[Callback] | Callback
-
 Which = Literal["best", "latest"] | int
 """Checkpoint: ``best`` by evaluation, ``latest``, or the one of a step."""
-
-
-_NONE: Mapping[str, object] = MappingProxyType({})
 
 
 def _warn(text: str) -> None:
@@ -109,7 +103,7 @@ class Run:
         behavior: str | None = None,
     ) -> TrainedPolicy:
         """Return the policy of a checkpoint; see :func:`load`."""
-        loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
+        loaded, saved = self.configured(LIMITS), self._found.checkpoint(checkpoint, warn=_warn)
         given = self._played(env)
         adapters = interfaces(loaded, self._found, given)
         name = one_of(adapters, behavior, self.folder)
@@ -120,8 +114,8 @@ class Run:
 
     def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
         """Return the wrapped environment that evaluations step. lesson: as ``--lesson``."""
-        loaded = self._loaded()
-        lessons, _ = played_lessons(loaded.config, _words(lesson))
+        loaded = self.configured(LIMITS)
+        lessons, _ = played_lessons(loaded.config, lesson.split(",") if lesson else [])
         return make_gym_env(loaded, "evaluate", lessons, self._played())
 
     @own_modes()
@@ -134,7 +128,7 @@ class Run:
         not match the policy.
         """
         if is_graph(str(file)):
-            run_graph(self._found, self._loaded(), Path(file), checkpoint, replace=replace)
+            run_graph(self._found, self.configured(LIMITS), Path(file), checkpoint, replace=replace)
             return Path(file)
         write(self._of_this_machine("export"), checkpoint, Path(file), replace=replace, warn=_warn)
         return Path(file)
@@ -173,8 +167,8 @@ class Run:
         lesson:   as ``--lesson``
         behavior: as in :func:`load`
         """
-        loaded, saved = self._loaded(), self._found.checkpoint(checkpoint, warn=_warn)
-        lessons, _ = played_lessons(loaded.config, _words(lesson), saved)
+        loaded, saved = self.configured(LIMITS), self._found.checkpoint(checkpoint, warn=_warn)
+        lessons, _ = played_lessons(loaded.config, lesson.split(",") if lesson else [], saved)
         given = self._played(env)
         with self._assembly(loaded, device, given, lessons) as assembly:
             played = assembly.env("evaluate")
@@ -238,19 +232,18 @@ class Run:
         warn: told of other bounds and starts
         """
         if given is not None:
-            specs = {DEFAULT_BEHAVIOUR: interface(self._loaded(), given).spec}
+            specs = {DEFAULT_BEHAVIOUR: interface(self.configured(LIMITS), given).spec}
             self._found.agree(specs)
             for line in other_limits(specs, self._found.spaces):
                 warn(line)
 
-    def configured(self, overrides: Overrides = (), flags: Mapping[str, object] = _NONE) -> LoadedConfig:
+    def configured(
+        self, overrides: Overrides = (), flags: Mapping[str, object] | None = None
+    ) -> LoadedConfig:
         """Return the configuration with changes. Raises ConfigError."""
         return load_config_file(
-            self._dir.config, overrides, flags, env=self._task_folder(), require_runnable=True
+            self._dir.config, overrides, flags or {}, env=self._task_folder(), require_runnable=True
         )
-
-    def _loaded(self) -> LoadedConfig:
-        return self.configured(LIMITS)
 
     def _task_folder(self) -> EnvFolder:
         """Return the task's folder; of a task that is not here the run's own, of an export the current one.
@@ -305,15 +298,3 @@ class Run:
             why="it holds networks and configuration, and neither optimiser, replay nor metrics",
             fix=f"use the run's own folder, where it was trained: it is called {self._export.manifest.name}",
         )
-
-
-def _words(lesson: str | None) -> list[str]:
-    return [] if lesson is None else lesson.split(",")
-
-
-def all_callbacks(
-    callbacks: CallbackLike, on_step: Callable[[Training], object] | None = None
-) -> list[Callback]:
-    """Return callbacks, and a function as the last one of them."""
-    several = [callbacks] if isinstance(callbacks, Callback) else callbacks
-    return [*several, *([OnStep(on_step)] if on_step is not None else [])]

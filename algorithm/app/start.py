@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from algorithm.app.given import EnvLike, given_flags, handed_in, is_name
-from algorithm.app.run import CallbackLike, Run, all_callbacks
+from algorithm.app.run import Run
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.env.objects import EnvObject
 from algorithm.runs.names import MODELS
-from algorithm.train.callbacks import Training
+from algorithm.train.callbacks import CallbackLike, Training, all_callbacks
 from algorithm.train.run import RunInputs
 from algorithm.train.signals import OnSignal, StopRequest
 

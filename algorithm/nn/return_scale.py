@@ -30,10 +30,15 @@ USUAL = 15.0
 """Spread that other returns get there: about that of MuJoCo's and Bullet's tasks."""
 
 
+def _ignore(line: str) -> None:
+    """Drop a message."""
+
+
 class NoReturnScale:
     """Absent scaling: rewards as they are."""
 
     factor = scale = 1.0
+    on_message: Callable[[str], None] = staticmethod(_ignore)
 
     def observe(self, new: Rewarded) -> None:
         """Do nothing: there are no statistics."""
@@ -74,6 +79,7 @@ class ReturnScale:
 
     def __init__(self, gamma: float) -> None:
         self._gamma = gamma
+        self.on_message: Callable[[str], None] = _ignore
         self._open = OpenStreams(np.float64)  # running discounted returns
         self.count = self.mean = self.square = self.largest = 0.0
         self.factor = 1.0
@@ -195,7 +201,6 @@ class FirstReturnScale(ReturnScale):
     def __init__(self, gamma: float, steps: int) -> None:
         super().__init__(gamma)
         self._steps = steps
-        self.on_message: Callable[[str], None] = lambda line: None  # whoever sets it, is told of a factor
 
     @override
     def observe(self, new: Rewarded) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import override
 
@@ -249,3 +249,14 @@ def _unusable(name: str, why: str, fix: str) -> UsageError:
 def _place(error: BaseException) -> str:
     frames = extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+CallbackLike: TypeAlias = Sequence[Callback] | Callback
+
+
+def all_callbacks(
+    callbacks: CallbackLike, on_step: Callable[[Training], object] | None = None
+) -> list[Callback]:
+    """Return callbacks, and a function as the last one of them."""
+    several = [callbacks] if isinstance(callbacks, Callback) else callbacks
+    return [*several, *([OnStep(on_step)] if on_step is not None else [])]

@@ -31,7 +31,7 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.process import graphs_round
 from algorithm.nn.protocols import Obs
-from algorithm.nn.return_scale import FirstReturnScale, make_return_scale
+from algorithm.nn.return_scale import make_return_scale
 from algorithm.ops.sac import sequence_priority
 from algorithm.ops.shapes import added, valid_share
 
@@ -102,9 +102,8 @@ class OffPolicyLearner(Learner):
     def _make_optimisers(self, spec: AgentSpec, seed: int) -> None:
         """Lay the networks into the storages of their optimisers, and the slow copies beside them."""
         keys, model, heads = self._keys, self.model, self.heads
-        rate, limit = keys.learning_rate, keys.max_grad_norm or math.inf
-        adam = partial(FlatAdam, skipped=self._skipped, beta_1=keys.adam_beta_1)
-        make_step = partial(adam, learning_rate=rate, max_norm=limit)
+        rate, adam = keys.learning_rate, partial(FlatAdam, skipped=self._skipped, beta_1=keys.adam_beta_1)
+        make_step = partial(adam, learning_rate=rate, max_norm=keys.max_grad_norm or math.inf)
         self.critics = CriticUpdate(
             model,
             heads,
@@ -124,10 +123,9 @@ class OffPolicyLearner(Learner):
 
     def tell(self, say: Say) -> None:
         """Have compiling announced by ``say``, what goes wrong there, and a factor on rewards."""
+        self.return_scale.on_message = say
         if self._compiled:
             self._compiled.tell(say)
-        if isinstance(self.return_scale, FirstReturnScale):
-            self.return_scale.on_message = say
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
         """Take one gradient step of critics, policy, temperature and extensions; the target follows.

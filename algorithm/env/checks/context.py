@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import gymnasium as gym
 import numpy as np
 
 from algorithm.core.data import Array, Bool, Float
-from algorithm.core.errors import UsageError, UserError, described
+from algorithm.core.errors import UsageError, UserError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.env.checks.finding import Finding, FindingError, error, note, refusal
+from algorithm.env.checks.finding import (
+    Finding,
+    FindingError,
+    call_failed,
+    error,
+    format_trace,
+    format_values,
+    note,
+    refusal,
+)
 from algorithm.env.gym import GymEnv
 from algorithm.env.observations import check_shape
 from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
@@ -27,9 +34,6 @@ from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 
 _T = TypeVar("_T")
-
-_TRACE_FRAMES = 8  # of an environment's traceback, the innermost
-_NOT_ITS_OWN = (Path(gym.__file__).parent, Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,17 +282,6 @@ class CheckContext:
         return instance
 
 
-def call_failed(call: str, where: str, failure: BaseException) -> Finding:
-    """Return the finding of a call that raised."""
-    return error(
-        f"the environment fails in {call}",
-        where=where,
-        why=described(failure),
-        fix="fix the environment; a training survives base_config.env_restarts failures and then ends",
-        trace=format_trace(failure),
-    )
-
-
 def not_fitting(where: str, failure: SpaceMismatchError) -> Finding:
     """Return the finding of an output that the adapter refuses."""
     return error(
@@ -297,20 +290,3 @@ def not_fitting(where: str, failure: SpaceMismatchError) -> Finding:
         why=f"{failure}: a training ends here",
         fix="correct observation_space and action_space, or what reset and step return",
     )
-
-
-def format_trace(failure: BaseException | None) -> str:
-    """Format the innermost frames of a traceback, without the project's and Gymnasium's; empty for None."""
-    if failure is None:
-        return ""
-    stack = traceback.TracebackException.from_exception(failure).stack
-    frames = [frame for frame in stack if not set(_NOT_ITS_OWN) & set(Path(frame.filename).parents)]
-    text = [f"{at.filename}:{at.lineno} in {at.name}\n    {at.line}" for at in frames or stack]
-    return "\n".join(text[-_TRACE_FRAMES:])
-
-
-def format_values(values: Any, most: int = 6) -> str:  # noqa: ANN401 - anything array-like
-    """Format ``[0.1, -2]``, with at most ``most`` numbers."""
-    flat = np.asarray(values).ravel()
-    more = ", …" if flat.size > most else ""
-    return f"[{', '.join(f'{part:.4g}' for part in flat[:most].tolist())}{more}]"

@@ -14,9 +14,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, CheckStep, call_failed, play
+from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, CheckStep, play
 from algorithm.env.checks.episode_stats import collect_stats
-from algorithm.env.checks.finding import Finding, FindingError, error, note, ok, warning
+from algorithm.env.checks.finding import Finding, FindingError, call_failed, error, note, ok, warning
 from algorithm.env.pool.worker import ignore_stop_signals
 
 _STARTS = 5

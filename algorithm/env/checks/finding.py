@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
+from typing import Any
 
-from algorithm.core.errors import EnvError, UserError
+import gymnasium as gym
+import numpy as np
+
+from algorithm.core.errors import EnvError, UserError, described
+
+_TRACE_FRAMES = 8  # of an environment's traceback, the innermost
+_NOT_ITS_OWN = (Path(gym.__file__).parent, Path(__file__).parents[2])
 
 
 class Level(IntEnum):
@@ -96,3 +105,31 @@ def refusal(refused: UserError, trace: str = "") -> Finding:
         trace=trace,
         code=refused.exit_code,
     )
+
+
+def call_failed(call: str, where: str, failure: BaseException) -> Finding:
+    """Return the finding of a call that raised."""
+    return error(
+        f"the environment fails in {call}",
+        where=where,
+        why=described(failure),
+        fix="fix the environment; a training survives base_config.env_restarts failures and then ends",
+        trace=format_trace(failure),
+    )
+
+
+def format_trace(failure: BaseException | None) -> str:
+    """Format the innermost frames of a traceback, without the project's and Gymnasium's; empty for None."""
+    if failure is None:
+        return ""
+    stack = traceback.TracebackException.from_exception(failure).stack
+    frames = [frame for frame in stack if not set(_NOT_ITS_OWN) & set(Path(frame.filename).parents)]
+    text = [f"{at.filename}:{at.lineno} in {at.name}\n    {at.line}" for at in frames or stack]
+    return "\n".join(text[-_TRACE_FRAMES:])
+
+
+def format_values(values: Any, most: int = 6) -> str:  # noqa: ANN401 - anything array-like
+    """Format ``[0.1, -2]``, with at most ``most`` numbers."""
+    flat = np.asarray(values).ravel()
+    more = ", …" if flat.size > most else ""
+    return f"[{', '.join(f'{part:.4g}' for part in flat[:most].tolist())}{more}]"
