@@ -288,7 +288,7 @@ class AgentSpec:
 
     obs: ObsSpec
     action: ActionSpec
-    limits: Mapping[str, str] = field(default_factory=dict, compare=False)
+    limits: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @override
     def __str__(self) -> str:
