@@ -84,7 +84,9 @@ class Agent(ABC):
 
     @override
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.inputs.behaviour!r}, {self.spec}, {self.learner}, {self.replay})"
+        return (
+            f"{type(self).__name__}({self.inputs.behaviour!r}, {self.spec!r}, {self.learner}, {self.replay})"
+        )
 
     @property
     def updates_per_step(self) -> float:

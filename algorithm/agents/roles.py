@@ -228,7 +228,7 @@ class Inputs:
 
     @override
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.behaviour!r}, {self.spec}, seed={self.seed}, {self.device})"
+        return f"{type(self).__name__}({self.behaviour!r}, {self.spec!r}, seed={self.seed}, {self.device})"
 
 
 @dataclass(frozen=True, repr=False)
