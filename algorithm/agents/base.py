@@ -78,15 +78,13 @@ class Agent(ABC):
         self._demonstrations = demonstrations
         self._extensions = tuple(extensions)
         self._guard = DivergenceMonitor(learner, block)
-        self.stop: Callable[[], bool] = lambda: False
-        """Becomes true when the run is to end: updates that are due are then left owed."""
+        self.stop: Callable[[], bool] = lambda: False  # true: updates that are due are left owed
         self._masked = False  # a choice was not allowed in what was stored
 
     @override
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.inputs.behaviour!r}, {self.spec!r}, {self.learner}, {self.replay})"
-        )
+        parts = f"{self.inputs.behaviour!r}, {self.spec!r}, {self.learner}, {self.replay}"
+        return f"{type(self).__name__}({parts})"
 
     @property
     def updates_per_step(self) -> float:

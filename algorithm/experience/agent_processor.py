@@ -77,7 +77,7 @@ class AgentProcessor(LiveAgents):
             self._close(self.ids[lost], self.step[lost])
         ended = result.terminated | result.truncated
         self.step += ~skipped
-        self.total += result.reward
+        self.total += result.reward.astype(np.float32)  # as they are stored and recorded
         over_limit = (self.step == length_limit) & ~ended
         stored = ~skipped if result.unknown is None else ~(skipped | result.unknown)
         rows = stored.nonzero()[0]

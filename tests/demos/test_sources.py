@@ -156,7 +156,7 @@ def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path
     assert found.notices == ["a.npz: recorded as the behaviour default, taken for Ball"]
     other = AgentSpec(spec.obs, ActionSpec((2,)))
     said = refusal(tmp_path, other, behaviour="Ball")
-    assert "episode 0, action_mask" in said and "as the behaviour 'default', not 'Ball'" in said
+    assert "episode 0, action" in said and "as the behaviour 'default', not 'Ball'" in said
     with pytest.raises(UsageError, match="of the behaviour 'Ball', but of 'default'"):
         load_demonstrations(DemoConfig(path="a.npz"), spec, "Ball", tmp_path, ("Ball", "default"))
     (source,) = find_sources(["a.npz"], tmp_path)

@@ -56,7 +56,8 @@ def test_any_portions_give_the_statistics_of_all_rows(portions, offset, seed):
     assert normaliser.count.item() == len(rows) and torch.equal(normaliser.shift, normaliser.mean)
     np.testing.assert_allclose(normaliser.mean.numpy(), exact.mean(0), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(normaliser.square.numpy() / len(rows), exact.var(0), rtol=1e-6, atol=1e-12)
-    np.testing.assert_allclose(normaliser.scale.numpy(), exact.std(0) ** -1, rtol=1e-4)
+    varied = exact.std(0) > 0.0  # two rows of float32 may be one number
+    np.testing.assert_allclose(normaliser.scale.numpy()[varied], exact.std(0)[varied] ** -1, rtol=1e-4)
 
 
 def test_every_vector_is_normalised_in_its_own_shape_and_others_are_the_same_tensors():

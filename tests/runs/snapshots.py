@@ -47,7 +47,7 @@ def grow(replay: ReplayBuffer, steps: int, *, streams: int = 2, episode: int = 7
             segment = make_segment(
                 VECTOR,
                 stream=stream,
-                episode=replay.next_id,
+                episode=0,  # as the head of the stream has it
                 start=step,
                 length=1,
                 terminated=last,

@@ -228,7 +228,7 @@ def test_every_command_that_is_printed_can_be_pasted(here):
     for line in (run.training_command("-n", run.name, "--resume"), *purposes):
         assert {run.name, f"{run.name}_2"} & {*shlex.split(line)}, line
     commands = dict(command_list(Facts.gather(run)))
-    assert shlex.split(commands["All curves"])[-1] == run.shown(run.log)
+    assert shlex.split(commands["All curves"])[-1] == run.shown(run.path.parent)
 
 
 def test_a_path_too_long_for_a_checkpoint_is_refused_at_the_start(here):

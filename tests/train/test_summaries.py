@@ -51,7 +51,7 @@ def test_how_many_episodes_an_evaluation_had(returns, said):
 
 
 def test_what_is_seen():
-    assert summaries._observations(SPEC) == (
+    assert f"{SPEC.obs}" == (
         "gear one of 5, keys 2 choices, speed 3 float32, film 4×84×84 uint8, each frame stored once"
     )
 

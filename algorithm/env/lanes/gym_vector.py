@@ -44,7 +44,7 @@ from algorithm.env.outputs import (
 )
 from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception
-from algorithm.env.pool.watchdog import interrupting
+from algorithm.env.pool.watchdog import closing_in_time
 from algorithm.env.spaces import check_spaces
 
 _T = TypeVar("_T")
@@ -158,7 +158,7 @@ class GymVectorEnv(LanesVecEnv):
     @override
     def close(self) -> None:
         """Close the vector environment. Raises EnvError."""
-        with interrupting(self._name):
+        with closing_in_time(self._name):
             try:
                 self._env.close()
             except BaseException as error:

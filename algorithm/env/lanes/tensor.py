@@ -20,7 +20,7 @@ from algorithm.env.gym import Adapter
 from algorithm.env.lanes.base import LanesVecEnv, made
 from algorithm.env.lanes.contract import TensorEnv, TensorObs, TensorStep
 from algorithm.env.outputs import SpaceMismatchError, flags_of, numbers_of
-from algorithm.env.pool.watchdog import interrupting
+from algorithm.env.pool.watchdog import closing_in_time
 from algorithm.env.request import EnvRequest
 from algorithm.env.spaces import check_spaces
 
@@ -131,7 +131,7 @@ class TensorVecEnv(LanesVecEnv):
     @override
     def close(self) -> None:
         if not self._lent:
-            with interrupting(self._name):
+            with closing_in_time(self._name):
                 self._call("close", self._env.close)
 
     def _seen(self, obs: TensorObs, over: Bool | None = None) -> Observation:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType, TracebackType
+from contextlib import AbstractContextManager, contextmanager, suppress
+from types import TracebackType
 
 import numpy as np
 
 from algorithm.core.errors import EnvError
+from algorithm.core.system.alarm import interrupting
 from algorithm.env.pool.monitor_process import exit_now, monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
 
 CLOSE_TIMEOUT = 10.0
 """Seconds within which simulators are released."""
 
-_AGAIN_S = 0.25  # between interruptions: code may swallow one, and other simulators may hang as well
 _SLACK = 5.0  # seconds between this thread's limit and that of the monitor process
 _SAVING = 60.0  # seconds at most for `on_hang`
 
@@ -88,7 +87,7 @@ class Watchdog:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Watch the closing of the simulators, and stop watching. Raises EnvError as :func:`interrupting`.
+        """Watch the closing of the simulators, and stop watching. Raises EnvError as :func:`closing_in_time`.
 
         What cannot be interrupted ends the process after twice that time.
         """
@@ -97,7 +96,7 @@ class Watchdog:
         self._closing = time.monotonic()
         monitor_process().watch_call(2 * CLOSE_TIMEOUT + _SLACK)
         try:
-            with interrupting(self._name):
+            with closing_in_time(self._name):
                 yield
         finally:
             monitor_process().watch_call(0.0)
@@ -148,42 +147,9 @@ class Watchdog:
         exit_now(EnvError.exit_code)
 
 
-class _OverdueError(BaseException):
-    """Interrupts a close; no ``except Exception`` of its code takes it."""
-
-
-@contextmanager
-def interrupting(name: str) -> Iterator[None]:
-    """Interrupt a close that takes longer than ten seconds; raises EnvError then.
-
-    name: of the environment
-
-    That takes the main thread and a system with timers. Compiled code goes on until it returns.
-    """
-    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    late, at_work = False, True
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal late
-        if at_work:
-            late = True
-            raise _OverdueError
-
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    timer = signal.setitimer(signal.ITIMER_REAL, CLOSE_TIMEOUT, _AGAIN_S)
-    try:
-        yield
-    except BaseException:
-        if not late:
-            raise
-    finally:
-        at_work = False
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
-    if late:
-        raise hanging_close(name)
+def closing_in_time(name: str) -> AbstractContextManager[None]:
+    """Interrupt a close after ten seconds; raises EnvError then. name: of the environment."""
+    return interrupting(CLOSE_TIMEOUT, hanging_close(name))
 
 
 def hanging_close(name: str) -> EnvError:

@@ -47,7 +47,7 @@ def step(env: VecEnv, n: int = 3) -> np.ndarray:
 
 def seen(values: Any) -> list[float]:
     """Return values in the precision of an observation."""
-    return np.array([*values], np.float32).tolist()
+    return np.array([*values], np.float64).tolist()
 
 
 def drawn(episode: int, lessons: dict[str, str] | None = None) -> list[list[float]]:

@@ -157,7 +157,7 @@ def test_spaces_that_change_with_a_restart_are_refused(tmp_path, workers, fault)
         with pytest.raises(EnvError, match="other spaces") as caught:
             for _ in range(4):
                 run.step()
-    assert "float32 [3]" in str(caught.value)
+    assert "obs 3 float32" in str(caught.value)
 
 
 @pytest.mark.fault("F12")
