@@ -101,10 +101,10 @@ def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[s
     """
     texts = [overrides] if isinstance(overrides, str) else overrides or ()
     if isinstance(texts, Mapping):
-        found = {**texts, **keys}
+        changes = {**texts, **keys}
     else:
         try:
-            found = {".".join(path): value for path, value in map(parse_override, texts)} | dict(keys)
+            changes = {".".join(path): value for path, value in map(parse_override, texts)} | dict(keys)
         except (ValueError, AttributeError) as error:
             raise UsageError(
                 "overrides cannot be read",
@@ -113,7 +113,7 @@ def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[s
                 fix="write overrides={'sac_config.batch_size': 64}, or a list of texts: "
                 "['sac_config.batch_size=64']",
             ) from error
-    for key, value in found.items():
+    for key, value in changes.items():
         try:
             inline(plain(value))
         except YAMLError as error:
@@ -122,4 +122,4 @@ def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[s
                 why="it is, or holds, something else than texts, numbers, lists and mappings",
                 fix=f"write {ARGUMENTS.get(key) or (_SCHEDULE if callable(value) else 'one of these')}",
             ) from error
-    return found
+    return changes

@@ -30,7 +30,7 @@ Range = tuple[float, float]
 """Smallest and largest number."""
 
 BYTES: Range = (0.0, 255.0)
-"""Those of a byte."""
+"""Smallest and largest value of a byte."""
 
 OBS_COLUMNS = ("names", "shapes", "dtypes", "categories", "stacks", "axes", "ranges")
 """Fields of :class:`ObsSpec`, each with an entry for every observation."""

@@ -29,7 +29,7 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec, behaviour: str = "") -> De
             )
         episode = _by_position(episode, spec)
         _check_names(episode, spec)
-        found = _checked(_arrays(episode), spec)
+        arrays = _checked(_arrays(episode), spec)
     except FaultyRecordingError as error:
         where = f"episode {episode.number}{f', {error.where}' if error.where else ''}"
         other = behaviour and without_team(behaviour) != without_team(episode.behaviour)
@@ -37,11 +37,11 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec, behaviour: str = "") -> De
         raise FaultyRecordingError(f"{error.why}{named}", where, error.fix) from error
     z, behaviour_logp = _recorded_policy(episode, spec)
     return DemoEpisode(
-        obs={name: found[f"obs/{name}"] for name in spec.obs.names},
-        action_mask=found["action_mask"],
-        action=found["action"].clip(-1.0, 1.0),  # one-hots lie within, too
-        reward=found["reward"],
-        terminated=bool(found["terminated"][-1]),
+        obs={name: arrays[f"obs/{name}"] for name in spec.obs.names},
+        action_mask=arrays["action_mask"],
+        action=arrays["action"].clip(-1.0, 1.0),  # one-hots lie within, too
+        reward=arrays["reward"],
+        terminated=bool(arrays["terminated"][-1]),
         z=z,
         behaviour_logp=behaviour_logp,
     )
@@ -107,12 +107,12 @@ def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:
     )
 
 
-def _checked(found: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
+def _checked(arrays: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
     """Return the arrays in the types of the spec. Raises FaultyRecordingError for what does not fit it."""
-    length = len(found["reward"]) if found["reward"].ndim else 0
+    length = len(arrays["reward"]) if arrays["reward"].ndim else 0
     if not length:
         raise FaultyRecordingError(
-            f"expected at least one step, got {shown(found['reward'])}", "reward", "leave this episode out"
+            f"expected at least one step, got {shown(arrays['reward'])}", "reward", "leave this episode out"
         )
     action = spec.action
     expected: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -122,10 +122,10 @@ def _checked(found: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
     expected["action"] = np.float32, (length, action.size)
     expected["reward"] = np.float32, (length,)
     expected["terminated"] = expected["truncated"] = np.bool_, (length,)
-    if found["action_mask"].shape == (length + 1, 0):  # nothing was forbidden
-        found = {**found, "action_mask": action.all_allowed(length + 1)}
+    if arrays["action_mask"].shape == (length + 1, 0):  # nothing was forbidden
+        arrays = {**arrays, "action_mask": action.all_allowed(length + 1)}
     read: dict[str, Any] = {
-        name: _as(np.dtype(dtype), shape, found[name], name) for name, (dtype, shape) in expected.items()
+        name: _as(np.dtype(dtype), shape, arrays[name], name) for name, (dtype, shape) in expected.items()
     }
     _check_choices(read["action"], read["action_mask"][:-1], spec)
     for name, counts in zip(spec.obs.names, spec.obs.categories, strict=True):

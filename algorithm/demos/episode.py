@@ -73,14 +73,14 @@ class Wanted:
         known = {plain, *map(without_team, self.behaviours)}
         alike = {name for name in names if without_team(name) == plain}
         strange = {name for name in names if without_team(name) not in known}
-        found = names & {self.behaviour} or alike
-        if not found and len(set(map(without_team, strange))) == 1:
+        matching = names & {self.behaviour} or alike
+        if not matching and len(set(map(without_team, strange))) == 1:
             notify(f"recorded as the behaviour {', '.join(sorted(strange))}, taken for {plain}")
             return strange
-        if names and not found:
+        if names and not matching:
             others = ", ".join(map(repr, sorted(names)))
             raise FaultyRecordingError(f"no episode is of the behaviour {plain!r}, but of {others}")
-        return found
+        return matching
 
 
 Reader = Callable[[Path, Wanted | None, Notify], Iterator[RecordedEpisode]]

@@ -128,8 +128,8 @@ class GymEnv:
 
         Raises SpaceMismatchError.
         """
-        own = self.actions.to_env(action)
-        obs, reward, terminated, truncated, info = results_of("step", lambda: self._env.step(own))
+        env_action = self.actions.to_env(action)
+        obs, reward, terminated, truncated, info = results_of("step", lambda: self._env.step(env_action))
         over = as_bool(terminated, "terminated")
         if info:
             self.infos.add(info)

@@ -65,11 +65,11 @@ def dm_task(name: str) -> tuple[str, str] | None:
 
     None for other names; an id with a version and without a package is Gymnasium's.
     """
-    found = _SUITE.fullmatch(name)
-    if found is None or (found["version"] and not found["package"]):
+    parts = _SUITE.fullmatch(name)
+    if parts is None or (parts["version"] and not parts["package"]):
         return None
-    domain = found["domain"].replace("-", "_")
-    return "ball_in_cup" if domain == "cup" else domain, found["task"].replace("-", "_")
+    domain = parts["domain"].replace("-", "_")
+    return "ball_in_cup" if domain == "cup" else domain, parts["task"].replace("-", "_")
 
 
 def _many(name: str, maker: str) -> EnvKind:

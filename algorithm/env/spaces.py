@@ -45,7 +45,7 @@ ONE_AGENT = (
     "write a gymnasium.Env in which one of them acts and the others are part of the environment; several can "
     "learn in players of Unity, or in a kind of environment of your own (docs/plugins.md)"
 )
-"""What to do with an environment of several agents."""
+"""Remedy for an environment of several agents."""
 
 
 def check_spaces(env: object, name: str, prefix: str = "") -> None:

@@ -14,7 +14,7 @@ from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS
 from algorithm.env.pool.monitor_process import exit_now
 
 OnSignal = Literal["raise", "return"]
-"""What a training in Python does after a signal, once it is saved.
+"""Conduct of a training in Python after a signal, once it is saved.
 
 raise: what the program does at that signal: its own handler is called; without one KeyboardInterrupt is
 raised for SIGINT, and SystemExit for others. return: as if it had come to its end

@@ -36,20 +36,22 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         doubt = _no_build(loaded)
         specs = {} if doubt else assembly.env("evaluate").specs
         renaming = Renaming(loaded.config.demonstrations.rename)
-        found = [look(source, specs, renaming, doubt) for source in sources]
-        console.start([(contents.source.name, contents.rows()) for contents in found])
+        sources_read = [look(source, specs, renaming, doubt) for source in sources]
+        console.start([(contents.source.name, contents.rows()) for contents in sources_read])
         renaming.check()
-        misfits = [f"{contents.source.name}: {contents.misfit}" for contents in found if contents.misfit]
-        episodes, steps = (sum(map(of, (c.lengths for c in found))) for of in (len, sum))
+        misfits = [
+            f"{contents.source.name}: {contents.misfit}" for contents in sources_read if contents.misfit
+        ]
+        episodes, steps = (sum(map(of, (c.lengths for c in sources_read))) for of in (len, sum))
         rows = [
             (
                 "found",
                 f"{counted(episodes, 'episode')}, {counted(steps, 'step')} in "
-                f"{counted(len(found), 'source')}",
+                f"{counted(len(sources_read), 'source')}",
             )
         ]
         rows.insert(0, ("fit", f"no: {misfits[0]}" if misfits else doubt or "yes"))
-        paths = [contents.source.where for contents in found]
+        paths = [contents.source.where for contents in sources_read]
         named = f"demonstrations.path={inline(paths if len(paths) > 1 else paths[0])}"
         train = ("train", command(options, "-o", named))
         console.finish(rows, [] if misfits or doubt else [train], doubtful=bool(misfits))

@@ -29,7 +29,7 @@ _FAMILY_BLOCKS = {"sac": "sac_config"}
 TRAINED_ALONE = (
     "PPO, each agent for itself: there is no critic of a whole team. Rewards of a group are added to its own"
 )
-"""What is told of a trainer for teams."""
+"""Notice of a trainer for teams."""
 
 REFUSED = {
     **dict.fromkeys(

@@ -62,12 +62,12 @@ def chosen_mode(config: WandbConfig) -> str:
 
     Raises UsageError for another value of the variable.
     """
-    said = os.environ.get(_VARIABLE, "")
-    mode = _MODES.get(said.lower())
-    if said and mode is None:
+    value = os.environ.get(_VARIABLE, "")
+    mode = _MODES.get(value.lower())
+    if value and mode is None:
         raise UsageError(
             f"{_VARIABLE} has a value that W&B does not know",
-            where=f"{_VARIABLE}={said:.40}",
+            where=f"{_VARIABLE}={value:.40}",
             fix=f"set it to {', '.join(_MODES)}, or unset it",
         )
     return mode or config.mode
