@@ -101,6 +101,7 @@ def test_a_screen_is_drawn_anew_where_it_shows_other_words(tmp_path, monkeypatch
 @pytest.mark.slow
 def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(root))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # of the suite: it shows no picture in a cell
     notebook = nbformat.read(root / "docs" / "notebook.ipynb", 4)
     for cell in notebook.cells:
         cell.source = cell.source.replace("3_000", "1_100")
