@@ -230,7 +230,7 @@ class AgentTracker:
         self._steps: dict[int, int] = {}  # of each actor
         self._stored: dict[int, dict[int, int]] = {}  # and of each channel the number of its last message
         self._heard: dict[int, dict[Stream, tuple[int, int]]] = {}
-        """Of each actor: each agent's channel, and the actor's steps at its last one, oldest first."""
+        """Channel of each agent, by actor, and the actor's steps at its last one, oldest first."""
 
     @property
     def numbers(self) -> frozenset[int]:

@@ -41,7 +41,7 @@ class SavedRegistry(msgspec.Struct, kw_only=True):
 
 
 class SavedSource(msgspec.Struct):
-    """What the agents have of an actor: its steps, and the last message of each channel and each agent.
+    """Position in what an actor has sent: its steps, and the last message of each channel and each agent.
 
     stored: channel -> number of its last message
     heard:  behaviour, stream, channel and ``steps`` at the agent's last transition, oldest first
