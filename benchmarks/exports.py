@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from algorithm.config.extras_config import ExportConfig
 from algorithm.export.check import session_of
-from algorithm.export.config import ExportConfig
 from algorithm.export.exporting import PolicySource, export_policy
 from algorithm.export.graph import PolicyGraph
 from algorithm.export.names import Ports

@@ -22,6 +22,7 @@ from algorithm.agents.registry import ALGORITHMS, FAMILIES, contradictions
 from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config
+from algorithm.config.extras_config import ExportConfig, TuneConfig
 from algorithm.config.tree import KeyPath
 from algorithm.core.fields import (
     Block,
@@ -44,10 +45,8 @@ from algorithm.env.kinds import EnvKind
 from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
 from algorithm.evaluation.config import EvalConfig
-from algorithm.export.config import ExportConfig
 from algorithm.replay.config import ReplayConfig
 from algorithm.runs.config import CheckpointConfig, WandbConfig
-from algorithm.tune.config import TuneConfig
 
 Algorithm = Annotated[str, installed_name(ALGORITHMS), name_schema(ALGORITHMS)]
 """Names of the algorithm families, and ``module:NAME``; ``algorithm`` chooses one."""

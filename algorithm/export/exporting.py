@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent
+from algorithm.config.extras_config import ExportConfig
 from algorithm.core.errors import UsageError
 from algorithm.core.program import VERSION
 from algorithm.core.spec import AgentSpec
 from algorithm.export.check import Checker
-from algorithm.export.config import ExportConfig
 from algorithm.export.errors import required
 from algorithm.export.graph import PolicyGraph, draw_graph
 from algorithm.export.lint import lint, operators, target_of

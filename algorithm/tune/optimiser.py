@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from algorithm.config.extras_config import TuneConfig
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import StorageError, described
 from algorithm.core.extras import needs
@@ -20,7 +21,6 @@ from algorithm.core.reading import parse_json, read_bytes
 from algorithm.core.seeding import stream_seed
 from algorithm.runs.files import write_bytes
 from algorithm.runs.logs.rows import MOST
-from algorithm.tune.config import TuneConfig
 from algorithm.tune.records import TrialRecord, TrialState
 from algorithm.tune.space import Parameter, SearchSpace, grid
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal
 
+from algorithm.config.extras_config import TuneConfig
 from algorithm.config.yaml_io import inline
 from algorithm.core.program import python_arguments
 from algorithm.core.reading import read_text
@@ -22,7 +23,6 @@ from algorithm.core.system.processes import KILL, NEW_GROUP, ending, send_signal
 from algorithm.runs.lock import Holder
 from algorithm.runs.logs.rows import read_points
 from algorithm.runs.rundir import RunDir
-from algorithm.tune.config import TuneConfig
 from algorithm.tune.optimiser import Optimiser
 from algorithm.tune.records import TrialRecord
 from algorithm.tune.space import without_effect

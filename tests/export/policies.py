@@ -11,9 +11,9 @@ import torch
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent
+from algorithm.config.extras_config import ExportConfig
 from algorithm.core.spec import AgentSpec
 from algorithm.export.check import Checker
-from algorithm.export.config import ExportConfig
 from algorithm.export.exporting import Exported, PolicySource, export_policy
 from algorithm.export.graph import PolicyGraph, draw_graph
 from algorithm.export.reference import Reference

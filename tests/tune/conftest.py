@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from algorithm.config.extras_config import TuneConfig
 from algorithm.runs.rundir import RunDir
 from algorithm.train.signals import StopRequest
 from algorithm.tune import study as loop
 from algorithm.tune import trial
-from algorithm.tune.config import TuneConfig
 from algorithm.tune.optimiser import Optimiser
 from algorithm.tune.records import JOURNAL
 from algorithm.tune.space import SearchSpace, read_space

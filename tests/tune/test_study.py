@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.config.extras_config import TuneConfig
 from algorithm.core.errors import UsageError
 from algorithm.train.signals import StopRequest
 from algorithm.tune import trial
-from algorithm.tune.config import TuneConfig
 from algorithm.tune.records import best_of
 from algorithm.tune.trial import fitting, nominal, score
 from tests.tune.conftest import Made

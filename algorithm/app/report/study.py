@@ -13,13 +13,13 @@ from algorithm.app.report.aggregates import Estimate, estimate
 from algorithm.app.report.charts import Chart, Line
 from algorithm.app.report.page import Section, Tile, link, page, written_now
 from algorithm.config.errors import ConfigError
+from algorithm.config.extras_config import TuneConfig
 from algorithm.core.errors import StorageError, described
 from algorithm.core.reading import read_json
 from algorithm.core.wording import counted, short
 from algorithm.runs.files import write_text
 from algorithm.runs.names import STUDY
 from algorithm.runs.rundir import RunDir
-from algorithm.tune.config import TuneConfig
 from algorithm.tune.records import SIDES, TrialRecord, best_of, complete, shown
 from algorithm.tune.space import SearchSpace, read_space
 
