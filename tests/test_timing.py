@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from algorithm.core.timing import MEASURED, Stopwatch
+from algorithm.core.timing import MEASURED, Stopwatch, shares_text
 from algorithm.runs.logs.metrics import METRICS
 
 
@@ -26,3 +26,8 @@ def test_each_part_gets_the_time_since_the_part_before():
     second = watch.shares()
     assert (second["time/share_step"], second["time/share_compile"]) == (0.25, 0.75)
     assert first.keys() < second.keys() <= METRICS.keys() and watch.total == 8.0
+
+
+def test_shares_of_a_hundredth_and_more_are_shown():
+    assert shares_text({"act": 2.0, "update": 6.0, "store": 0.05, "other": 0.0}) == "update 75% · act 25%"
+    assert shares_text(dict.fromkeys(("act", "update"), 0.0)) == ""

@@ -27,6 +27,7 @@ from algorithm.core.errors import RUN_BLOCK, StorageError
 from algorithm.core.extras import install_command
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display, in_notebook
+from algorithm.core.timing import shares_text
 from algorithm.core.wording import Rows, counted, info_rows
 from algorithm.env.parameters.config import lessons_by_name
 from algorithm.evaluation.evaluate import Performance, episode_limit
@@ -35,7 +36,6 @@ from algorithm.runs.logs.metrics import read_metrics
 from algorithm.runs.offers import curves_of, going_on, playing_commands
 from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import Counters
-from algorithm.train.profile import shares
 from algorithm.train.runtime import EnvInfo
 from algorithm.train.trainer import Outcome
 
@@ -122,7 +122,7 @@ def show_finish(
         for behaviour, performance in evaluation.performances.items():
             name = "" if behaviour == DEFAULT_BEHAVIOUR else f" {behaviour}"
             rows.append((f"{title}{name}", _performance(evaluation.step, performance)))
-    rows.append(("time", shares(training.watch.seconds)))
+    rows.append(("time", shares_text(training.watch.seconds)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
         ("go on", _longer(run, outcome)),

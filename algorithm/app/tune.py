@@ -22,7 +22,7 @@ from algorithm.config.yaml_io import inline, write_yaml
 from algorithm.core.errors import RUN_BLOCK, UsageError, visible
 from algorithm.core.reading import read_json
 from algorithm.core.system.processes import usable_cores
-from algorithm.core.wording import counted, short
+from algorithm.core.wording import clock_time, counted, format_bytes, short
 from algorithm.evaluation.config import EARLY
 from algorithm.runs.files import finite_or_null, write_json, write_text
 from algorithm.runs.lock import RunLock
@@ -59,7 +59,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
     if options.dry_run:
         from algorithm.app.check.dry_run import dry_run
 
-        return dry_run(options, loaded, study=_size(loaded, space))
+        return dry_run(options, loaded, repeated=partial(_cost, _size(loaded, space)))
     parent = env_folder(loaded.env_label, options.directory)
     name = expand_name(options.tune or loaded.config.base_config.name, parent)
     if (parent / name).is_dir() and {one.name for one in (parent / name).iterdir()} <= {SNAPSHOT}:
@@ -245,6 +245,12 @@ def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
     tune = loaded.config.tune_config
     trials = min(tune.trials, sum(1 for _ in grid(space))) if tune.sampler == "grid" else tune.trials
     return StudySize(trials=trials, seeds=tune.seeds, final=2 * tune.final_seeds, jobs=tune.jobs)
+
+
+def _cost(size: StudySize, seconds: float, bytes_: int) -> tuple[str, str]:
+    """Return the row of what all runs take at most, if none is pruned; seconds, bytes_: of one run."""
+    time = clock_time(size.runs * seconds / size.jobs)
+    return "study", f"{size.text}: at most {time}, {format_bytes(size.runs * bytes_)}"
 
 
 def section_text(facts: StudyFacts) -> str:

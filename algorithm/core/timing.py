@@ -64,3 +64,10 @@ class Stopwatch:
         total = sum(since.values())
         shown = (*MEASURED, *(part for part in _RARE if self._seconds[part] > 0.0))
         return {f"time/share_{part}": since[part] / total for part in shown} if total > 0.0 else {}
+
+
+def shares_text(seconds: Mapping[Part, float]) -> str:
+    """Return the share of each part that has one percent or more, the largest first."""
+    total = sum(seconds.values()) or 1.0
+    parts = sorted(seconds.items(), key=lambda item: -item[1])
+    return " · ".join(f"{part} {value / total:.0%}" for part, value in parts if value >= 0.01 * total)

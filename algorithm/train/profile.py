@@ -7,7 +7,7 @@ import io
 import os
 import pstats
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,26 +16,13 @@ from typing_extensions import override
 
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
-from algorithm.core.timing import Part
 from algorithm.runs.files import write_text
+from algorithm.train.trainer import NoProfile
 
 SECONDS = 3.0
 _SKIPPED = 3  # steps with updates before the first table: what is done once belongs in no profile
 _ROWS = 30
 _CODE = Path(__file__).parents[2]
-
-
-class NoProfile:
-    """No measurement."""
-
-    def step(self, updates: int) -> None:
-        """Begin or end a measurement after a step, if that is due; ``updates``: of the run so far."""
-
-    def interrupt(self) -> None:
-        """End what is measured now: what follows is no training, such as an evaluation."""
-
-    def finish(self, shares: str) -> None:
-        """End what runs and write the file; ``shares``: of the parts. A full disk is a warning."""
 
 
 class TrainingProfile(NoProfile):
@@ -124,10 +111,3 @@ class TrainingProfile(NoProfile):
         stream = io.StringIO()
         pstats.Stats(self._functions, stream=stream).sort_stats("tottime").print_stats(_ROWS)
         return stream.getvalue().replace(f"{_CODE}/", "").strip()
-
-
-def shares(seconds: Mapping[Part, float]) -> str:
-    """Return the share of each part that has one percent or more, the largest first."""
-    total = sum(seconds.values()) or 1.0
-    parts = sorted(seconds.items(), key=lambda item: -item[1])
-    return " · ".join(f"{part} {value / total:.0%}" for part, value in parts if value >= 0.01 * total)

@@ -11,6 +11,7 @@ from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UserError
+from algorithm.core.timing import shares_text
 from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.config import EARLY, USUAL
 from algorithm.evaluation.evaluate import Evaluator
@@ -18,7 +19,6 @@ from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.train.callbacks import CallbackError, Callbacks
 from algorithm.train.checkpointer import Checkpointer
 from algorithm.train.counters import Ends
-from algorithm.train.profile import NoProfile, shares
 from algorithm.train.reporter import Reporter
 from algorithm.train.runtime import Runtime
 from algorithm.train.signals import StopRequest
@@ -36,6 +36,19 @@ class Outcome:
     def complete(self) -> bool:
         """True if a limit of the training ended it, or success; false for a signal, a callback, a pause."""
         return next(iter(self.ends)) not in ("signal", "callback", "evaluations")
+
+
+class NoProfile:
+    """No measurement of where the time goes."""
+
+    def step(self, updates: int) -> None:
+        """Begin or end a measurement after a step, if that is due; ``updates``: of the run so far."""
+
+    def interrupt(self) -> None:
+        """End what is measured now: what follows is no training, such as an evaluation."""
+
+    def finish(self, shares: str) -> None:
+        """End what runs and write the file; ``shares``: of the parts. A full disk is a warning."""
 
 
 class Trainer:
@@ -160,7 +173,7 @@ class Trainer:
         if self._saved_at != self._counters.step:
             self._callbacks.call("on_checkpoint")
         self._watch.lap("other")
-        self._profile.finish(shares(self._watch.seconds))
+        self._profile.finish(shares_text(self._watch.seconds))
         self._callbacks.call("on_end")
         self._reporter.flush()
         self._reporter.progress()  # what stays on the screen is the end

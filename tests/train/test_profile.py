@@ -7,7 +7,7 @@ import torch
 
 from algorithm.core.errors import StorageError
 from algorithm.train import profile as module
-from algorithm.train.profile import TrainingProfile, shares
+from algorithm.train.profile import TrainingProfile
 from main import main
 
 
@@ -71,11 +71,6 @@ def test_a_full_disk_is_a_warning(tmp_path, monkeypatch):
     console = Heard()
     TrainingProfile(tmp_path / "profile.txt", console).finish("")
     assert console.warned and not console.said
-
-
-def test_shares_of_a_hundredth_and_more_are_shown():
-    assert shares({"act": 2.0, "update": 6.0, "store": 0.05, "other": 0.0}) == "update 75% · act 25%"
-    assert shares(dict.fromkeys(("act", "update"), 0.0)) == ""
 
 
 def test_a_trainer_interrupts_its_profile_for_each_evaluation(tmp_path, monkeypatch, capsys):

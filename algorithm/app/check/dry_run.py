@@ -37,16 +37,20 @@ from algorithm.train.checkpointer import kept_replays
 from algorithm.train.run import set_up
 from algorithm.train.runtime import EnvInfo, check_together, local_collector
 from algorithm.train.state import TrainState, seed_globally
-from algorithm.tune.records import StudySize
 
 _TENSOR, _FILES = 100, 4000  # bytes of a checkpoint besides its numbers: a tensor's name; indices, manifest
 
 
 @own_modes()
-def dry_run(options: TrainOptions, loaded: LoadedConfig, *, study: StudySize | None = None) -> int:
+def dry_run(
+    options: TrainOptions,
+    loaded: LoadedConfig,
+    *,
+    repeated: Callable[[float, int], tuple[str, str]] | None = None,
+) -> int:
     """Show the cost of a training; return 0. Raises what a training would raise before its first step.
 
-    study: whose runs it is one of; what all of them take is shown as well
+    repeated: returns another row, such as that of all runs of a study: of the seconds and bytes of one run
     """
     base = loaded.config.base_config
     if base.in_editor:
@@ -91,8 +95,9 @@ def dry_run(options: TrainOptions, loaded: LoadedConfig, *, study: StudySize | N
         ]
         if steps is not None:
             rows.append(("disk", disk_text(config, sizes, steps, options.directory, console.warn)))
-        if study is not None and steps is not None:
-            rows.append(("study", study_text(study, sum(run_seconds(speed, steps)), config, sizes, steps)))
+        if repeated is not None and steps is not None:
+            _, checkpoints, replay = disk(config, sizes, steps)
+            rows.append(repeated(sum(run_seconds(speed, steps)), checkpoints + replay))
         console.finish(rows, [("check", command(options, "--check")), ("train", command(options))])
     return 0
 
@@ -156,13 +161,6 @@ def run_seconds(speed: Speed, steps: int) -> tuple[float, float]:
     """Return the seconds of a run: acting, learning."""
     updates = planned_updates(speed, steps)
     return steps * speed.step, updates * speed.update if updates else 0.0
-
-
-def study_text(study: StudySize, seconds: float, config: Config, sizes: Sizes, steps: int) -> str:
-    """Format what all runs of a study take at most, if none is pruned."""
-    _, checkpoints, replay = disk(config, sizes, steps)
-    total = study.runs * seconds / study.jobs
-    return f"{study.text}: at most {clock_time(total)}, {format_bytes(study.runs * (checkpoints + replay))}"
 
 
 def memory_text(sizes: Sizes, steps: int | None, warn: Callable[[str], None]) -> str:
