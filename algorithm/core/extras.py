@@ -1,13 +1,35 @@
-"""Extras of the package: what only some runs need, imported where it is needed."""
+"""Extras: what only some runs need, our own in ``algorithm/extras`` and packages of others."""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from algorithm.core.errors import UsageError, described
+
+
+@dataclass(frozen=True)
+class Place:
+    """Module of ``algorithm.extras`` that defines a name, and the pip extra with the libraries it needs."""
+
+    module: str
+    pip: str = ""
+
+
+PLACES: Mapping[str, Place] = {
+    "AsyncRuntime": Place("algorithm.extras.a3c.runtime"),
+}
+"""Name -> its place: all that the rest of the program knows of the extras."""
+
+BUILT_ON: Mapping[str, tuple[str, ...]] = {}
+"""Folder of ``algorithm/extras`` -> the others that it imports."""
+
+_FOLDERS = "algorithm.extras"
 
 _PROJECT = "advanced-soft-actor-critic"
 _CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -29,6 +51,37 @@ def install_command(extra: str) -> str:
         return f'in the project\'s folder: {sys.executable} -m pip install -e ".[{extra}]"'
     # It is installed, so pip adds what the extra lists, and asks no index for the package itself.
     return f'{sys.executable} -m pip install "{_PROJECT}[{extra}]"'
+
+
+def extra(name: str) -> Any:  # noqa: ANN401 - annotate what takes it
+    """Import the module of an extra, and return what it has of that name in :data:`PLACES`.
+
+    Raises UsageError if the extra's folder is not there. What else an import raises goes on.
+    """
+    place = PLACES[name]
+    try:
+        module = importlib.import_module(place.module)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing != _FOLDERS and not missing.startswith(f"{_FOLDERS}."):
+            raise
+        folder = ".".join((missing if missing != _FOLDERS else place.module).split(".")[:3])
+        raise UsageError(
+            f"the extra {folder.rpartition('.')[2]} is not part of this installation",
+            where=folder.replace(".", "/"),
+            why=described(error),
+            fix=_restore_command(folder, place.pip),
+        ) from error
+    return getattr(module, name)
+
+
+def _restore_command(folder: str, pip: str) -> str:
+    """Return the commands that bring an extra's own files and the libraries that it needs."""
+    if _CHECKOUT.is_file():
+        files = f"in the project's folder: git checkout -- {folder.replace('.', '/')}"
+    else:
+        files = f"{sys.executable} -m pip install --force-reinstall --no-deps {_PROJECT}"
+    return f"{files}\n{install_command(pip)}" if pip else files
 
 
 @contextmanager

@@ -27,7 +27,6 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.metrics import MetricsLogger
 from algorithm.runs.provenance import made_with, start_of
 from algorithm.train.assembly import Assembly, check_eval_spaces
-from algorithm.train.asynchronous.choice import chosen_runtime
 from algorithm.train.callbacks import Callbacks, Training, end_of_learn, load_callbacks
 from algorithm.train.checkpointer import Checkpointer, kept_replays
 from algorithm.train.foreign import (
@@ -40,7 +39,7 @@ from algorithm.train.foreign import (
 from algorithm.train.profile import TrainingProfile
 from algorithm.train.reporter import open_metrics
 from algorithm.train.run import RunInputs, RunParts
-from algorithm.train.runtime import LocalRuntime, Runtime, check_together
+from algorithm.train.runtime import LocalRuntime, Runtime, check_together, chosen_runtime
 from algorithm.train.state import Start, TrainState, seed_globally
 from algorithm.train.trainer import Trainer
 from algorithm.train.user_code import env_file, nn_file, plugins_of

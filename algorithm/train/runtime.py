@@ -11,10 +11,12 @@ from typing import ClassVar
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
+from algorithm.agents.registry import family
 from algorithm.agents.roles import Collector, MakeReplay
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BaseConfig
 from algorithm.core.errors import UsageError
+from algorithm.core.extras import extra
 from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
@@ -117,6 +119,45 @@ class OfflineRuntime(Runtime):
     @override
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         return OfflineCollector(agents)
+
+
+def chosen_runtime(loaded: LoadedConfig, runtime: type[Runtime], *, greedy: bool) -> type[Runtime]:
+    """Return the runtime: another one than that of one process, where several train or nothing is stepped.
+
+    greedy: agents act without sampling
+    """
+    if is_offline(loaded):
+        if runtime.remote:
+            raise UsageError(
+                "actors step environments, and offline none is stepped",
+                where="demonstrations.offline",
+                why="a learner's updates follow the steps of its actors",
+                fix="train without a learner and actors",
+            )
+        return OfflineRuntime
+    if runtime.remote or num_processes(loaded) == 1:
+        return runtime
+    if greedy:
+        raise UsageError(
+            "--disable_sample is for one process",
+            why="the processes that train take samples of the policy",
+            fix="leave it out, or set num_processes: 1",
+        )
+    of_processes: type[Runtime] = extra("AsyncRuntime")
+    return of_processes
+
+
+def num_processes(loaded: LoadedConfig) -> int:
+    """Return the number of processes that train. Raises UsageError where behaviours have several numbers."""
+    numbers = {family(one).processes(one) for one in (loaded.config, *loaded.behaviours.values())}
+    if len(numbers) > 1:
+        raise UsageError(
+            "behaviours of one environment are trained by different numbers of processes",
+            where=f"{loaded.source}: ma_config",
+            why=f"they are {' and '.join(map(str, sorted(numbers)))}",
+            fix="give all behaviours, and the top level, the same algorithm and num_processes",
+        )
+    return numbers.pop()
 
 
 def is_offline(loaded: LoadedConfig) -> bool:

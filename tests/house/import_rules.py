@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from algorithm.agents import registry
+from algorithm.core.extras import BUILT_ON
 
 FAMILIES = tuple(dict.fromkeys(registry.FAMILIES.values()))
 """Folders of the algorithm families."""
@@ -72,10 +74,15 @@ ORDER = (
     "algorithm.app.api",
     "algorithm.app.agent",
     "algorithm.app.command",
+    "algorithm.extras",
     "asac",
     "main",
 )
 """Each may import only from its left."""
+
+EXTRAS = "algorithm.extras"
+TABLE = "algorithm.core.extras"
+"""The only module outside of the extras that names one."""
 
 FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.core.fields", "algorithm.env.kinds")
 OWN = ("algorithm", "asac", "ds", "envs", "main", "main_ds", "tests", "benchmarks")
@@ -188,6 +195,9 @@ def _objections(name: str, target: str) -> Iterator[str]:
     if target.endswith(".*"):
         yield "star imports hide where a name comes from"
         target = target[:-2]
+    if within(target, EXTRAS):
+        yield from _wall(name, target)
+        return
     first = target.partition(".")[0]
     if first in sys.stdlib_module_names or first == "typing_extensions":  # typing of later versions
         return
@@ -201,6 +211,39 @@ def _objections(name: str, target: str) -> Iterator[str]:
             yield "algorithm.ops is pure maths on tensors and imports torch only"
     elif first in OWN:
         yield from _order(name, target)
+
+
+def _wall(name: str, target: str) -> Iterator[str]:
+    ours, theirs = _folder(name), _folder(target)
+    if not within(name, EXTRAS):
+        yield f"an extra is had by extra(NAME) of {TABLE} alone"
+    elif theirs not in (ours, *BUILT_ON.get(ours, ())):
+        yield f"an extra imports another one only where BUILT_ON of {TABLE} says so"
+
+
+def _folder(name: str) -> str:
+    """Name of the extra that a module of ``algorithm.extras`` belongs to; "" for the package itself."""
+    return name.removeprefix(EXTRAS).removeprefix(".").partition(".")[0]
+
+
+def asked_for(module: Module) -> set[str]:
+    """Names that the file asks the table for: ``extra("name")``, or ``extra_name="name"`` of a call."""
+    values: list[ast.expr] = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            values += node.args[:1] if _callee(node, {}).rpartition(".")[2] == "extra" else []
+            values += [word.value for word in node.keywords if word.arg == "extra_name"]
+    constants = [value.value for value in values if isinstance(value, ast.Constant)]
+    return {value for value in constants if isinstance(value, str)}
+
+
+def spelt_out(module: Module) -> list[str]:
+    """Return the strings outside of the extras that name a module of them."""
+    if within(module.name, EXTRAS) or module.name == TABLE:
+        return []
+    constants = [node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant)]
+    texts = [value for value in constants if isinstance(value, str)]
+    return [f"{module.name}: {text}" for text in texts if re.fullmatch(r"algorithm[./]extras[\w./:]*", text)]
 
 
 def _order(name: str, target: str) -> Iterator[str]:

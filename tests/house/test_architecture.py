@@ -11,7 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.import_rules import ORDER, Module, circles, defined_types, imports, unsafe, violations
+from algorithm.core.extras import BUILT_ON, PLACES
+from tests.house.import_rules import (
+    EXTRAS,
+    ORDER,
+    Module,
+    asked_for,
+    circles,
+    defined_types,
+    imports,
+    spelt_out,
+    unsafe,
+    violations,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES, MAX_FILES = 300, 15
@@ -59,12 +71,9 @@ SOURCE = re.compile(r"arXiv[ :]\d{4}\.\d{4,5}|\S+ (==?|[≡≈←∝]) \S+|[Σ�
 """A paper or an equation."""
 
 
-def read_modules() -> list[Module]:
-    """Every source file that the rules hold for."""
-    files = [*ROOT.glob("main*.py")]
-    for folder in ("algorithm", "asac", "ds", "envs"):
-        files += sorted((ROOT / folder).rglob("*.py"))
-    return [_read(file) for file in files]
+def read_modules(*folders: str) -> list[Module]:
+    """Every source file of some folders."""
+    return [_read(file) for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def _read(file: Path) -> Module:
@@ -73,7 +82,12 @@ def _read(file: Path) -> Module:
     return Module(".".join(parts[:-1] if is_package else parts), file.read_text("utf-8"), is_package)
 
 
-MODULES = read_modules()
+MODULES = [*map(_read, ROOT.glob("main*.py")), *read_modules("algorithm", "asac", "ds", "envs")]
+"""Every source file that the rules hold for."""
+
+TOOLS = read_modules("benchmarks", "scripts", "docs")
+"""Files that only keep out of the extras."""
+
 KNOWN = {module.name for module in MODULES}
 LIBRARY = [module for module in MODULES if module.name.startswith(("algorithm.", "ds."))]
 
@@ -86,6 +100,53 @@ def exists(name: str) -> bool:
 def test_imports_run_one_way() -> None:
     assert [line for module in MODULES for line in violations(module.name, imports(module, KNOWN))] == []
     assert [layer for layer in ORDER if not exists(layer)] == [], "in the order of layers and nowhere else"
+
+
+def test_extras_are_had_from_the_table_alone() -> None:
+    """Source keeps to it by the order of layers. Here are tools, and modules named by a string."""
+    wall = [line for module in TOOLS for line in violations(module.name, imports(module, KNOWN) & KNOWN)]
+    assert [line for line in wall if EXTRAS in line] == []
+    assert [line for module in MODULES + TOOLS for line in spelt_out(module)] == []
+
+
+def test_every_name_of_the_table_of_extras_is_there_and_asked_for() -> None:
+    by_name = {module.name: module for module in MODULES}
+    missing = {name: place.module for name, place in PLACES.items() if place.module not in by_name}
+    assert missing == {}
+    defined = {name: _defined(by_name[place.module]) for name, place in PLACES.items()}
+    assert [name for name, names in defined.items() if name not in names] == []
+    asked = set[str]().union(*(asked_for(module) for module in MODULES + TOOLS))
+    assert asked == PLACES.keys()
+    folders = {module.name.split(".")[2] for module in MODULES if module.name.startswith(f"{EXTRAS}.")}
+    reached = {place.module.split(".")[2] for place in PLACES.values()}
+    assert folders == reached.union(*BUILT_ON.values()), "an extra that nothing asks for"
+    extras = set(re.findall(r"^([a-z0-9]+) = \[", (ROOT / "pyproject.toml").read_text(), re.M))
+    assert {place.pip for place in PLACES.values()} - {""} <= extras
+
+
+def _defined(module: Module) -> set[str]:
+    """Functions and classes at the top level of a file."""
+    return {node.name for node in module.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ('begin = extra("tune")', {"tune"}),
+        ('extras.extra("tune")(options)', {"tune"}),
+        ('EnvKind(name="UNITY", extra_name="UnityVecEnv")', {"UnityVecEnv"}),
+        ('Model(extra="forbid"), needs("tune", "a search")', set()),
+    ],
+)
+def test_what_is_asked_of_the_table_is_seen(source: str, names: set[str]) -> None:
+    assert asked_for(Module("algorithm.app.command", source)) == names
+
+
+@pytest.mark.parametrize("text", ["algorithm.extras.tune.command:tune", "algorithm/extras/onnx/play.py"])
+def test_a_module_of_the_extras_named_by_a_string_is_seen(text: str) -> None:
+    assert spelt_out(Module("algorithm.app.command", f"place = {text!r}"))
+    assert spelt_out(Module("algorithm.app.command", f"def f():\n    'See {text} for that.'")) == []
+    assert spelt_out(Module("algorithm.core.extras", f"place = {text!r}")) == []
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
@@ -176,6 +237,17 @@ def test_what_answers_at_once_starts_without_torch() -> None:
         ("algorithm.agents.sac.config", "algorithm.agents.on_policy.rules", "fragment"),
         ("algorithm.train.trainer", "algorithm.core.spec.*", "star imports"),
         ("ds.net.wire", "main", "ds imports"),
+        ("algorithm.train.build", "algorithm.extras.a3c.runtime", "by extra(NAME)"),
+        ("algorithm.app.command", "algorithm.extras", "by extra(NAME)"),
+        ("algorithm.core.extras", "algorithm.extras.a3c.runtime", "by extra(NAME)"),
+        ("algorithm.config.schema", "algorithm.extras.a3c.config", "by extra(NAME)"),
+        ("asac", "algorithm.extras.a3c.runtime", "by extra(NAME)"),
+        ("ds.actor", "algorithm.extras.a3c.runtime", "by extra(NAME)"),
+        ("benchmarks.harness", "algorithm.extras.a3c.runtime", "by extra(NAME)"),
+        ("algorithm.extras.a3c.runtime", "algorithm.extras.unity.vec", "BUILT_ON"),
+        ("algorithm.extras.a3c.runtime", "asac", "stands right of"),
+        ("algorithm.extras.a3c.runtime", "ds.net.wire", "never the other way round"),
+        ("algorithm.extras.a3c.runtime", "tests.oracles", "not for"),
         ("envs.gym.pendulum.nn", "algorithm.agents.sac.heads", "algorithm.nn and nothing else"),
     ],
 )
@@ -203,6 +275,8 @@ def test_a_wrong_import_is_named(name: str, target: str, why: str) -> None:
         ("ds.learner", "algorithm.agents.roles"),
         ("algorithm.agents.registry", "algorithm.agents.sac.family"),
         ("algorithm.agents", "algorithm.agents.off_policy.variant"),
+        ("algorithm.extras.a3c.runtime", "algorithm.extras.a3c.messages"),
+        ("algorithm.extras.a3c.runtime", "algorithm.app.command"),
         ("envs.gym.pendulum.nn", "algorithm.nn"),
         ("envs.gym.pendulum.nn", "torch"),
     ],

@@ -13,7 +13,7 @@ from typing_extensions import override
 from algorithm.core.seeding import stream_seed
 from algorithm.env.pool.child_process import ChildProcess, WorkerLostError
 from algorithm.env.pool.worker import isolate
-from algorithm.train.asynchronous.messages import GRANT, Job
+from algorithm.extras.a3c.messages import GRANT, Job
 
 _WAITING = 2  # rollouts that a worker may have been granted: the one under way, and the next
 
@@ -21,7 +21,7 @@ _WAITING = 2  # rollouts that a worker may have been granted: the one under way,
 def run_worker(connection: Connection, output: Path) -> None:
     """Train as the messages of ``connection`` ask for, until it is closed. Output goes to the file."""
     isolate(output)  # first of all: loading torch takes seconds, in which its parent may end
-    from algorithm.train.asynchronous.worker import work
+    from algorithm.extras.a3c.worker import work
 
     work(connection)
 

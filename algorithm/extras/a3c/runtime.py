@@ -13,9 +13,7 @@ from typing import cast
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.agents.registry import family
 from algorithm.agents.roles import Collector, Contributor, Episode
-from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import State
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.processes import start_resource_tracker
@@ -27,26 +25,13 @@ from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_tex
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
 from algorithm.experience.faults import Faults
+from algorithm.extras.a3c.messages import Job, Report, Shares
+from algorithm.extras.a3c.process import TrainingProcess
+from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
-from algorithm.train.asynchronous.messages import Job, Report, Shares
-from algorithm.train.asynchronous.process import TrainingProcess
-from algorithm.train.asynchronous.shared import SharedWeights
-from algorithm.train.runtime import EnvInfo, Runtime
-
-
-def num_processes(loaded: LoadedConfig) -> int:
-    """Return the number of processes that train. Raises UsageError where behaviours have several numbers."""
-    found = {family(one).processes(one) for one in (loaded.config, *loaded.behaviours.values())}
-    if len(found) > 1:
-        raise UsageError(
-            "behaviours of one environment are trained by different numbers of processes",
-            where=f"{loaded.source}: ma_config",
-            why=f"they are {' and '.join(map(str, sorted(found)))}",
-            fix="give all behaviours, and the top level, the same algorithm and num_processes",
-        )
-    return found.pop()
+from algorithm.train.runtime import EnvInfo, Runtime, num_processes
 
 
 class AsyncRuntime(Runtime):
