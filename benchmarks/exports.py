@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from algorithm.config.extras_config import ExportConfig
-from algorithm.export.check import session_of
-from algorithm.export.exporting import PolicySource, export_policy
-from algorithm.export.graph import PolicyGraph
-from algorithm.export.names import Ports
-from algorithm.export.reference import Reference
+from algorithm.extras.onnx.check import session_of
+from algorithm.extras.onnx.exporting import PolicySource, export_policy
+from algorithm.extras.onnx.graph import PolicyGraph
+from algorithm.extras.onnx.names import Ports
+from algorithm.extras.onnx.reference import Reference
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import make_agent
 from benchmarks.samples import make_spec

@@ -21,7 +21,6 @@ from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.family import SAC
 from algorithm.app.check.check import check_single
-from algorithm.app.sharing.trust import unlisted_keys
 from algorithm.config import ConfigError, load_config, reference
 from algorithm.config.resume_rules import changes
 from algorithm.core.errors import ModelError, UsageError
@@ -38,6 +37,7 @@ from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build
+from algorithm.extras.sharing.trust import unlisted_keys
 from algorithm.nn.loader import load_networks
 from algorithm.runs.listing import listing
 from algorithm.runs.provenance import made_with

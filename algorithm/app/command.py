@@ -23,6 +23,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import StorageError, described, visible
+from algorithm.core.extras import extra
 from algorithm.core.system.streams import mend_streams
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.runs.names import check_directory, report_names, run_names, study_names
@@ -89,7 +90,7 @@ def _print(options: TrainOptions) -> int:
         show_notices(options)
         return write_translation(options)
     if options.card:
-        print((Path(__file__).parents[1] / "export" / "play.py").read_text("utf-8"), end="")
+        print(extra("player_text")(), end="")
     else:
         from algorithm.runs.listing import listing
 
@@ -123,9 +124,9 @@ def _with_run(options: TrainOptions) -> int:
         if options.plays:
             from algorithm.app.play import play as begin
         elif options.exports_graph:
-            from algorithm.app.sharing.onnx import share_graphs as begin
+            begin = extra("share_graphs")
         elif options.shares:
-            from algorithm.app.sharing.export import share as begin
+            begin = extra("share")
         else:
             from algorithm.app.resume import resume as begin
     return begin(options, folder)
@@ -164,8 +165,7 @@ def _train(options: TrainOptions) -> int:
 def _tune(options: TrainOptions) -> int:
     show_notices(options)
     with interruptible_imports():
-        from algorithm.app.tune import tune
-
+        tune: Callable[[TrainOptions, Callable[[], LoadedConfig]], int] = extra("tune")
     return tune(options, lambda: _load(options, options.seed))
 
 

@@ -18,7 +18,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.outputs import Logged, Outputs, Scores, scores_json, scores_of, table
 from algorithm.app.parameters import played_lessons
-from algorithm.app.sharing.opening import PlayableRun, playable_run
+from algorithm.app.playable import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console

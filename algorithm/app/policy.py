@@ -14,8 +14,8 @@ from torch import nn
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
+from algorithm.app.playable import PlayableRun
 from algorithm.app.resume import noted_specs
-from algorithm.app.sharing.opening import PlayableRun
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError, UsageError

@@ -11,23 +11,22 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.app.cli.flag_types import HUB, is_export, is_graph
+from algorithm.app.cli.flag_types import is_export, is_graph
 from algorithm.app.console.output import open_console
 from algorithm.app.given import EnvLike, as_object, given_flags, played_in, with_keys
 from algorithm.app.parameters import played_lessons
 from algorithm.app.play import LIMITS
+from algorithm.app.playable import PlayableRun, run_in
 from algorithm.app.policy import TrainedPolicy, interface, interfaces, make_gym_env, one_of
 from algorithm.app.resume import go_on
-from algorithm.app.sharing.export import build, write
-from algorithm.app.sharing.onnx import run_graph
-from algorithm.app.sharing.opening import PlayableRun, open_export, run_in
 from algorithm.app.training import Screen
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.resolve import Overrides
 from algorithm.config.schema import Config
-from algorithm.core.errors import UsageError, visible
+from algorithm.core.errors import visible
+from algorithm.core.extras import extra
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.repetition import other_limits
@@ -38,7 +37,6 @@ from algorithm.nn.process import own_modes
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.copies import copy_run
 from algorithm.runs.logs.metrics import read_metrics
-from algorithm.runs.rundir import RunDir
 from algorithm.train.assembly import Assembly
 from algorithm.train.callbacks import CallbackLike, Training, all_callbacks
 from algorithm.train.run import RunInputs
@@ -63,15 +61,19 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, *, env: EnvLike | None = None, trust: bool = False) -> None:
-        self._export = open_export(str(folder), trust=trust) if is_export(str(folder)) else None
-        self._dir = self._export.run if self._export else run_in(Path(folder))
-        self._found = PlayableRun(self._dir, self._dir, self._export)
+        source = str(folder)
+        if is_export(source):
+            self._playable: PlayableRun = extra("playable_export")(source, trust=trust)
+        else:
+            self._playable = run_in(Path(folder))
+        self._dir = self._playable.run
         self.folder = self._dir.path
+        self._source = source if is_export(source) else str(self.folder)
         self._env = env
 
     @override
     def __repr__(self) -> str:
-        return f"Run({str(self._export.source if self._export else self.folder)!r})"
+        return f"Run({self._source!r})"
 
     @property
     def config(self) -> Config:
@@ -86,12 +88,12 @@ class Run:
     @property
     def metrics(self) -> dict[str, list[float]]:
         """All logged metrics: name → values, including ``step``. Missing values are nan."""
-        return read_metrics(self._of_this_machine("metrics").metrics_jsonl)
+        return read_metrics(self._playable.of_this_machine("metrics").metrics_jsonl)
 
     @property
     def report(self) -> Path:
         """Path of the run's report page."""
-        return self._of_this_machine("report").report
+        return self._playable.of_this_machine("report").report
 
     @own_modes()
     def policy(
@@ -103,13 +105,13 @@ class Run:
         behavior: str | None = None,
     ) -> TrainedPolicy:
         """Return the policy of a checkpoint; see :func:`load`."""
-        loaded, saved = self.configured(LIMITS), self._found.checkpoint(checkpoint, warn=_warn)
+        loaded, saved = self.configured(LIMITS), self._playable.checkpoint(checkpoint, warn=_warn)
         given = self._played(env)
-        adapters = interfaces(loaded, self._found, given)
+        adapters = interfaces(loaded, self._playable, given)
         name = one_of(adapters, behavior, self.folder)
         with self._assembly(loaded, device, given) as assembly:
             agents = self._players(assembly, {one: adapter.spec for one, adapter in adapters.items()}, saved)
-        masked = self._found.masked(saved, name)
+        masked = self._playable.masked(saved, name)
         return TrainedPolicy(agents[name], adapters[name], saved.step, masked=masked)
 
     def make_env(self, *, lesson: str | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
@@ -128,9 +130,11 @@ class Run:
         not match the policy.
         """
         if is_graph(str(file)):
-            run_graph(self._found, self.configured(LIMITS), Path(file), checkpoint, replace=replace)
+            write = extra("write_policy")
+            write(self._playable, self.configured(LIMITS), Path(file), checkpoint, replace=replace)
             return Path(file)
-        write(self._of_this_machine("export"), checkpoint, Path(file), replace=replace, warn=_warn)
+        run = self._playable.of_this_machine("export")
+        extra("write_export")(run, checkpoint, Path(file), replace=replace, warn=_warn)
         return Path(file)
 
     def push(self, repository: str, checkpoint: Which = "best", *, private: bool = False) -> str:
@@ -138,9 +142,9 @@ class Run:
 
         repository: ``OWNER/NAME``
         """
-        run = self._of_this_machine("push")
-        built = build(run, checkpoint, source=f"{HUB}{repository}", warn=_warn)
-        return built.upload(repository, private=private)
+        run = self._playable.of_this_machine("push")
+        address: str = extra("push_run")(run, checkpoint, repository, private=private, warn=_warn)
+        return address
 
     def copy(self, folder: Path, *, replace: bool = False) -> None:
         """Copy the run to a folder, where its training can be resumed.
@@ -148,7 +152,7 @@ class Run:
         Raises UsageError if the folder exists, unless ``replace`` and it holds a run, or if one of them is
         being trained; StorageError if copying fails.
         """
-        copy_run(self._of_this_machine("copy"), folder, replace=replace, notice=_warn)
+        copy_run(self._playable.of_this_machine("copy"), folder, replace=replace, notice=_warn)
 
     @own_modes()
     def evaluate(
@@ -167,7 +171,7 @@ class Run:
         lesson:   as ``--lesson``
         behavior: as in :func:`load`
         """
-        loaded, saved = self.configured(LIMITS), self._found.checkpoint(checkpoint, warn=_warn)
+        loaded, saved = self.configured(LIMITS), self._playable.checkpoint(checkpoint, warn=_warn)
         lessons, _ = played_lessons(loaded.config, lesson.split(",") if lesson else [], saved)
         given = self._played(env)
         with self._assembly(loaded, device, given, lessons) as assembly:
@@ -179,7 +183,7 @@ class Run:
             assert found is not None, "nothing stops it"
             if line := cut_off_line(found.values(), loaded.config, played.time_limit):
                 assembly.faults.console.warn(line)
-            if self._found.masked(saved, name) and not played.masked:
+            if self._playable.masked(saved, name) and not played.masked:
                 _warn("the environment gave no action_mask, unlike the trained one: all choices were allowed")
         return found[name]
 
@@ -204,7 +208,7 @@ class Run:
 
         Raises UsageError if the environment has other observations or actions.
         """
-        run = self._of_this_machine("resume")
+        run = self._playable.of_this_machine("resume")
         given = as_object(self._env if env is None else env, eval_env)
         self.check_spaces(given, warn=lambda _: None)  # the training will say it
         lanes = given.train.lanes if given else 0
@@ -233,8 +237,8 @@ class Run:
         """
         if given is not None:
             specs = {DEFAULT_BEHAVIOUR: interface(self.configured(LIMITS), given).spec}
-            self._found.agree(specs)
-            for line in other_limits(specs, self._found.spaces):
+            self._playable.agree(specs)
+            for line in other_limits(specs, self._playable.spaces):
                 warn(line)
 
     def configured(
@@ -251,10 +255,9 @@ class Run:
         What is imported later is looked for there, too, and the folder of an export does not stay.
         """
         try:
-            folder = find_env(self._dir.env)
+            return self._playable.task(find_env(self._dir.env))
         except ConfigError:
-            folder = EnvFolder(Path.cwd() if self._export else self._dir.path, self._dir.env)
-        return self._found.task(folder)
+            return self._playable.task(None)
 
     @contextmanager
     def _assembly(
@@ -284,17 +287,6 @@ class Run:
         self, assembly: Assembly, specs: Mapping[str, AgentSpec], saved: Checkpoint
     ) -> Mapping[str, Agent]:
         if assembly.given:
-            self._found.agree(specs)
-        with self._found.fitting(specs, warn=_warn):
+            self._playable.agree(specs)
+        with self._playable.fitting(specs, warn=_warn):
             return assembly.players(specs, self.folder, saved)
-
-    def _of_this_machine(self, wanted: str) -> RunDir:
-        """Return the folder, with all that a training writes. Raises UsageError for an export."""
-        if self._export is None:
-            return self._dir
-        raise UsageError(
-            f"an export has no {wanted}",
-            where=self._export.source,
-            why="it holds networks and configuration, and neither optimiser, replay nor metrics",
-            fix=f"use the run's own folder, where it was trained: it is called {self._export.manifest.name}",
-        )

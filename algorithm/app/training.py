@@ -19,11 +19,11 @@ from algorithm.app.summaries import plot_returns, show_finish, start_screen, wri
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.extras import extra
 from algorithm.core.system.processes import leave_import
 from algorithm.env.kinds import OBJECT
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.registry import absent
-from algorithm.export.files import graphs_beside
 from algorithm.nn.process import own_modes
 from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
@@ -165,6 +165,7 @@ def run_training(
         try:
             parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=stack)
             if parts.loaded.config.export_config.per_checkpoint:
+                graphs_beside = extra("graphs_beside")
                 parts.saver.beside = graphs_beside(parts.loaded, run, parts.runtime.env.specs, console)
             _show_start(inputs, parts, console)
             outcome = parts.trainer.run(end_of_hang)

@@ -23,6 +23,17 @@ class Place:
 
 PLACES: Mapping[str, Place] = {
     "AsyncRuntime": Place("algorithm.extras.a3c.runtime"),
+    "graphs_beside": Place("algorithm.extras.onnx.files", "export"),
+    "named_export": Place("algorithm.extras.sharing.opening"),
+    "playable_export": Place("algorithm.extras.sharing.opening"),
+    "player_text": Place("algorithm.extras.onnx.player", "export"),
+    "push_run": Place("algorithm.extras.sharing.export", "hub"),
+    "share": Place("algorithm.extras.sharing.export"),
+    "share_graphs": Place("algorithm.extras.onnx.command", "export"),
+    "tune": Place("algorithm.extras.tune.command", "tune"),
+    "write_export": Place("algorithm.extras.sharing.export"),
+    "write_policy": Place("algorithm.extras.onnx.command", "export"),
+    "write_study": Place("algorithm.extras.tune.page"),
 }
 """Name -> its place: all that the rest of the program knows of the extras."""
 

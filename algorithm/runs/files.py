@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from algorithm.core.errors import StorageError
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.program import said
 from algorithm.core.system.files import open_file, replace, sync, sync_folder
 
 _DRAFT = ".tmp"
@@ -142,3 +143,18 @@ def _appending(path: Path) -> int:
         os.close(handle)
         raise OSError(errno.EINVAL, "it is no plain file")
     return handle
+
+
+def refuse_taken(path: Path, *, replace: bool) -> None:
+    """Raise UsageError if an export must not be written there."""
+    fix = "give another name, or move it away"
+    if path.is_dir():
+        why = "it is a folder"
+    elif path.parent.is_file():
+        why = f"{path.parent} is a file, and a folder is needed"
+    elif path.exists() and not replace:
+        why = "there is a file of that name already, and an export replaces none unless it is told to"
+        fix = f"give another name, or {said('add --replace', 'say replace=True')}"
+    else:
+        return
+    raise UsageError("the export cannot be written", where=path, why=why, fix=fix)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from algorithm.core.errors import UserError
-from algorithm.export.errors import required
-from algorithm.export.names import ports_of, refuse_collisions
-from tests.export import test_export as graphs
-from tests.export.policies import agent_of, checker, exported, graph_of, with_names
+from algorithm.extras.onnx.errors import required
+from algorithm.extras.onnx.names import ports_of, refuse_collisions
+from tests.extras.onnx import test_export as graphs
+from tests.extras.onnx.policies import agent_of, checker, exported, graph_of, with_names
 
 
 def messages() -> Iterator[tuple[str, str]]:

@@ -29,7 +29,7 @@ from algorithm.runs.rundir import RunDir
 from algorithm.train.callbacks import Training, _checked
 from algorithm.train.counters import Counters
 from algorithm.train.signals import StopRequest
-from tests.export.policies import agent_of
+from tests.extras.onnx.policies import agent_of
 from tests.toys_objects import Handle, Several, Shared, Walk
 
 

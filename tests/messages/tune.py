@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from algorithm.app.cli.parsing import parse_args
-from algorithm.app.tune import checked_space
 from algorithm.config import load_config
 from algorithm.config.errors import ConfigError
+from algorithm.extras.tune.command import checked_space
 from tests.messages.config import _refusal
 
 RATE = "sac_config.learning_rate"

@@ -25,8 +25,8 @@ from algorithm.app.report.population import is_population, write_population
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import differences
 from algorithm.app.report.standing import course_plots, head, rows, standings, write_plots
-from algorithm.app.report.study import read_facts, write_study
 from algorithm.config.locate import EnvFolder
+from algorithm.core.extras import extra
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed, plus_minus, short
 from algorithm.evaluation.statistics import mean_interval
@@ -65,7 +65,7 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
             print(population.shown(write_population(population)))
             return 0
         if (path / STUDY).is_file():
-            write_study(read_facts(population))
+            extra("write_study")(population)
             print(population.shown(population.report))
             return 0
     matched = matching_names(folder.label, names, models=models, argument=argument)

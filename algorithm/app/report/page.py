@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -87,11 +86,6 @@ def bold(text: str) -> str:
     return Markup("<b>{}</b>").format(text)
 
 
-def _plain(text: object) -> str:
-    """Return text of Markdown that is neither HTML, a link nor a picture, on one line."""
-    return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", " ".join(str(text).split()))
-
-
 def written_now() -> tuple[str, str]:
     """Return the fact of when a page was written."""
     return "this page", f"written {datetime.now(timezone.utc).isoformat(timespec='seconds')}"
@@ -109,6 +103,4 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals.update(light=LIGHT, dark=DARK)
-    templates.filters["cell"] = lambda text: text.replace("|", "&#124;")  # of a table in Markdown
-    templates.filters["plain"] = _plain
     return templates

@@ -18,7 +18,7 @@ from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.checks.finding import Level
-from algorithm.export.play import ExportedPolicy
+from algorithm.extras.onnx.play import ExportedPolicy
 from main import main
 from tests.demos.demo_files import read
 from tests.unity_player.academy import RESET

@@ -1,0 +1,136 @@
+"""A run that is to be played, and which one a command line means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.resume import find_run
+from algorithm.config.locate import EnvFolder
+from algorithm.core.errors import UsageError
+from algorithm.core.extras import extra
+from algorithm.core.program import said
+from algorithm.core.reading import read_json
+from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.env.pool.repetition import other_limits, spec_as_json, specs_of
+from algorithm.runs.checkpoints.checkpoint import Checkpoint
+from algorithm.runs.checkpoints.manager import find_checkpoint
+from algorithm.runs.names import Ckpt
+from algorithm.runs.rundir import RunDir
+from algorithm.train.state import masked_in
+
+
+@dataclass(frozen=True)
+class PlayableRun:
+    """A run in a folder that is to be played; the extra ``sharing`` makes one of an export.
+
+    run:    its files
+    output: folder for what playing writes
+    """
+
+    run: RunDir
+    output: RunDir
+
+    kind: ClassVar[str] = "run"
+
+    @property
+    def source(self) -> str:
+        """Name of its place, for errors."""
+        return self.run.shown(self.run.path)
+
+    @property
+    def remedy(self) -> str:
+        """Advice for an environment in which it cannot act."""
+        return "use the environment that it was trained with"
+
+    @property
+    def spaces(self) -> Mapping[str, Any]:
+        """What the agents of each behaviour see and do, as JSON; empty where the run has not noted it."""
+        spaces = read_json(self.run.manifest).get("spaces")
+        return spaces if isinstance(spaces, dict) else {}
+
+    @contextmanager
+    def fitting(self, specs: Mapping[str, AgentSpec], *, warn: Callable[[str], None]) -> Iterator[None]:
+        """Build agents for ``specs`` and load networks in the block.
+
+        warn: told what else is different in the environment
+        """
+        for line in other_limits(specs, self.spaces):
+            warn(line)
+        yield
+
+    def agree(self, specs: Mapping[str, AgentSpec]) -> None:
+        """Raise UsageError unless agents see and do in ``specs`` what they were trained with."""
+        found = {name: spec_as_json(spec) for name, spec in specs.items()}
+        if not self.spaces or _same(found, self.spaces):
+            return
+        raise UsageError(
+            f"the environment has other observations or actions than the {self.kind} was trained with",
+            where=self.source,
+            why=f"there {_text(specs_of(self.spaces))}\nhere {_text(specs)}",
+            fix=self.remedy,
+        )
+
+    def masked(self, saved: Checkpoint, behaviour: str) -> bool:
+        """Return whether a behaviour learned with masks of its actions."""
+        return masked_in(saved, behaviour)
+
+    def task(self, folder: EnvFolder | None) -> EnvFolder:
+        """Return the folder whose modules may be imported: the task's, without one the run's."""
+        return folder or EnvFolder(self.run.path, self.run.env)
+
+    def checkpoint(self, which: Ckpt | None, *, warn: Callable[[str], None]) -> Checkpoint:
+        """Read a checkpoint, as `find_checkpoint`."""
+        return find_checkpoint(self.run.checkpoints, which, warn=warn, flag=said("--ckpt ", "checkpoint="))
+
+    def shown(self, saved: Checkpoint) -> str:
+        """Format the checkpoint for a person."""
+        return self.run.shown(saved.path)
+
+    def of_this_machine(self, wanted: str) -> RunDir:
+        """Return the folder with all that a training writes. Raises UsageError without what is wanted."""
+        return self.run
+
+
+@contextmanager
+def playable_run(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableRun]:
+    """Yield what ``-n`` names, a run or an export, which is unpacked for the length of the block."""
+    if options.names_export:
+        with extra("named_export")(options, folder) as played:
+            yield played
+    else:
+        run = find_run(options, folder)
+        yield PlayableRun(run, run)
+
+
+def run_in(folder: Path) -> PlayableRun:
+    """Return the run in a folder. Raises UsageError if there is none."""
+    path = folder.resolve()
+    config = path / "config.yaml"
+    if not config.is_file():
+        raise UsageError(
+            f"{folder} is no run",
+            where=path,
+            why="it has no config.yaml",
+            fix="give the folder of a run, such as models/CartPole-v1/NAME",
+        )
+    label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
+    run = RunDir(label, path.name, path, label)
+    return PlayableRun(run, run)
+
+
+def _same(found: Mapping[str, Any], noted: Mapping[str, Any]) -> bool:
+    """Return whether spaces are those that a run has noted, perhaps with more."""
+    return found.keys() == noted.keys() and all(
+        spec.items() <= noted[name].items() for name, spec in found.items()
+    )
+
+
+def _text(specs: Mapping[str, AgentSpec]) -> str:
+    return " · ".join(
+        f"{spec}" if name == DEFAULT_BEHAVIOUR else f"{name}: {spec}" for name, spec in specs.items()
+    )

@@ -1,0 +1,152 @@
+"""Export of one policy: drawn as a graph, looked at, compared, described by its card. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from algorithm.actions.actor import Actor
+from algorithm.agents.base import Agent
+from algorithm.config.extras_config import ExportConfig
+from algorithm.core.errors import UsageError
+from algorithm.core.program import VERSION
+from algorithm.core.spec import AgentSpec
+from algorithm.extras.onnx.check import Checker
+from algorithm.extras.onnx.errors import required
+from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
+from algorithm.extras.onnx.lint import lint, operators, target_of
+from algorithm.extras.onnx.names import Port, Ports, cleaned, from_unit
+from algorithm.extras.onnx.reference import Reference
+from algorithm.nn.critic_only import seen_by_policy
+from algorithm.nn.layers.images import image_layouts
+from algorithm.nn.normalise import Normaliser
+
+
+@dataclass(frozen=True)
+class PolicySource:
+    """Origin of an exported policy.
+
+    env, run, behaviour: names · step: of the checkpoint
+    config: SHA-256 of the run's configuration · commit: of the program that trained it; empty if unknown
+    """
+
+    env: str
+    run: str
+    behaviour: str
+    step: int
+    config: str
+    commit: str = ""
+
+    @property
+    def content(self) -> dict[str, object]:
+        """Its part of the card."""
+        return {
+            "environment": self.env,
+            "run": self.run,
+            "behaviour": self.behaviour,
+            "step": self.step,
+            "config_sha256": self.config,
+            "trained_by_commit": self.commit,
+        }
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A policy as a file, and the content of its card, ``NAME.json`` beside ``NAME.onnx``."""
+
+    data: bytes
+    card: dict[str, object]
+
+
+def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exported:
+    """Return the policy of an agent as a graph that has been checked.
+
+    Raises UsageError for what cannot be asked for, ExportError for a graph that is not what it should be.
+    """
+    required("onnx")
+    if keys.check:
+        required("onnxruntime")
+    policy, spec = agent.new_policy("playing"), agent.spec
+    if not isinstance(policy, Actor):
+        raise UsageError(
+            "this policy cannot be exported",
+            where=f"algorithm: {agent.config.algorithm}",
+            why="its family acts in a way of its own",
+            fix="train with one of the families that the program brings",
+        )
+    choice, hidden = policy.choice, agent.config.run.critic_observations
+    if hidden and not choice.parts.discrete.asks_critics:
+        choice = replace(choice, absent={name: of for name, of, _ in spec.obs.items() if name in hidden})
+        spec = seen_by_policy(spec, hidden)
+    graph = PolicyGraph(choice, spec)
+    model = draw_graph(graph, keys.opset)
+    lint(model, keys.opset, wide=bool(graph.wide))
+    data, checked = model.SerializeToString(), None
+    if keys.check:
+        checked = Checker(data, graph.ports, Reference(choice, spec))()
+    normaliser = choice.model.normaliser
+    card = {
+        **origin.content,
+        "version": VERSION,
+        "exporter": f"{model.producer_name} {model.producer_version}",
+        "opset": keys.opset,
+        "operators": dict(operators(model)),
+        **_interface(graph.ports, spec, keys),
+        "normalised_observations": int(normaliser.count) if isinstance(normaliser, Normaliser) else None,
+        "largest_difference": checked.difference if checked else None,
+        "compared_draws": checked.draws if checked else None,
+    }
+    return Exported(data, card)
+
+
+def _interface(ports: Ports, spec: AgentSpec, keys: ExportConfig) -> dict[str, object]:
+    """Return what the card says of inputs, outputs, and who reads them."""
+    target, action = target_of(keys.opset), spec.action
+    kinds = ["discrete"] * bool(action.branches) + ["continuous"] * bool(action.continuous)
+    return {
+        "target": {"name": target["name"], "operators": target["source"], "read": target["date"]},
+        "inputs": [_port(port) for port in ports.inputs],
+        "outputs": [_port(port) for port in ports.outputs],
+        "observations": observations(spec, ports),
+        "actions": kinds,
+        "branches": list(action.branches),
+        "continuous": action.continuous,
+        "environment_action": action.description,
+        "memory": ports.memory,
+    }
+
+
+def _port(port: Port) -> Mapping[str, object]:
+    shape: list[object] = ["batch"] if port.batched else []
+    return {
+        "name": port.name,
+        "type": port.dtype,
+        "shape": [*shape, *port.shape],
+        "meaning": port.meaning,
+    }
+
+
+def observations(spec: AgentSpec, ports: Ports) -> list[dict[str, object]]:
+    """Return how each observation becomes an input: transposed by ``axes``, divided, in a shape.
+
+    ``axes`` count from 1, behind the batch.
+    """
+    layouts, found = image_layouts(spec.obs), []
+    for port, (name, shape, dtype) in zip(ports.inputs, spec.obs.items(), strict=False):
+        layout = layouts.get(name)
+        axes, divisor = tuple(range(len(shape))), 1
+        if layout is not None:  # frames and channels, height, width
+            axes, divisor = (*layout.order[2:], *layout.order[:2]), 255 if from_unit(dtype, layout) else 1
+        found.append(
+            {
+                "name": port.name,
+                "observation": name,
+                "field": cleaned(name),
+                "stored": [dtype, *shape],
+                "axes": [axis + 1 for axis in axes],
+                "divisor": divisor,
+                "type": port.dtype,
+                "shape": list(port.shape),
+            }
+        )
+    return found

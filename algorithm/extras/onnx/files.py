@@ -1,0 +1,109 @@
+"""Graphs of a checkpoint's policies as files, each with its card."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import torch
+
+from algorithm.config.loader import LoadedConfig
+from algorithm.core.console import Console
+from algorithm.core.errors import UserError
+from algorithm.core.reading import read_bytes, read_json
+from algorithm.core.spec import AgentSpec
+from algorithm.experience.faults import Faults
+from algorithm.extras.onnx.errors import required
+from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
+from algorithm.extras.onnx.names import cleaned, refuse_collisions
+from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of, load_checkpoint
+from algorithm.runs.files import json_text, make_folder, put, replacing
+from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import Assembly
+
+
+def files_in(folder: Path, behaviours: Mapping[str, AgentSpec]) -> dict[str, Path]:
+    """Return a file for each behaviour. Raises UsageError where two would have the same name."""
+    refuse_collisions(behaviours, "behaviours")
+    return {name: folder / f"{cleaned(name)}.onnx" for name in behaviours}
+
+
+def draw_graphs(
+    loaded: LoadedConfig,
+    run: RunDir,
+    specs: Mapping[str, AgentSpec],
+    saved: Checkpoint,
+    files: Mapping[str, Path],
+    *,
+    networks: Path,
+    faults: Faults,
+) -> dict[Path, Exported]:
+    """Return the policy of each behaviour as the content of its file.
+
+    run:      the one that the checkpoint ``saved`` is of
+    networks: folder of ``nn.py``
+    Raises UsageError, StorageError, and ExportError for a graph that is not what it should be.
+    """
+    config = hashlib.sha256(read_bytes(run.config)).hexdigest()
+    exported = {}
+    with ExitStack() as stack:
+        agents = Assembly(loaded=loaded, device="cpu", faults=faults, stack=stack).players(
+            specs, networks, saved
+        )
+        for name, path in files.items():
+            origin = PolicySource(run.env, run.name, name, saved.step, config, _commit(run))
+            exported[path] = export_policy(agents[name], loaded.config.export_config, origin)
+    return exported
+
+
+def write_graphs(graphs: Mapping[Path, Exported]) -> None:
+    """Write graphs and their cards, all or none. Raises StorageError."""
+    with ExitStack() as drafts:  # whose files take their places once all of them are written
+        for path, one in graphs.items():
+            make_folder(path.parent)
+            put(drafts.enter_context(replacing(path)), one.data)
+            put(drafts.enter_context(replacing(path.with_suffix(".json"))), json_text(one.card).encode())
+
+
+def graphs_beside(
+    loaded: LoadedConfig, run: RunDir, specs: Mapping[str, AgentSpec], console: Console
+) -> Callable[[int], None]:
+    """Return a function that writes the graphs of a step's checkpoint into its folder.
+
+    It changes nothing of the training, and warns of what fails. Raises UsageError without the packages.
+    """
+    required("onnx")
+    if loaded.config.export_config.check:
+        required("onnxruntime")
+    files_in(run.checkpoints, specs)
+
+    def write(step: int) -> None:
+        folder = checkpoint_of(run.checkpoints, step)
+        try:
+            with _torch_as_it_is():
+                saved, files = load_checkpoint(folder), files_in(folder / "onnx", specs)
+                faults = Faults(console)
+                write_graphs(draw_graphs(loaded, run, specs, saved, files, networks=run.path, faults=faults))
+        except UserError as error:
+            console.warn(f"{error.line} · the training goes on, and this checkpoint has no graph")
+
+    return write
+
+
+@contextmanager
+def _torch_as_it_is() -> Iterator[None]:
+    """Take back what making networks changes of torch: its random numbers, its matrix products."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    precision = torch.get_float32_matmul_precision()
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+
+
+def _commit(run: RunDir) -> str:
+    git = read_json(run.manifest).get("git") if run.manifest.exists() else None
+    return str(git.get("commit", "")) if isinstance(git, dict) else ""

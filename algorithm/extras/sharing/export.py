@@ -1,0 +1,210 @@
+"""``--export`` and ``--push``: a run as one file, for others to play with."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from algorithm.app.cli.flag_types import ARCHIVE, GRAPH, HUB
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.console.output import open_console
+from algorithm.app.report.facts import Facts
+from algorithm.app.resume import find_run
+from algorithm.config.loader import LoadedConfig, dump_config, load_config_file
+from algorithm.config.locate import EnvFolder
+from algorithm.config.schema import BaseConfig, Config, NetConfig
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.program import program
+from algorithm.core.reading import read_bytes, read_json
+from algorithm.core.wording import format_bytes
+from algorithm.extras.sharing.archive import (
+    CARD,
+    CODE,
+    CONFIG,
+    EVALUATION,
+    MANIFEST,
+    PLOTS,
+    RESULT,
+    WEIGHTS,
+    ExportManifest,
+    pack,
+)
+from algorithm.extras.sharing.card import Shared, card
+from algorithm.extras.sharing.hub import FILE, hub_api, push
+from algorithm.extras.sharing.trust import LEFT_OUT
+from algorithm.runs.checkpoints.manager import find_checkpoint
+from algorithm.runs.checkpoints.manifest import Entry, read_listed, read_manifest
+from algorithm.runs.config import WandbConfig
+from algorithm.runs.files import json_text, refuse_taken, write_bytes
+from algorithm.runs.names import Ckpt
+from algorithm.runs.rundir import RunDir
+from algorithm.train.state import masked_in
+from algorithm.train.user_code import nn_file, use_modules
+
+
+@dataclass(frozen=True)
+class Built:
+    """An export in memory: its members, all of them as a zip, and the content of its card."""
+
+    files: Mapping[str, bytes]
+    data: bytes
+    shared: Shared
+
+    def upload(self, repository: str, *, private: bool) -> str:
+        """Put it on the hub, its members beside it; return the address."""
+        return push(repository, {**self.files, FILE: self.data}, private=private)
+
+
+def share(options: TrainOptions, folder: EnvFolder) -> int:
+    """Export a run and upload it as the command line says; return the exit code.
+
+    The run is that of ``--name`` or the newest, the checkpoint that of ``--ckpt`` or the best.
+    """
+    run = find_run(options, folder)
+    if options.push:
+        hub_api(options.push)  # without its library nothing is begun
+    target = Path(options.export) if options.export else None
+    if target:
+        _check_target(target, replace=options.replace)
+    played = f"{HUB}{options.push}" if options.push else str(target)
+    with open_console(quiet=options.quiet) as console:
+        source = played if options.push or not target else target.name
+        built = build(run, options.ckpt or "best", source=source, warn=console.warn)
+        rows = [("checkpoint", f"step {built.shared.step:,}")]
+        if target:
+            write_bytes(target, built.data)
+            rows.append(("file", f"{target}, {format_bytes(len(built.data))}"))
+        if options.push:
+            rows.append(("hub", built.upload(options.push, private=options.private)))
+        trust = ["--trust"] if built.shared.trusted else []
+        command = shlex.join([*program(), run.argument, "-n", played, *trust, "--eval=10"])
+        console.finish(rows, [("play", command)])
+    return 0
+
+
+def write_export(
+    run: RunDir, which: Ckpt, target: Path, *, replace: bool, warn: Callable[[str], None]
+) -> None:
+    """Write an export. Raises UsageError and StorageError; a file that was there is untouched then."""
+    _check_target(target, replace=replace)
+    write_bytes(target, build(run, which, source=target.name, warn=warn).data)
+
+
+def push_run(run: RunDir, which: Ckpt, repository: str, *, private: bool, warn: Callable[[str], None]) -> str:
+    """Upload an export to ``OWNER/NAME`` of the hub, and return its address. Raises as `push`."""
+    return build(run, which, source=f"{HUB}{repository}", warn=warn).upload(repository, private=private)
+
+
+def _check_target(target: Path, *, replace: bool) -> None:
+    """Raise UsageError if a file of that name must not be written."""
+    if target.suffix.lower() != ARCHIVE:
+        what, why = "an export is a zip, or a graph", "its name is how it is known"
+        fix = f"name it {target}{ARCHIVE} for the run, or {target}{GRAPH} for its policy"
+        raise UsageError(what, where=target, why=why, fix=fix)
+    refuse_taken(target, replace=replace)
+
+
+def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None]) -> Built:
+    """Return an export of a run.
+
+    which:  its checkpoint
+    source: what a reader gives to ``asac.load``
+    Paths and addresses of this machine are left out: ``paths`` of the result, ``net_config``,
+    ``wandb_config``, ``callbacks`` and the paths of demonstrations. Raises StorageError and ConfigError for
+    files that cannot be read.
+    """
+    own = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
+    loaded, facts = _without_own(own), Facts.gather(run)
+    saved = find_checkpoint(run.checkpoints, which, warn=warn)
+    networks, code, later = _networks(saved.path), _code(loaded, run), _later(run, saved.step)
+    plots = {f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))}
+    files = {**networks, **code, **plots, **_results(run, later), CONFIG: dump_config(loaded).encode()}
+    for problem in facts.problems:
+        if not problem.endswith("is missing"):
+            warn(f"{problem} · the card is without it")
+    shared = Shared(
+        facts=facts,
+        loaded=loaded,
+        step=saved.step,
+        later=later,
+        weights={name: Entry.of(data) for name, data in networks.items()},
+        code=sorted(code),
+        picture=next(iter(plots), ""),
+        source=source,
+    )
+    files[CARD] = card(shared).encode()
+    noted = facts.manifest.get("spaces")
+    spaces = noted.items() if isinstance(noted, dict) else ()
+    manifest = ExportManifest(
+        env=run.env,
+        name=run.name,
+        step=saved.step,
+        spaces={name: {**own, "masked": masked_in(saved, name)} for name, own in spaces},
+        files={name: Entry.of(data) for name, data in files.items()},
+    )
+    files[MANIFEST] = manifest.text.encode()
+    return Built(files, pack(files), shared)
+
+
+def _results(run: RunDir, later: Mapping[str, object]) -> dict[str, bytes]:
+    """Return the files of results that there are, less the paths of this machine."""
+    result = run.read_result() if run.result.exists() else {}
+    for own in ("paths", "init_from"):
+        result.pop(own, None)
+    return {name: json_text(said).encode() for name, said in ((RESULT, result), (EVALUATION, later)) if said}
+
+
+def _without_own(loaded: LoadedConfig) -> LoadedConfig:
+    """Return the configuration without names, addresses, paths and callbacks, none of which acting needs."""
+    blank = BaseConfig()
+    names = ("callbacks", "name", "init_from", "init_parts")
+    base = loaded.config.base_config.model_copy(update={name: getattr(blank, name) for name in names})
+    own = {"base_config": base, "net_config": NetConfig(), "wandb_config": WandbConfig()}
+    config = _without_paths(loaded.config.model_copy(update=own))
+    behaviours = {name: _without_paths(one) for name, one in loaded.behaviours.items()}
+    return replace(loaded, config=config, behaviours=behaviours)
+
+
+def _without_paths(config: Config) -> Config:
+    """Return it without the paths of demonstrations and their names, which only a training uses."""
+    blank = type(config.demonstrations)()
+    path = None if config.demonstrations.path is None else LEFT_OUT
+    update = {"path": path, "rename": blank.rename, "record": blank.record}
+    shared = config.demonstrations.model_copy(update=update)
+    return config.model_copy(update={"demonstrations": shared})
+
+
+def _networks(checkpoint: Path) -> dict[str, bytes]:
+    """Return the files of networks of a checkpoint. Raises StorageError if it has none."""
+    listed = read_manifest(checkpoint).files
+    found = {
+        name: read_listed(checkpoint, name, entry)
+        for name, entry in listed.items()
+        if PurePosixPath(name).name == WEIGHTS
+    }
+    if not found:
+        raise StorageError("there are no networks to share", where=checkpoint, why="the agent has none")
+    return found
+
+
+def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
+    """Return the files of the run's own networks, by the names that the configuration gives them."""
+    use_modules(loaded)
+    found = {}
+    for config in (loaded.config, *loaded.behaviours.values()):
+        file = nn_file(config, run.path)
+        if isinstance(file, Path):  # those of a plug-in come with its package
+            try:
+                found[f"{config.run.nn}{CODE}"] = read_bytes(file)
+            except (OSError, ValueError) as error:
+                raise StorageError("the run's networks cannot be read", where=file, why=str(error)) from error
+    return found
+
+
+def _later(run: RunDir, step: int) -> dict[str, object]:
+    """Return the last ``--eval`` if it was a deterministic one of this checkpoint, else empty."""
+    file = run.path / EVALUATION
+    content = read_json(file) if file.exists() else {}
+    return content if content.get("step") == step and content.get("acting") == "deterministic" else {}

@@ -1,0 +1,281 @@
+"""``--tune``: a study that is begun, resumed, estimated or exported. Loads no torch, but for an estimate."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from algorithm.app.cli.given import config_flags
+from algorithm.app.cli.train import TrainOptions
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.locate import find_env
+from algorithm.config.resolve import overridden, with_values
+from algorithm.config.sections import DEFAULT_SECTION
+from algorithm.config.tree import KeyPath, Node, from_value, to_value
+from algorithm.config.yaml_io import inline, write_yaml
+from algorithm.core.errors import RUN_BLOCK, UsageError, visible
+from algorithm.core.reading import read_json
+from algorithm.core.system.processes import usable_cores
+from algorithm.core.wording import clock_time, counted, format_bytes, short
+from algorithm.evaluation.config import EARLY
+from algorithm.extras.tune.optimiser import Optimiser, require_optimiser
+from algorithm.extras.tune.page import TRIALS, StudyFacts, read_facts, write_study
+from algorithm.extras.tune.records import JOURNAL, RUN_SECTION, SNAPSHOT, StudySize, shown
+from algorithm.extras.tune.space import SearchSpace, grid, limits, read_space
+from algorithm.extras.tune.study import Study
+from algorithm.extras.tune.trial import RunPlan, fitting
+from algorithm.runs.files import finite_or_null, write_json, write_text
+from algorithm.runs.lock import RunLock
+from algorithm.runs.names import STUDY, directory_flags, env_folder, expand_name, study_names
+from algorithm.runs.provenance import start_of
+from algorithm.runs.rundir import RunDir
+from algorithm.train.signals import StopRequest
+
+SECTION = "tuned.yaml"
+"""The best values as a section, in the folder of a study."""
+
+_FREE = ("trials", "jobs", "timeout", "final_seeds")
+"""Keys of ``tune_config`` that a study may be resumed with other values of."""
+
+
+def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
+    """Do what ``--tune`` asks for; returns the exit code. load: loads the task's configuration.
+
+    Raises ConfigError for a space or a limit that no study can have, and other UserErrors.
+    """
+    if options.export_best:
+        print(visible(section_text(read_facts(_study(options)))), end="")
+        return 0
+    require_optimiser()
+    if options.resume:
+        return _resumed(options)
+    loaded = load()
+    space = checked_space(loaded)
+    if options.dry_run:
+        from algorithm.app.check.dry_run import dry_run
+
+        return dry_run(options, loaded, repeated=partial(_cost, _size(loaded, space)))
+    parent = env_folder(loaded.env_label, options.directory)
+    name = expand_name(options.tune or loaded.config.base_config.name, parent)
+    if (parent / name).is_dir() and {one.name for one in (parent / name).iterdir()} <= {SNAPSHOT}:
+        shutil.rmtree(parent / name)  # a start that was killed
+    folder = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
+    given = overridden(Node({}), loaded.overrides, config_flags(options), [])
+    facts = {
+        "seed": loaded.seed,
+        "section": loaded.section,
+        "algorithm": loaded.config.algorithm,
+        "given": to_value(given.without("tune_config")),
+        "tune": loaded.config.tune_config.model_dump(mode="json"),
+        **start_of(sys.argv, device=options.device),
+    }
+    write_text(folder.path / SNAPSHOT, write_yaml(_snapshot(loaded)))
+    write_json(folder.path / STUDY, facts)
+    return _run(folder, loaded, options.device)
+
+
+def _study(options: TrainOptions) -> RunDir:
+    """Return the folder of the study that is meant. Raises UsageError if there is none."""
+    env = find_env(options.env)
+    known = study_names(env.label, models=options.directory)
+    name = options.tune or options.name or next(iter(known), "")
+    if name not in known:
+        raise UsageError(
+            f"there is no study {name!r} of {env.label}" if name else f"there is no study of {env.label}",
+            where=str(options.directory / env.label),
+            why=f"studies there: {', '.join(known) or 'none'}",
+            fix="name one of them, or begin one: leave --resume and --export_best out",
+        )
+    path = env_folder(env.label, options.directory) / name
+    return RunDir(env.label, name, path, options.env)
+
+
+def _resumed(options: TrainOptions) -> int:
+    """Go on with a study. Raises UsageError for other settings than it was begun with."""
+    folder = _study(options)
+    facts = read_facts(folder).begun
+    section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
+    stored = {f"tune_config.{key}": value for key, value in facts["tune"].items()}
+    before = load_config(options.env, section, seed=facts["seed"], defaults=stored)
+    loaded = load_config(
+        options.env,
+        section,
+        options.overrides,
+        config_flags(options),
+        seed=facts["seed"] if options.seed is None else options.seed,
+        defaults=stored,
+        require_runnable=True,
+    )
+    was, new = _settings(before), _settings(loaded)
+    free = {"base_config.name", *(f"tune_config.{key}" for key in _FREE)}
+    other = [key for key in {**was, **new} if was.get(key) != new.get(key) and key not in free]
+    if other:
+        rows = [f"{key}: {inline(was.get(key))} → {inline(new.get(key))}" for key in other]
+        raise UsageError(
+            "a study goes on as it was begun",
+            where=folder.shown(folder.path),
+            why="\n".join(["its trials could not be compared:", *rows]),
+            fix=f"leave them out, or begin another study; {', '.join(_FREE)} may change",
+        )
+    device = facts["device"] if options.device == "auto" else options.device
+    return _run(folder, loaded, device)
+
+
+def _settings(loaded: LoadedConfig) -> dict[str, object]:
+    """Return dotted path -> value of all that must not change while a study lasts."""
+    tune = loaded.config.tune_config.model_dump(mode="json")
+    own = {f"tune_config.{key}": value for key, value in tune.items()}
+    return {**own, **loaded.differences(), "--seed": loaded.seed}
+
+
+def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
+    """Search and compare in the folder of a study; returns the exit code."""
+    tune, space, seed = loaded.config.tune_config, checked_space(loaded), loaded.seed
+    plan = _plan(folder, loaded, device)
+    with RunLock(folder.lock, notice=_say), StopRequest() as stop:
+        facts = read_json(folder.path / STUDY)
+        write_json(folder.path / STUDY, {**facts, "tune": tune.model_dump(mode="json")})
+        first = plan.length // 3 if tune.prune_after is None else tune.prune_after
+        journal = folder.path / JOURNAL
+        optimiser = Optimiser(journal, space, tune, seed, length=plan.length, first=first)
+        refused = partial(_refused, folder, plan.algorithm, seed)
+        study = Study(plan, optimiser, seed, refused=refused, say=_say)
+        _say(f"study {folder.name}: {_size(loaded, space).text}")
+        try:
+            study.search(stop, lambda: _write_trials(folder, optimiser))
+        finally:
+            _write_trials(folder, optimiser)
+        best = read_facts(folder).best
+        if not stop and best is not None and tune.final_seeds:
+            _say(f"the best values and the section as it is, on {tune.final_seeds} fresh seeds each")
+            final = study.compare(stop, best)
+            if not stop:
+                folder.write_result({"trial": best.number, "final": final})
+        _finish(folder)
+    if stop:
+        _say(f"{stop.reason}: go on with {folder.command('--tune', folder.name, '--resume')}")
+    return stop.exit_code
+
+
+def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:
+    config, tune = loaded.config, loaded.config.tune_config
+    return RunPlan(
+        study=folder,
+        tune=tune,
+        begin=("-c", f"{folder.path / SNAPSHOT}:{RUN_SECTION}", *_threads(loaded)),
+        always=(*directory_flags(folder.models), "--device", device, "--quiet"),
+        length=max(0, config.base_config.max_step),
+        every=max(0, config.eval_config.per_step or EARLY) if tune.metric.startswith("eval/") else 0,
+        algorithm=config.algorithm,
+    )
+
+
+def _finish(folder: RunDir) -> None:
+    """Write page and section, and say what came of it."""
+    facts = write_study(folder)
+    lines = [facts.verdict, f"page     {folder.shown(folder.report)}"]
+    if facts.best is not None:
+        write_text(folder.path / SECTION, section_text(facts))
+        values = [f"  {path}: {shown(value)}" for path, value in facts.best.values.items()]
+        best = f"best: trial {facts.best.number}, {short(facts.best.score)}"
+        lines = [best, *values, *lines, f"section  {folder.shown(folder.path / SECTION)}"]
+    for line in filter(None, lines):
+        _say(line)
+
+
+def _write_trials(folder: RunDir, optimiser: Optimiser) -> None:
+    trials = finite_or_null([asdict(one) for one in optimiser.trials])
+    write_json(folder.path / TRIALS, {"trials": trials, "importances": optimiser.importances()})
+
+
+def checked_space(loaded: LoadedConfig) -> SearchSpace:
+    """Return the space of a study. Raises ConfigError for what no study can have."""
+    space = read_space(loaded.config.tune_config.params)
+    problems = list(limits(loaded, space))
+    if problems:
+        raise ConfigError(problems)
+    return space
+
+
+def _refused(folder: RunDir, algorithm: str, seed: int, values: Mapping[str, object]) -> str:
+    """Return why a run cannot be trained with these values; empty if it can."""
+    section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
+    try:
+        load_config(folder.argument, section, fitting(values, algorithm), seed=seed, require_runnable=True)
+    except ConfigError as error:
+        return f"refused: {error.problems[0].what}, {error.problems[0].why}"
+    return ""
+
+
+def _snapshot(loaded: LoadedConfig) -> dict[str, Any]:
+    """Return the section as it was written, with overrides and flags, below one for every run of the study.
+
+    Without what a preset has laid below it, for that may be searched; and without the study's own settings.
+    What lies below may hold keys of another algorithm, which a run's own section may not.
+    """
+    taken = loaded.preset.taken if loaded.preset else ()
+    tree = _without(from_value(loaded.raw, "").without("tune_config"), {tuple(p.split(".")) for p in taken})
+    return {DEFAULT_SECTION: to_value(tree), RUN_SECTION: {}}
+
+
+def _without(tree: Node, paths: Collection[KeyPath]) -> Node:
+    """Return a tree without the values at these paths."""
+    below = {key: {path[1:] for path in paths if path[:1] == (key,)} for key in tree.children}
+    kept = {key: child for key, child in tree.children.items() if () not in below[key]}
+    return Node({key: _without(child, below[key]) if below[key] else child for key, child in kept.items()})
+
+
+def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
+    """Return the flags that share the cores among jobs, unless the configuration says how many threads."""
+    jobs, threads = loaded.config.tune_config.jobs, loaded.config.run.threads
+    if threads != "auto" and jobs * threads > usable_cores():
+        _say(f"warning: {jobs} jobs of {threads} threads, and there are {usable_cores()} cores")
+    if threads != "auto" or jobs == 1:
+        return ()
+    return ("-o", f"{RUN_BLOCK}.threads={max(1, usable_cores() // jobs)}")
+
+
+def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
+    tune = loaded.config.tune_config
+    trials = min(tune.trials, sum(1 for _ in grid(space))) if tune.sampler == "grid" else tune.trials
+    return StudySize(trials=trials, seeds=tune.seeds, final=2 * tune.final_seeds, jobs=tune.jobs)
+
+
+def _cost(size: StudySize, seconds: float, bytes_: int) -> tuple[str, str]:
+    """Return the row of what all runs take at most, if none is pruned; seconds, bytes_: of one run."""
+    time = clock_time(size.runs * seconds / size.jobs)
+    return "study", f"{size.text}: at most {time}, {format_bytes(size.runs * bytes_)}"
+
+
+def section_text(facts: StudyFacts) -> str:
+    """Return the best values as a section to paste, with what is known of them in comments."""
+    best, tune = facts.best, facts.tune
+    if best is None:
+        raise UsageError(
+            "no trial is complete",
+            where=facts.folder.shown(facts.folder.path),
+            why="so there are no best values",
+            fix=f"go on: {facts.folder.command('--tune', facts.folder.name, '--resume')}",
+        )
+    given = from_value(facts.begun["given"], "").leaves()
+    values = {".".join(path): leaf.value for path, leaf in given} | dict(best.values)
+    values.pop("base_config.name", None)
+    tree = with_values(Node({}), fitting(values, facts.begun["algorithm"]), "")
+    head = [
+        f"# Trial {best.number} of {len(facts.trials)}, {counted(tune.seeds, 'seed')} each: {tune.metric} "
+        f"({tune.value}) {short(best.score)}.",
+        f"# {facts.verdict or 'It was not compared with the section as it is.'}",
+    ]
+    inherited = (
+        {} if facts.begun["section"] in ("", DEFAULT_SECTION) else {"inherited": facts.begun["section"]}
+    )
+    return "\n".join([*head, write_yaml({"tuned": {**inherited, **to_value(tree)}})])
+
+
+def _say(text: str) -> None:
+    print(visible(text), flush=True)

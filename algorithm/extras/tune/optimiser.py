@@ -1,0 +1,235 @@
+"""The optimiser of a study: optuna, by ask and tell, with all that it knows in one journal.
+
+Another optimiser is a class with the public methods of `Optimiser`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from algorithm.config.extras_config import TuneConfig
+from algorithm.config.yaml_io import inline
+from algorithm.core.errors import StorageError, described
+from algorithm.core.extras import needs
+from algorithm.core.reading import parse_json, read_bytes
+from algorithm.core.seeding import stream_seed
+from algorithm.extras.tune.records import TrialRecord, TrialState
+from algorithm.extras.tune.space import Parameter, SearchSpace, grid
+from algorithm.runs.files import write_bytes
+from algorithm.runs.logs.rows import MOST
+
+if TYPE_CHECKING:  # it takes a second to import
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
+
+_STATES: Mapping[str, TrialState] = {
+    "COMPLETE": "complete",
+    "PRUNED": "pruned",
+    "FAIL": "failed",
+    "RUNNING": "running",
+}
+_NAMES = {state: name for name, state in _STATES.items()}
+_NAME = "study"
+_COST, _WHY = "cost", "why"  # attributes of a trial
+_TORN = "the study was killed while it was asked"
+
+
+def require_optimiser() -> None:
+    """Raise UsageError where a package of the extra is missing."""
+    with needs("tune", "--tune", where="tune_config"):
+        for name in ("optuna", "scipy"):
+            import_module(name)
+
+
+class Optimiser:
+    """A study of optuna. A draw follows from the journal, ``seed`` and the number of the trial alone.
+
+    journal: file that only grows; it is made if it is not there
+    length:  steps of a run, 0 without a limit; first: of them those without pruning
+    Raises StorageError for a damaged journal, and UsageError where optuna is not installed.
+    """
+
+    def __init__(
+        self, journal: Path, space: SearchSpace, tune: TuneConfig, seed: int, *, length: int, first: int
+    ) -> None:
+        require_optimiser()
+        import optuna
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        self._states = optuna.trial.TrialState
+        self._space = space
+        self._tune = tune
+        self._seed = seed
+        self._distributions = {path: self._distribution(parameter) for path, parameter in space.items()}
+        self._labels = {
+            path: {inline(choice): choice for choice in parameter.choices}
+            for path, parameter in space.items()
+        }
+        try:
+            _mend(journal)
+            backend = JournalFileBackend(str(journal), JournalFileOpenLock(str(journal)))
+            self._storage = optuna.storages.JournalStorage(backend)
+            self._study: Study = optuna.create_study(
+                storage=self._storage,
+                study_name=_NAME,
+                directions=[tune.direction, "minimize"] if tune.cost else [tune.direction],
+                load_if_exists=True,
+                pruner=self._pruner(length, first),
+            )
+            for one in self._study.get_trials(deepcopy=False, states=[self._states.RUNNING]):
+                if len(one.params) < len(space):
+                    self._storage.set_trial_user_attr(self._id(one.number), _WHY, _TORN)
+                    self._study.tell(one.number, state=self._states.FAIL)
+        except OSError as error:
+            raise StorageError.of(error, what="a study cannot be read", where=journal) from error
+        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            raise _damaged(journal, described(error)) from error
+
+    @property
+    def trials(self) -> list[TrialRecord]:
+        """All trials, in their order."""
+        return [self._record(number, one) for number, one in enumerate(self._whole(), 1)]
+
+    def ask(self) -> TrialRecord | None:
+        """Draw the next trial; None where a grid has no more."""
+        number = len(self._whole()) + 1
+        if self._tune.sampler == "grid":
+            rows = list(grid(self._space))
+            if number > len(rows):
+                return None
+            if not self._study.get_trials(deepcopy=False, states=[self._states.WAITING]):
+                row = rows[number - 1].items()
+                self._study.enqueue_trial({k: inline(v) if self._space[k].choices else v for k, v in row})
+        self._study.sampler = self._sampler(number)
+        self._study.ask(self._distributions)
+        return self.trials[-1]
+
+    def report(self, number: int, step: int, value: float) -> None:
+        """Note what a trial has come to at a step; the first time counts."""
+        trial = self._whole()[number - 1]
+        if math.isfinite(value) and step not in trial.intermediate_values:
+            self._storage.set_trial_intermediate_value(self._id(trial.number), step, value)
+
+    def is_hopeless(self, number: int) -> bool:
+        """Return whether the pruner would end a trial with the reports so far."""
+        return self._study.pruner.prune(self._study, self._whole()[number - 1])
+
+    def end(
+        self,
+        number: int,
+        state: TrialState,
+        *,
+        score: float = math.nan,
+        cost: float = math.nan,
+        why: str = "",
+    ) -> None:
+        """Note the end of a trial; of one that was pruned the last report counts.
+
+        score: what counts of a complete one; cost: in processor seconds; why: it has failed
+        """
+        index = self._whole()[number - 1].number
+        noted = {_WHY: why} if math.isnan(cost) else {_COST: cost, _WHY: why}
+        for name, value in noted.items():
+            self._storage.set_trial_user_attr(self._id(index), name, value)
+        values = [score, cost][: len(self._study.directions)] if state == "complete" else None
+        self._study.tell(index, values, state=self._states[_NAMES[state]])
+
+    def importances(self) -> dict[str, float]:
+        """Return parameter -> share in what makes the best trials, by PED-ANOVA; empty for few trials."""
+        from optuna.importance import get_param_importances
+
+        with suppress(ValueError, RuntimeError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # few trials
+            return get_param_importances(self._study)
+        return {}
+
+    def _whole(self) -> list[FrozenTrial]:
+        """Return the trials of optuna whose draws are whole."""
+        found = self._study.get_trials(deepcopy=False)
+        return [one for one in found if one.state.name in _STATES and one.user_attrs.get(_WHY) != _TORN]
+
+    def _id(self, index: int) -> int:
+        study = self._storage.get_study_id_from_name(_NAME)
+        return self._storage.get_trial_id_from_study_id_trial_number(study, index)
+
+    def _record(self, number: int, trial: FrozenTrial) -> TrialRecord:
+        return TrialRecord(
+            number=number,
+            values={path: self._labels[path].get(value, value) for path, value in trial.params.items()},
+            state=_STATES[trial.state.name],
+            score=trial.values[0] if trial.values else math.nan,
+            cost=trial.user_attrs.get(_COST, math.nan),
+            reports=dict(trial.intermediate_values),
+            why=str(trial.user_attrs.get(_WHY, "")),
+        )
+
+    def _distribution(self, parameter: Parameter) -> BaseDistribution:
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        if parameter.choices:
+            return CategoricalDistribution([inline(choice) for choice in parameter.choices])
+        low, high = parameter.bounds
+        log, step = parameter.log, parameter.step
+        if parameter.whole:
+            return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
+        return FloatDistribution(low, high, log=log, step=step)
+
+    def _sampler(self, number: int) -> BaseSampler:
+        from optuna import samplers
+
+        seed = stream_seed(self._seed, "trial", number) >> 32
+        if self._tune.sampler == "tpe":
+            return samplers.TPESampler(
+                seed=seed,
+                n_startup_trials=self._tune.startup,
+                multivariate=True,
+                constant_liar=self._tune.jobs > 1,
+            )
+        return samplers.RandomSampler(seed=seed)
+
+    def _pruner(self, length: int, first: int) -> BasePruner:
+        from optuna import pruners
+
+        if self._tune.pruning == "median":
+            return pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=first)
+        if self._tune.pruning == "hyperband":
+            return pruners.HyperbandPruner(min_resource=max(1, first), max_resource=max(length, first + 1))
+        return pruners.WilcoxonPruner() if self._tune.pruning == "wilcoxon" else pruners.NopPruner()
+
+
+def _mend(journal: Path) -> None:
+    """Remove what a kill has left: a line without its end, and locks of optuna's own.
+
+    The lock of the study's folder keeps others out. Raises StorageError for a line that is no JSON.
+    """
+    for lock in journal.parent.glob(f"{journal.name}.lock*"):
+        lock.unlink()
+    data = read_bytes(journal, MOST) if journal.exists() else b""
+    whole = data[: data.rfind(b"\n") + 1]
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            parse_json(line)
+        except ValueError as error:
+            raise _damaged(journal, f"line {number}: {error}") from error
+    if whole != data:
+        write_bytes(journal, whole)
+
+
+def _damaged(journal: Path, why: str) -> StorageError:
+    return StorageError(
+        "the journal of a study is damaged",
+        where=journal,
+        why=why,
+        fix="put back a copy of it, or begin another study; the runs of its trials are whole",
+    )

@@ -1,0 +1,159 @@
+"""A study: trials until the limit, then the best one against the section as it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from algorithm.core.errors import UsageError
+from algorithm.core.wording import counted, short
+from algorithm.extras.tune.optimiser import Optimiser
+from algorithm.extras.tune.records import SIDES, TrialRecord, best_of, shown
+from algorithm.extras.tune.trial import OUTPUT, RunPlan, StudyRun, Trial, run_name, score
+from algorithm.train.signals import StopRequest
+
+_TICK_S = 0.2
+_ALIKE = 3  # failures for one reason that end a study
+_REFUSED = "refused"
+_OF_VALUES = (_REFUSED, "exit code 5")
+"""Beginnings of what is said of trials for whose end their values are the reason: numbers diverged."""
+
+_FRESH = 10_000  # above the seed of the study begin those of the final runs
+
+
+def _stop(what: Collection[Trial | StudyRun]) -> None:
+    """Have all save and end at the same time."""
+    for one in what:
+        one.ask_to_stop()
+    for one in what:
+        one.stop()
+
+
+class Study:
+    """The loop of a study.
+
+    seed:    of the study; a trial's runs have this seed and the following ones
+    refused: returns why values cannot be trained with; empty if they can
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        optimiser: Optimiser,
+        seed: int,
+        *,
+        refused: Callable[[Mapping[str, object]], str],
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._optimiser = optimiser
+        self._seed = seed
+        self._refused = refused
+        self._say = say
+        self._active: list[Trial] = []
+        self._begun = time.monotonic()
+
+    def search(self, stop: StopRequest, ended: Callable[[], None]) -> None:
+        """Run trials until there are enough, the time is over, or ``stop`` is set; ``ended``: after each.
+
+        Raises UsageError where trials cannot succeed.
+        """
+        waiting = [one for one in self._optimiser.trials if one.state == "running"]
+        try:
+            while not stop and (self._fill(waiting) or self._active):
+                over = [one for one in self._active if one.advance()]
+                for trial in over:
+                    self._active.remove(trial)
+                    self._say(self._line(self._optimiser.trials[trial.number - 1]))
+                    ended()
+                    self._check()
+                if not over:
+                    time.sleep(_TICK_S)
+        finally:
+            _stop(self._active)
+
+    def compare(self, stop: StopRequest, best: TrialRecord) -> dict[str, list[float | None]]:
+        """Train the best trial's values and the section as it is on fresh seeds.
+
+        Returns the values of each side by seed, None for a run that has failed.
+        """
+        sides = {"tuned": (f"tuned_{best.number:03d}", best.values), "default": ("default", {})}
+        first = (self._seed + _FRESH) % 2**31
+        seeds, ended = range(self._plan.tune.final_seeds), dict[tuple[int, str], float | None]()
+        runs = {
+            (index, side): StudyRun(self._plan, run_name(name, index), values, first + index)
+            for index in seeds
+            for side, (name, values) in sides.items()
+        }
+        try:
+            while not stop and len(ended) < len(runs):
+                due = [one for one in runs if one not in ended][: self._plan.tune.jobs]
+                over = [one for one in due if runs[one].advance() != "running"]
+                ended |= {key: self._final(*key, runs[key]) for key in over}
+                if not over:
+                    time.sleep(_TICK_S)
+        finally:
+            _stop(runs.values())
+        return {side: [ended.get((index, side)) for index in seeds] for side in SIDES}
+
+    def _final(self, index: int, side: str, run: StudyRun) -> float | None:
+        points = run.points()
+        value = None if run.why or not points else score(points, self._plan.tune)
+        text = run.why or "it has no value" if value is None else short(value)
+        self._say(f"{side}, fresh seed {index + 1}: {text}")
+        return value
+
+    def _fill(self, waiting: list[TrialRecord]) -> bool:
+        """Begin trials as far as there is room, first those that wait; return whether one has begun."""
+        tune, begun = self._plan.tune, False
+        while len(self._active) < tune.jobs and (waiting or self._may_ask()):
+            if waiting:
+                self._say(f"trial {waiting[0].number} goes on")
+            record = waiting.pop(0) if waiting else self._optimiser.ask()
+            if record is None:
+                break
+            begun = True
+            why = self._refused(record.values)
+            if not why:
+                self._active.append(Trial(record, self._plan, self._optimiser, self._seed))
+                continue
+            self._optimiser.end(record.number, "failed", why=why)
+            self._say(self._line(self._optimiser.trials[record.number - 1]))
+            self._check()
+        return begun
+
+    def _may_ask(self) -> bool:
+        limit = 60 * (self._plan.tune.timeout or math.inf)
+        return (
+            time.monotonic() - self._begun <= limit and len(self._optimiser.trials) < self._plan.tune.trials
+        )
+
+    def _check(self) -> None:
+        """Raise UsageError where most draws are refused, or the last trials have failed for one reason."""
+        ended = [one for one in self._optimiser.trials if one.state != "running"]
+        refused = [one for one in ended if one.state == "failed" and one.why.startswith(_REFUSED)]
+        last = [one.why for one in ended[-_ALIKE:]]
+        if len(refused) > max(_ALIKE, self._plan.tune.trials // 2):
+            raise UsageError(
+                f"{len(refused)} of {counted(len(ended), 'trial')} were refused before they began",
+                where="tune_config.params",
+                why=refused[-1].why,
+                fix="search values that go together",
+            )
+        if len(last) == _ALIKE and len(set(last)) == 1 and last[0] and not last[0].startswith(_OF_VALUES):
+            raise UsageError(
+                f"{_ALIKE} trials in a row have failed alike",
+                where=self._plan.study.shown(self._plan.study.path / OUTPUT),
+                why=last[0],
+                fix="mend that and resume the study, or begin another one",
+            )
+
+    def _line(self, record: TrialRecord) -> str:
+        tune = self._plan.tune
+        best = best_of(self._optimiser.trials, tune.direction)
+        how = {"complete": "", "pruned": "pruned at ", "failed": f"failed, {record.why}", "running": ""}
+        value = short(record.score) if math.isfinite(record.score) else ""
+        drawn = ", ".join(f"{path.rpartition('.')[2]} {shown(one)}" for path, one in record.values.items())
+        so_far = f" (best {short(best.score)}, trial {best.number})" if best else ""
+        return f"trial {record.number} of {tune.trials}: {how[record.state]}{value}{so_far} · {drawn}"

@@ -1,0 +1,280 @@
+"""Runs of a study: processes of ``main.py``, and the trials that they belong to."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Literal
+
+from algorithm.config.extras_config import TuneConfig
+from algorithm.config.yaml_io import inline
+from algorithm.core.program import python_arguments
+from algorithm.core.reading import read_text
+from algorithm.core.system.launch import launcher
+from algorithm.core.system.processes import KILL, NEW_GROUP, ending, send_signal
+from algorithm.extras.tune.optimiser import Optimiser
+from algorithm.extras.tune.records import TrialRecord
+from algorithm.extras.tune.space import without_effect
+from algorithm.runs.lock import Holder
+from algorithm.runs.logs.rows import read_points
+from algorithm.runs.rundir import RunDir
+
+OUTPUT = "output"
+"""Folder in that of a study: what its runs have printed."""
+
+_KILLS = 2  # after which a run is not started again
+_TERMINATED = 128 + signal.SIGTERM
+_SAVE_S = 120.0  # for a run to save
+
+RunState = Literal["running", "done", "failed"]
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Common settings of all runs of a study.
+
+    study:  its folder
+    flags:  of a run that begins, flags of a run that is resumed as well
+    length: steps of a run, 0 without a limit
+    every:  steps between two values of the metric, 0 if they are not evaluations
+    algorithm: of the section, where the values name no other one
+    """
+
+    study: RunDir
+    tune: TuneConfig
+    begin: Sequence[str]
+    always: Sequence[str]
+    length: int
+    every: int
+    algorithm: str
+
+
+class StudyRun:
+    """A run of a study, in a process of its own that ends with this one.
+
+    name:   of its folder in that of the study
+    values: dotted path -> value of this run
+    """
+
+    def __init__(self, plan: RunPlan, name: str, values: Mapping[str, object], seed: int) -> None:
+        study = plan.study
+        self.run = RunDir(study.env, f"{study.name}/{name}", study.path / name, study.argument)
+        self.why = ""
+        self._plan = plan
+        fit = fitting(values, plan.algorithm)
+        self._words = [word for path, value in fit.items() for word in ("-o", f"{path}={inline(value)}")]
+        self._words += ["--seed", str(seed)]
+        self._output = study.path / OUTPUT / f"{name}.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._kills = 0
+        self._asked = False  # to stop: a second signal would end the run while it saves
+        self._size = -1  # of the metrics when they were read
+        self._points: list[tuple[int, float]] = []
+
+    def advance(self) -> RunState:
+        """Start the run if it has to go on, and say how it stands; ``why`` has the reason of a failure.
+
+        A run that was killed is resumed, at most twice.
+        """
+        if self._process is None:
+            if self._is_over():
+                return "done"
+            if self._is_held():
+                return "running"
+            self._process = self._start()
+        code = self._process.poll()
+        if code is None:
+            return "running"
+        self._process = None
+        if code == 0:
+            return "done"
+        if (code < 0 or code == _TERMINATED) and self._kills < _KILLS:
+            self._kills += 1
+            return "running"
+        self.why = f"{ending(code)}: {self._last_error()}"
+        return "failed"
+
+    def ask_to_stop(self) -> None:
+        """Have the run save and end."""
+        if self._process is not None and self._process.poll() is None and not self._asked:
+            self._asked = True
+            send_signal(self._process.pid, signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Have the run save and end, and wait for it."""
+        self.ask_to_stop()
+        if self._process is None:
+            return
+        try:
+            self._process.wait(_SAVE_S)
+        except subprocess.TimeoutExpired:
+            send_signal(self._process.pid, KILL)
+            self._process.wait()
+        self._process = None
+
+    def points(self) -> list[tuple[int, float]]:
+        """Return step and value of the metric so far; the file is read where it has changed."""
+        file = self.run.metrics_jsonl
+        size = file.stat().st_size if file.exists() else 0
+        if size != self._size:
+            read = read_points(file, self._plan.tune.metric)
+            self._points = [(step, value) for step, value in read if math.isfinite(value)]
+            self._size = size
+        return self._points
+
+    @property
+    def cost(self) -> float:
+        """Processor seconds so far, without evaluations."""
+        rows = read_points(self.run.metrics_jsonl, "time/cpu_seconds")
+        return rows[-1][1] if rows else 0.0
+
+    def _is_over(self) -> bool:
+        """Return whether the run has come to its end; one stopped by a signal before it has not."""
+        if not self.run.result.is_file():
+            return False
+        result = self.run.read_result()
+        ended, evaluated = result.get("ended"), result.get("last_eval")
+        step = evaluated.get("step") if isinstance(evaluated, Mapping) else None
+        # A signal may come while it saves, behind the last evaluation.
+        at_end = isinstance(step, int) and 0 < self._plan.length <= step == result.get("steps")
+        return at_end or (isinstance(ended, Mapping) and ended.get("by") != "signal")
+
+    def _is_held(self) -> bool:
+        """Return whether a process of this machine trains there: it has outlived a study that was killed."""
+        holder = None
+        with suppress(OSError, ValueError):
+            holder = Holder.read(read_text(self.run.lock))
+        return holder is not None and not holder.is_elsewhere and holder.lives
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        plan, run = self._plan, self.run
+        resumes = run.config.exists() and any(run.checkpoints.glob("step_*"))
+        if not resumes and run.path.exists():  # it was killed before its first checkpoint
+            shutil.rmtree(run.path)
+        flags = ["--resume"] if resumes else [*plan.begin, *self._words]
+        words = [*python_arguments(), run.argument, "-n", run.name, *plan.always, *flags]
+        self._output.parent.mkdir(exist_ok=True)
+        with self._output.open("ab") as output:
+            return subprocess.Popen(
+                [*launcher(), sys.executable, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                creationflags=NEW_GROUP,
+            )
+
+    def _last_error(self) -> str:
+        """Return the first line of what the run has said of its end."""
+        try:
+            lines = [line.strip() for line in read_text(self._output).splitlines() if line.strip()]
+        except (OSError, ValueError):
+            return ""
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return (errors or lines or ["it has said nothing"])[-1]
+
+
+class Trial:
+    """A trial: its runs, one a seed and one after the other, and what the optimiser is told of them."""
+
+    def __init__(self, record: TrialRecord, plan: RunPlan, optimiser: Optimiser, seed: int) -> None:
+        self.number = record.number
+        self.values = record.values
+        self._plan = plan
+        self._optimiser = optimiser
+        self._runs = [
+            StudyRun(plan, run_name(f"trial_{record.number:03d}", index), record.values, seed + index)
+            for index in range(plan.tune.seeds)
+        ]
+        self._scores: list[float] = []
+        self._judged = 0  # points that were reported
+
+    def advance(self) -> bool:
+        """Advance without waiting; return whether the trial has ended, and the optimiser knows."""
+        run = self._runs[len(self._scores)]
+        state, points = run.advance(), run.points()
+        if state == "failed":
+            self._optimiser.end(self.number, "failed", cost=self._cost, why=run.why)
+            return True
+        if self._plan.tune.seeds == 1 and self._is_hopeless(points):
+            return self._prune()
+        if state == "running":
+            return False
+        if not points:
+            why = f"no row of its metrics has {self._plan.tune.metric}"
+            self._optimiser.end(self.number, "failed", cost=self._cost, why=why)
+            return True
+        self._scores.append(score(points, self._plan.tune))
+        if len(self._scores) == len(self._runs):
+            self._optimiser.end(self.number, "complete", score=fmean(self._scores), cost=self._cost)
+            return True
+        self._optimiser.report(self.number, len(self._scores), self._scores[-1])
+        return self._optimiser.is_hopeless(self.number) and self._prune()
+
+    def ask_to_stop(self) -> None:
+        """Have its run save and end, without waiting for it."""
+        for run in self._runs:
+            run.ask_to_stop()
+
+    def stop(self) -> None:
+        """Have its run save and end; the trial goes on when the study is resumed."""
+        for run in self._runs:
+            run.stop()
+
+    def _is_hopeless(self, points: Sequence[tuple[int, float]]) -> bool:
+        """Report what is new, and return whether a point before the end was one too many.
+
+        Each point is judged by itself, however late it is seen: a study that was killed decides alike.
+        """
+        for step, value in points[self._judged :]:
+            if step >= self._plan.length > 0:
+                return False
+            self._judged += 1
+            self._optimiser.report(self.number, nominal(step, self._plan.every), value)
+            if self._optimiser.is_hopeless(self.number):
+                return True
+        return False
+
+    def _prune(self) -> bool:
+        self._optimiser.end(self.number, "pruned", cost=self._cost)  # first, for a kill may come meanwhile
+        self.stop()
+        return True
+
+    @property
+    def _cost(self) -> float:
+        return sum(run.cost for run in self._runs)
+
+
+def fitting(values: Mapping[str, object], algorithm: str) -> dict[str, object]:
+    """Return the values that say something with the algorithm: among them, or of the section."""
+    chosen = str(values.get("algorithm", algorithm))
+    return {path: value for path, value in values.items() if without_effect(path, chosen) is None}
+
+
+def run_name(name: str, index: int) -> str:
+    """Return the name of the run with a trial's seed ``index``: the first has the bare name."""
+    return name if index == 0 else f"{name}_{index + 1}"
+
+
+def nominal(step: int, every: int) -> int:
+    """Return the step at which runs of other numbers of environments have the same evaluation."""
+    return step if every <= 0 else max(1, round(step / every)) * every
+
+
+def score(points: Sequence[tuple[int, float]], tune: TuneConfig) -> float:
+    """Return what counts of a run: the last value, the best one, or the mean over steps (trapezoids)."""
+    values = [value for _, value in points]
+    if tune.value == "last":
+        return values[-1]
+    if tune.value == "best":
+        return max(values) if tune.direction == "maximize" else min(values)
+    steps = points[-1][0] - points[0][0]
+    area = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in pairwise(points))
+    return area / steps if steps else values[-1]

@@ -1,0 +1,548 @@
+"""Graphs of every kind of policy, and what the check of a graph finds in one that is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from algorithm.agents.base import Agent
+from algorithm.core.data import Float
+from algorithm.core.errors import UserError
+from algorithm.core.spec import AgentSpec, ObsSpec
+from algorithm.env.pool.repetition import noted, spec_of
+from algorithm.extras.onnx import play
+from algorithm.extras.onnx.check import session_of
+from algorithm.extras.onnx.errors import ExportError
+from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
+from algorithm.extras.onnx.names import ports_of
+from algorithm.extras.onnx.reference import Situation
+from algorithm.nn import Rep
+from tests.extras.onnx.policies import (
+    PLAIN,
+    Added,
+    agent_of,
+    checker,
+    exported,
+    graph_of,
+    reference,
+    with_names,
+)
+from tests.grid import agents
+
+ROWS: tuple[tuple[str, str, str, str, str, int], ...] = (
+    # family, action, memory, observations, replay (the last one is without a normaliser), opset
+    ("SAC", "continuous", "none", "vector", "v-trace", 9),
+    ("SAC", "discrete", "GRU", "mixed", "v-trace", 15),
+    ("SAC", "branches", "attention", "vector", "raw", 15),
+    ("SAC", "hybrid", "none", "mixed", "raw", 15),
+    ("SAC", "hybrid", "GRU", "vector", "v-trace", 20),
+    ("SAC", "greedy", "none", "vector", "v-trace", 15),
+    ("SAC", "greedy", "attention", "mixed", "raw", 15),
+    ("SAC", "continuous", "attention", "mixed", "v-trace", 17),
+    ("TD3", "continuous", "GRU", "mixed", "raw", 9),
+    ("TD3", "continuous", "none", "vector", "v-trace", 15),
+    ("PPO", "continuous", "none", "mixed", "v-trace", 15),
+    ("PPO", "hybrid", "attention", "vector", "v-trace", 15),
+    ("A2C", "branches", "none", "mixed", "v-trace", 9),
+    ("ACKTR", "discrete", "none", "vector", "v-trace", 15),
+    ("ACER", "branches", "GRU", "vector", "v-trace", 9),
+    ("ACER", "continuous", "none", "vector", "v-trace", 15),
+    ("SAC", "hybrid", "GRU", "for critics", "v-trace", 15),
+    ("SAC", "greedy", "none", "for critics", "raw", 15),
+    ("PPO", "continuous", "none", "for critics", "v-trace", 9),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row)))
+def test_the_graph_is_the_policy(row: tuple[Any, ...]) -> None:
+    """As it is checked before a file is kept; a rollout of the policy's own numpy and its graph, besides."""
+    family, action, memory, obs, replay, opset = row
+    acts = "held" if family in ("SAC", "TD3") and memory != "none" else "fresh"
+    agent = agent_of(family=family, action=action, memory=memory, obs=obs, replay=replay, exploration=acts)
+    found = exported(agent, opset=opset)
+    assert found.card["largest_difference"] < 1e-5
+    # Greedy branches are chosen by the critics.
+    assert len(agent.spec.obs.names) - len(found.card["observations"]) == (
+        obs == "for critics" and action != "greedy"
+    )
+    assert found.card["compared_draws"] == 20_000
+    assert found.card["opset"] == opset and found.card["target"]["name"] == (
+        "Barracuda" if opset == 9 else "Sentis"
+    )
+    size = 4 * sum(one.numel() for one in graph_of(agent).model.parameters())
+    assert len(found.data) <= 1.05 * size + 2**17
+
+
+@pytest.mark.parametrize("opset", [9, 15])
+def test_a_batch_norm_goes_by_its_running_statistics(opset: int) -> None:
+    agent = agent_of(norm="inverted")
+    for name, buffer in agent.learner.model.policy.named_buffers():
+        if name.endswith(("mean", "var")):
+            buffer.uniform_(0.5, 2.0)
+    assert exported(agent, opset=opset).card["largest_difference"] < 1e-5
+
+
+ODD = ObsSpec(
+    ("bits", "flag", "bytes", "stack", "planes", "floats", "scalar", "table"),
+    ((4,), (2,), (5,), (4, 12, 12), (3, 10, 9), (9, 10, 3), (), (2, 3)),
+    ("int8", "bool", "uint8", "uint8", "uint8", "float32", "float32", "float32"),
+    stacks=(1, 1, 1, 4, 1, 1, 1, 1),
+    axes=("", "", "", "", "CHW", "", "", ""),
+)
+
+
+@pytest.mark.parametrize("opset", [9, 15])
+def test_every_kind_of_observation_is_what_was_trained_on(
+    opset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(agents.OBSERVATIONS, "odd", ODD)
+    card = exported(agent_of(obs="odd"), opset=opset).card
+    assert card["operators"]["Floor"] == 2, "of both images of bytes: Barracuda's Cast does nothing"
+    shapes = [one["shape"][1:] for one in card["inputs"]]
+    assert shapes == [[4], [2], [5], [4, 12, 12], [3, 10, 9], [3, 9, 10], [1], [2, 3]]
+
+
+def test_what_float32_does_not_hold_goes_in_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only that: the input of a float64 near 0 stays float32, which Unity's runtimes read."""
+    names, dtypes = ("near", "time", "count", "small"), ("float64", "float64", "int64", "int32")
+    monkeypatch.setitem(agents.OBSERVATIONS, "far", ObsSpec(names, ((2,),) * 4, dtypes))
+    agent = agents.make_agent({**PLAIN, "obs": "far"}, seed=3)
+    rng = np.random.default_rng(0)
+    far = {"time": 1.7e9, "count": 2e8}
+    rows = {
+        name: (far.get(name, 0.0) + 9.0 * rng.normal(size=(200, 2))).astype(kind)
+        for name, kind in zip(names, dtypes, strict=True)
+    }
+    agent.learner.model.normaliser.observe(rows)
+    out = exported(agent)
+    assert out.card["largest_difference"] < 1e-5
+    assert [one["type"] for one in out.card["inputs"]] == ["float32", "float64", "int64", "float32"]
+    (tmp_path / "p.json").write_text(json.dumps(out.card))
+    (tmp_path / "p.onnx").write_bytes(out.data)
+    policy = play.ExportedPolicy(str(tmp_path / "p.onnx"))
+    for step in (0.0, 9.0):
+        moved = {name: rows[name][:1] + np.array(step, rows[name].dtype) for name in names}
+        _, u = policy.act(moved)
+        torch_side, now = reference(agent), Situation(moved, agent.spec.action.all_allowed(1))
+        there = torch_side.answer(now, agent.spec.action.padding(1), torch_side.initial_carry(1))
+        np.testing.assert_allclose(u, there.u, atol=1e-5)
+
+
+def test_every_two_kinds_stand_together() -> None:
+    places, seen = range(4), agents.OBSERVATIONS.keys() - {"goals", "for critics"}  # vectors, too
+    pairs = {(i, row[i], j, row[j]) for row in ROWS for i, j in combinations(places, 2)}
+    for memory, obs in [(m, o) for m in agents.MEMORIES for o in seen]:
+        assert (2, memory, 3, obs) in pairs
+    for action in agents.ACTIONS:
+        assert seen <= {obs for i, a, j, obs in pairs if (i, a, j) == (1, action, 3)}
+
+
+@pytest.mark.parametrize("rnn", ["gru", "lstm"])
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
+def test_layers_of_memory_are_what_they_were(rnn: str, positions: str) -> None:
+    """Two layers of each, gated ones, step by step against the modules that were trained."""
+    from algorithm.extras.onnx.rewrites import rewritten
+    from algorithm.nn import GRU, LSTM, Attention
+
+    torch.manual_seed(1)
+    for own in (
+        {"gru": GRU, "lstm": LSTM}[rnn](5, 6, depth=2),
+        Attention(8, 4, depth=2, heads=2, positions=positions, gated=rnn == "gru"),
+    ):
+        for parameter in own.parameters():
+            nn.init.normal_(parameter, std=0.5)
+        copied = rewritten(nn.Sequential(own))[0]
+        assert type(copied) is not type(own)
+        carry = other = torch.zeros(3, *own.carry_shape)
+        width = 5 if not isinstance(own, Attention) else 8
+        for _ in range(7):
+            x = torch.randn(3, 1, width)
+            (out, after), (out_2, after_2) = (
+                one(x, c, torch.ones(3, 1, dtype=torch.bool)) for one, c in ((own, carry), (copied, other))
+            )
+            carry, other = after[:, 0], after_2[:, 0]
+            torch.testing.assert_close(out_2, out, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(other, carry, rtol=1e-5, atol=1e-6)
+
+
+# ---- what the check finds
+
+
+def _squash_is_wrong(graph: PolicyGraph) -> None:
+    graph._action = graph._action.__class__(continuous=2, squash="clip")
+
+
+def _mask_is_inverted(graph: PolicyGraph) -> None:
+    draw = graph._choice.draw
+    object.__setattr__(
+        graph._choice, "draw", lambda policy, state, mask, *draws: draw(policy, state, ~mask, *draws)
+    )
+
+
+def _normaliser_is_left_out(graph: PolicyGraph) -> None:
+    graph.model.normaliser.shift.zero_()
+
+
+def _memory_is_not_fed(graph: PolicyGraph) -> None:
+    remembered = graph._remembered
+    graph._remembered = lambda memory, lead: remembered(memory * 0.0, lead)
+
+
+def _noise_is_too_wide(graph: PolicyGraph) -> None:
+    graph.model.policy.head.continuous.bias.data[2:] += 0.3
+
+
+def _version_depends_on_inputs(graph: PolicyGraph) -> None:
+    outputs = graph.forward
+    graph.forward = lambda *given: (outputs(*given)[0] + given[0].sum(), *outputs(*given)[1:])
+
+
+def _gumbel_is_nan(graph: PolicyGraph) -> None:
+    """As −log(−log(u)) of a u that a runtime rounds to 1: every sampled choice is the first one."""
+    draw = graph._choice.draw
+
+    def drawn(policy: Any, state: Any, mask: Any, normal: Any, uniform: Any) -> Any:
+        return draw(policy, state, mask, normal, uniform if uniform is None else uniform * np.nan)
+
+    object.__setattr__(graph._choice, "draw", drawn)
+
+
+def _another_action_is_remembered(graph: PolicyGraph) -> None:
+    """The mode goes on where a sample was taken."""
+    outputs = graph._outputs
+    graph._outputs = lambda first, mode, carries: (
+        *outputs(first, mode, carries)[:-1],
+        outputs(mode, mode, carries)[-1],
+    )
+
+
+def _batch_is_fixed(graph: PolicyGraph) -> None:
+    graph._indices = lambda onehot: torch.ones(len(onehot), 1, dtype=torch.int64) + onehot[:, :1].long()
+
+
+@pytest.mark.parametrize(
+    ("row", "damage", "named"),
+    [
+        ({}, _squash_is_wrong, "deterministic_continuous_actions"),
+        ({}, _normaliser_is_left_out, "deterministic_continuous_actions"),
+        ({}, _noise_is_too_wide, ", the "),
+        ({}, _version_depends_on_inputs, "version_number"),
+        ({"action": "discrete"}, _mask_is_inverted, "discrete_actions are forbidden"),
+        ({"action": "discrete"}, _gumbel_is_nan, "discrete_actions"),
+        ({"action": "discrete"}, _batch_is_fixed, "does not run for a batch of 3"),
+        ({"memory": "GRU"}, _memory_is_not_fed, "deterministic_continuous_actions"),
+        ({"memory": "GRU"}, _another_action_is_remembered, "output recurrent_out"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_graph_that_is_wrong_is_found(
+    row: dict[str, str], damage: Callable[[PolicyGraph], None], named: str
+) -> None:
+    agent = agent_of(**row)
+    graph = graph_of(agent)
+    with torch.no_grad():
+        damage(graph)
+    with pytest.raises(ExportError) as caught:
+        checker(agent, graph)()
+    assert named in str(caught.value) and caught.value.exit_code == 5
+
+
+# ---- operators
+
+
+class Einsum(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bi,bi->b", x, x).unsqueeze(-1) + x
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRU(3, 3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cell(x.unsqueeze(1))[0][:, 0]
+
+
+class Indexed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, 1] = x[:, 0] * 2.0
+        return x
+
+
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.double() * 2.0).float()
+
+
+class Selected(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x[x > 0.0].sum()
+
+
+def planted(own: nn.Module) -> Agent:
+    """Return an agent with a user's module in front of its policy."""
+    agent = agent_of(obs="vector", replay="raw")
+    model = agent.learner.model
+    model.policy = Added(model.policy, nn.Sequential(nn.Linear(8, 3), own, nn.Linear(3, 8)))
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("own", "opset", "operator"),
+    [
+        (Einsum(), 15, "Einsum"),
+        (Recurrent(), 15, "GRU"),
+        (Indexed(), 9, "index_put"),
+        (Selected(), 15, "NonZero"),
+        (nn.GELU(), 9, "Erf"),
+        (Twice(), 15, "double"),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, nn.Module) else "",
+)
+def test_an_operator_that_unity_lacks_is_named_with_its_module(
+    own: nn.Module, opset: int, operator: str
+) -> None:
+    with pytest.raises(ExportError) as caught:
+        exported(planted(own), opset=opset)
+    said = str(caught.value)
+    assert operator in said and "module policy/own/own." in said, said
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("own", "operator"),
+    [(nn.LayerNorm(3), "ReduceMean"), (nn.GELU(), "Erf"), (nn.ELU(), "Elu"), (nn.SiLU(), "Sigmoid")],
+    ids=lambda one: type(one).__name__ if isinstance(one, nn.Module) else "",
+)
+def test_what_unity_has_becomes_elementary_operators(own: nn.Module, operator: str) -> None:
+    assert operator in exported(planted(own)).card["operators"]
+
+
+def test_the_exporter_is_the_one_that_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of TorchScript: names of inputs stay, nodes name their modules, and there are no functions.
+
+    It fails where torch drops ``dynamo=False``, or ignores it.
+    """
+    monkeypatch.setattr(sys, "stdout", None)  # as in a program with windows alone
+    model = draw_graph(graph_of(agent_of(memory="GRU", action="hybrid")), 15)
+    assert model.producer_name == "pytorch" and not model.functions and not model.metadata_props
+    assert [one.name for one in model.graph.input] == ["obs_0", "action_masks", "recurrent_in"]
+    assert [one.name for one in model.graph.output] == [
+        "version_number",
+        "memory_size",
+        "continuous_actions",
+        "continuous_action_output_shape",
+        "deterministic_continuous_actions",
+        "discrete_actions",
+        "discrete_action_output_shape",
+        "deterministic_discrete_actions",
+        "recurrent_out",
+    ]
+    nodes = {node.name: node.op_type for node in model.graph.node}
+    assert nodes["/policy/net/net.0/Gemm"] == "Gemm" and nodes["/rep/memory/layers.0/Gemm"] == "Gemm"
+    kinds = {one.name: one.type.tensor_type.elem_type for one in model.graph.output}
+    assert kinds["discrete_actions"] == kinds["deterministic_discrete_actions"] == onnx.TensorProto.INT64
+    assert [op.version for op in model.opset_import] == [15]
+
+
+def test_another_exporter_leaves_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if torch took ``dynamo=True`` whatever is said, without its library, or knew the word no more."""
+    export = torch.onnx.export
+
+    def without_the_word(*arguments: Any, **keys: Any) -> Any:
+        if "dynamo" in keys:
+            raise TypeError("export() got an unexpected keyword argument 'dynamo'")
+        return export(*arguments, **keys)
+
+    monkeypatch.setattr(torch.onnx, "export", without_the_word)
+    with pytest.raises(ExportError, match="unexpected keyword"):
+        draw_graph(graph_of(agent_of()), 15)
+
+
+# ---- names, memory, limits
+
+
+def test_the_memory_of_a_hand_written_step() -> None:
+    """What goes out is the carry and the action, by samples and by modes; zeros are an episode's start."""
+    agent = agent_of(memory="GRU", action="branches", obs="vector")
+    graph = graph_of(agent)
+    session = session_of(draw_graph(graph, 15).SerializeToString())
+    names = [one.name for one in session.get_outputs()]
+    ones = {"obs_0": np.ones((1, 3), np.float32), "action_masks": np.array([[1, 0, 0, 1, 0]], np.float32)}
+    found = dict(
+        zip(names, session.run(None, {**ones, "recurrent_in": np.zeros((1, 1, 26), np.float32)}), strict=True)
+    )
+    assert found["memory_size"].tolist() == [26.0] and found["version_number"].tolist() == [3.0]
+    assert found["discrete_action_output_shape"].tolist() == [[2.0, 3.0]]
+    assert found["discrete_actions"].tolist() == [[0, 1]], "all else is forbidden"
+    for remembered in found["recurrent_out"].reshape(2, 13):
+        assert remembered[8:].tolist() == [1, 0, 0, 1, 0] and np.abs(remembered[:8]).min() > 0.0
+
+
+class Remembering(Rep):
+    """No memory of its own, but the action before is part of the state."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        super().__init__(spec)
+        self.layer = nn.Linear(3 + spec.action.size, 8)
+
+    def forward(self, obs: Any, prev_action: Any, carry: Any, valid: Any) -> Any:
+        return self.layer(torch.cat([obs["v"], prev_action], -1)), carry
+
+
+def test_zeros_are_a_start_that_is_none_of_zeros() -> None:
+    agent = agent_of(memory="GRU", action="hybrid", obs="vector")
+    rep = agent.learner.model.rep
+    rep.initial_carry = lambda n: torch.full((n, *rep.carry_shape), 0.5)
+    assert exported(agent).card["largest_difference"] < 1e-5
+
+
+def test_the_action_before_is_a_memory() -> None:
+    agent = agent_of(obs="vector")
+    agent.learner.model.rep = Remembering(agent.spec)
+    found = exported(agent)
+    assert found.card["memory"] == 4 and found.card["largest_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("kind", agents.OBSERVATIONS)
+def test_a_run_notes_what_its_agents_see_and_do(kind: str) -> None:
+    obs = agents.OBSERVATIONS[kind]
+    axes = tuple("HWC" if len(shape) == 3 else "" for shape in obs.shapes)
+    for seen in (obs, replace(obs, axes=axes)):
+        spec = AgentSpec(seen, agents.ACTIONS["hybrid"][0])
+        assert spec_of(json.loads(json.dumps(noted({"own": spec})))["own"]) == spec
+
+
+def test_what_cannot_be_asked_for() -> None:
+    agent = agent_of(memory="attention", obs="mixed")
+    with pytest.raises(UserError, match="attention cannot be exported for Barracuda"):
+        exported(agent, opset=9)
+    with pytest.raises(UserError, match="two observations have the same name"):
+        ports_of(with_names(agent, {"v": "eye one", "i": "eye-one", "c": "eye_one"}), 0, {})
+    wide = agent_of(memory="attention").learner.model.rep
+    wide.carry_shape = (257, 17)
+    with pytest.raises(UserError, match="4,369 numbers"):
+        graph_of_rep(wide)
+
+
+def graph_of_rep(rep: nn.Module) -> None:
+    agent = agent_of(memory="attention")
+    agent.learner.model.rep = rep
+    graph_of(agent)
+
+
+# ---- without torch
+
+
+def test_the_runner_acts_as_the_policy_does_without_torch(tmp_path: Path) -> None:
+    """Two agents, five steps, images, choices, masks and memory; importing torch raises there."""
+    agent = agent_of(memory="GRU", action="hybrid", obs="mixed")
+    written(agent, tmp_path)
+    own = reference(agent)
+    rng, carry, before = np.random.default_rng(4), own.initial_carry(2), agent.spec.action.padding(2)
+    steps, expected = [own.situation(2, rng) for _ in range(5)], []
+    for step in steps:
+        answer = own.answer(step, before, carry)
+        scores = np.where(step.mask, answer.scores, -np.inf)
+        choices = [scores[:, where].argmax(1) for where in agent.spec.action.branch_slices]
+        carry, before = answer.carry, _flat(agent, np.stack(choices, 1), answer.u)
+        expected += [np.stack(choices, 1), answer.u]
+    np.savez(
+        tmp_path / "steps.npz",
+        **{f"{i}/{k}": v for i, step in enumerate(steps) for k, v in {**step.obs, "mask": step.mask}.items()},
+    )
+    (tmp_path / "play.py").write_text(Path(play.__file__).read_text())
+    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch')")
+    (tmp_path / "run.py").write_text(
+        "import sys, numpy as np, play\n"
+        "policy, steps, out = play.ExportedPolicy('p.onnx'), np.load('steps.npz'), {}\n"
+        "for i in range(5):\n"
+        "    obs = {k.split('/')[1]: steps[k] for k in steps if k[0] == str(i)}\n"
+        "    for j, x in enumerate(policy.act(obs, obs.pop('mask'))): out[f'{i}/{j}'] = x\n"
+        "assert 'torch' not in sys.modules and 'algorithm' not in sys.modules\n"
+        "np.savez('out.npz', **out)\n"
+    )
+    done = subprocess.run([sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "out.npz") as out:
+        for number, wanted in enumerate(expected):
+            np.testing.assert_allclose(out[f"{number // 2}/{number % 2}"], wanted, atol=1e-5)
+
+
+class Corridor(gym.Env[Any, Any]):
+    """Rewards of the action, three steps; masks as of PettingZoo, or in the info, allow one choice."""
+
+    def __init__(self, mask: str, action: gym.Space[Any]) -> None:
+        self.action_space, self._mask, self._time = action, mask, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._time = 0
+        return self._seen()
+
+    def step(self, action: Any) -> Any:
+        self._time += 1
+        assert self.action_space.contains(action)
+        obs, info = self._seen()
+        return obs, float(np.sum(action)), self._time == 3, False, info
+
+    def _seen(self) -> Any:
+        mask = {"action_mask": (np.arange(3) == self._time % 3).astype(np.int8)}
+        seen = {"v": np.full(3, self._time, np.float32)}
+        return (seen | mask, {}) if self._mask == "observed" else (seen, mask)
+
+
+@pytest.mark.parametrize("mask", ["observed", "in the info"])
+def test_the_runner_obeys_masks_wherever_they_stand(
+    mask: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Choices 0, 1 and 2, which are 5, 6 and 7 in the environment."""
+    space = gym.spaces.Discrete(3, start=5)
+    monkeypatch.setattr(gym, "make", lambda name: Corridor(mask, space))
+    play.main(written(agent_of(action="discrete", obs="vector"), tmp_path), "x", "2")
+    assert capsys.readouterr().out == "episode 1: return 18\nepisode 2: return 18\n"
+
+
+def test_the_runner_scales_actions_as_the_program_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bounds −1 and 3, as well as 0 and 2: 1 + 2u and 1 + u."""
+    low, high = np.array([-1, 0], np.float32), np.array([3, 2], np.float32)
+    monkeypatch.setattr(gym, "make", lambda name: Corridor("", gym.spaces.Box(low, high)))
+    agent = agent_of(obs="vector")
+    play.main(written(agent, tmp_path), "x")
+    obs = {"v": np.repeat(np.arange(3, dtype=np.float32)[:, None], 3, 1)}
+    none = np.zeros((3, 0), np.bool_)
+    u = reference(agent).answer(Situation(obs, none), np.zeros((3, 2), np.float32), np.zeros((3, 0)))
+    total = float((np.array([1, 1]) + np.array([2, 1]) * u.u).sum())
+    assert float(capsys.readouterr().out.removeprefix("episode 1: return ")) == pytest.approx(total, rel=1e-4)
+
+
+def written(agent: Agent, folder: Path) -> str:
+    """Write the export of an agent; return its name."""
+    found = exported(agent, check=False)
+    (folder / "p.onnx").write_bytes(found.data)
+    (folder / "p.json").write_text(json.dumps(found.card))
+    return str(folder / "p.onnx")
+
+
+def _flat(agent: Agent, choices: np.ndarray, u: Float) -> Float:
+    flat = agent.spec.action.padding(len(u))
+    for branch, where in enumerate(agent.spec.action.branch_slices):
+        flat[np.arange(len(u)), where.start + choices[:, branch]] = 1.0
+    flat[:, agent.spec.action.discrete :] = u
+    return flat

@@ -1,0 +1,138 @@
+"""The zip of an export: what is written is read again, and nothing else is."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from algorithm.core.errors import StorageError
+from algorithm.extras.sharing import archive
+from algorithm.extras.sharing.archive import MANIFEST, ExportManifest, pack, unpack
+from algorithm.runs.checkpoints.manifest import Entry
+from tests.extras.sharing.exports import zipped
+
+FILES = {
+    "README.md": b"# card\n",
+    "config.yaml": b"algorithm: SAC\n",
+    "model.safetensors": bytes(range(40)),
+    "plots/return.png": b"png",
+}
+
+
+def manifest_of(files: Mapping[str, bytes], **more: object) -> bytes:
+    listed = {name: Entry.of(data) for name, data in files.items()}
+    keys = {"env": "gym/pendulum", "name": "a", "step": 7, "spaces": {}, **more}
+    return ExportManifest(**keys, files=listed).text.encode()
+
+
+def whole(files: Mapping[str, bytes], **more: object) -> dict[str, bytes]:
+    """The members of an export, its manifest right."""
+    return {**files, MANIFEST: manifest_of(files, **more)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.zip"
+    path.write_bytes(pack(whole(FILES)))
+    return path
+
+
+def why(file: Path) -> str:
+    with pytest.raises(StorageError) as caught:
+        unpack(file, file.name)
+    assert caught.value.where == file.name and caught.value.fix
+    return caught.value.why
+
+
+def test_what_is_packed_is_unpacked_again_and_the_same_members_are_the_same_bytes(file):
+    manifest, members = unpack(file, "small.zip")
+    assert members == FILES
+    assert (manifest.env, manifest.name, manifest.step) == ("gym/pendulum", "a", 7)
+    assert pack(dict(reversed(whole(FILES).items()))) == file.read_bytes()
+
+
+def test_a_changed_byte_of_a_member_is_found_wherever_it_is(file):
+    data = file.read_bytes()
+    for name, content in whole(FILES).items():
+        start = data.index(content)
+        for place in range(start, start + len(content), 11):
+            file.write_bytes(data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :])
+            assert "content cannot be read" in why(file), name
+
+
+def test_a_file_that_was_cut_short_is_no_export(file):
+    data = file.read_bytes()
+    for length in [*range(0, len(data), 13), len(data) - 1]:
+        file.write_bytes(data[:length])
+        assert "content cannot be read" in why(file)
+
+
+OUTSIDE = ("../evil.py", "/etc/passwd.py", "plots/../../evil.py")
+UNKNOWN = ("plots//a.png", "bin/sh", "sitecustomize.pth", "a/b/model.safetensors")
+LACKS_CARD = {name: data for name, data in FILES.items() if name != "README.md"}
+REFUSED = {
+    **{f"'{name}' is no file": zipped(whole({**FILES, name: b"x"})) for name in OUTSIDE + UNKNOWN},
+    "it has no 'manifest.json'": zipped({"README.md": b"hello"}),
+    "README.md is missing": zipped({**LACKS_CARD, MANIFEST: manifest_of(FILES)}),
+    "notes.py is missing": zipped({**FILES, "notes.py": b"", MANIFEST: manifest_of(FILES)}),
+    "it lacks config.yaml": zipped(whole({"README.md": b"", "model.safetensors": b""})),
+    "or networks": zipped(whole({"config.yaml": b""})),
+    "config.yaml is missing, or not what was written": zipped(
+        {**whole(FILES), "config.yaml": b"algorithm: PPO\n"}
+    ),
+    "is compressed": zipped(whole({**FILES, "model.safetensors": bytes(10**6)}), zipfile.ZIP_DEFLATED),
+    "1,005 members": zipped(whole({**FILES, **{f"plots/{i}.png": b"" for i in range(archive.MOST)}})),
+    "its directory has": zipped(whole({**FILES, **{f"plots/{i:0190}.png": b"" for i in range(2500)}})),
+    "content cannot be read: result.json holds no object": zipped(whole({**FILES, "result.json": b"[]"})),
+    "manifest.json has": zipped(whole(FILES, spaces={f"{i:09}": [] for i in range(20_000)})),
+    "are no names": zipped(whole(FILES, env="a/../b")),
+    "its manifest.json is none": zipped({**FILES, MANIFEST: b"[]"}),
+    "True are no names and step": zipped(whole(FILES, step=True)),
+    "it is format 2 of version 0.1.0": zipped(
+        {**FILES, MANIFEST: manifest_of(FILES).replace(b'"format": 1', b'"format": 2')}
+    ),
+}
+
+
+@pytest.mark.fault("F26")
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_no_export_is_is_refused(file, said):
+    file.write_bytes(REFUSED[said])
+    assert said in why(file)
+
+
+@pytest.mark.fault("F26")
+@pytest.mark.parametrize(("at", "said"), [(0, "far too many"), (1, "is not where it says")])
+def test_what_a_large_zip_says_of_its_directory_is_not_believed(file, at, said):
+    data = file.read_bytes()
+    place = len(data) - 22
+    large = b"PK\6\6" + bytes(36) + (2**40).to_bytes(8, "little") + bytes(8)
+    locator = b"PK\6\7" + bytes(4) + (place + at).to_bytes(8, "little") + bytes(4)
+    file.write_bytes(data[:place] + large + locator + data[place:])
+    assert said in why(file)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_is_there_twice_is_refused(file):
+    with zipfile.ZipFile(file, "a") as forged:
+        forged.writestr("config.yaml", b"evil: true\n")
+    assert "a name is in it twice" in why(file)
+
+
+def test_members_that_share_their_bytes_are_refused(file, monkeypatch):
+    """Many names for one large member would unpack to many times the size of the file."""
+    infos = [zipfile.ZipInfo(name) for name in ("README.md", "config.yaml", "model.safetensors")]
+    for info in infos:
+        info.file_size = info.compress_size = 60
+    with pytest.raises(ValueError, match="more bytes than it has"):
+        archive._check_members(infos, 100)
+
+
+def test_more_than_an_export_may_have_is_neither_written_nor_read(file, monkeypatch):
+    monkeypatch.setattr(archive, "LARGEST", 100)
+    with pytest.raises(StorageError, match="too large"):
+        pack({"model.safetensors": bytes(101)})
+    assert "far too many" in why(file)

@@ -1,0 +1,141 @@
+"""Draws of a study follow from its journal, its seed and their number; nothing else is remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from algorithm.core.errors import StorageError
+from algorithm.extras.tune.optimiser import Optimiser
+from algorithm.extras.tune.records import JOURNAL, TrialRecord
+from tests.extras.tune.conftest import LEARNING_RATE, Made
+
+Make = Callable[..., Made]
+SEVERAL = {
+    **LEARNING_RATE,
+    "sac_config.n_step": {"in": [1, 3, 5]},
+    "nn_config.policy.dense_depth": {"truncated": [1, 3], "step": 1},
+}
+
+
+def _trial(optimiser: Optimiser) -> dict[str, object] | None:
+    record = optimiser.ask()
+    if record is None:
+        return None
+    _tell(optimiser, record)
+    return dict(record.values)
+
+
+def _tell(optimiser: Optimiser, record: TrialRecord) -> None:
+    x, n = (record.values.get(f"sac_config.{key}", 0.5) for key in ("learning_rate", "n_step"))
+    assert isinstance(x, float) and isinstance(n, int | float)
+    optimiser.end(record.number, "complete", score=-((x - 0.3) ** 2) - 0.01 * n, cost=1.0)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_study_opened_before_each_draw_draws_the_same(made: Make, sampler: str) -> None:
+    whole, again = (made(name, params=SEVERAL, sampler=sampler, startup=4) for name in "ab")
+    optimiser = whole.optimiser()
+    drawn = [_trial(optimiser) for _ in range(10)]
+    assert [_trial(again.optimiser()) for _ in range(10)] == drawn
+    assert len({json.dumps(one) for one in drawn}) == 10
+    depths = {one["nn_config.policy.dense_depth"] for one in drawn if one}
+    assert depths <= {1, 2, 3} and all(isinstance(depth, int) for depth in depths)
+
+
+def test_a_grid_has_every_combination_once(made: Make) -> None:
+    params = {
+        "sac_config.n_step": {"in": [1, 3]},
+        "sac_config.batch_size": {"truncated": [16, 64], "step": 16},
+    }
+    study = made(params=params, sampler="grid")
+    drawn = [_trial(study.optimiser()) for _ in range(9)]
+    assert drawn[-1] is None
+    assert [tuple(one.values()) for one in drawn if one] == [(n, b) for n in (1, 3) for b in (16, 32, 48, 64)]
+
+
+def test_choices_of_any_kind_come_back_as_they_were(made: Make) -> None:
+    choices = [None, "auto", 1, 1.5, True, [64, 64]]
+    study = made(params={"nn_config.policy.what": {"in": choices}}, sampler="grid")
+    drawn = [_trial(study.optimiser()) for _ in choices]
+    assert [one["nn_config.policy.what"] for one in drawn if one] == choices
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "grid"])
+def test_a_kill_anywhere_in_the_journal_changes_no_draw(made: Make, sampler: str) -> None:
+    params = {"sac_config.n_step": {"in": [1, 3, 5]}, "sac_config.batch_size": {"in": [16, 64, 256]}}
+    settings = {"params": params, "sampler": sampler, "startup": 1}
+    whole = made(**settings)
+    drawn = [_trial(whole.optimiser()) for _ in range(3)]
+    lines = (whole.run.path / JOURNAL).read_bytes().splitlines(keepends=True)
+    for cut in range(len(lines)):
+        torn = made(f"cut_{cut}", **settings)
+        (torn.run.path / JOURNAL).write_bytes(b"".join(lines[:cut]) + lines[cut][: cut % 4])
+        optimiser = torn.optimiser()
+        for one in optimiser.trials:  # asked, and not told
+            if one.state == "running":
+                _tell(optimiser, one)
+        while len(optimiser.trials) < 3:
+            _trial(torn.optimiser())
+            optimiser = torn.optimiser()
+        assert [dict(one.values) for one in optimiser.trials] == drawn, f"cut at line {cut}"
+
+
+def test_steps_end_within_their_interval(made: Make) -> None:
+    study = made(params={"nn_config.policy.dropout": {"truncated": [0, 0.35], "step": 0.1}}, sampler="grid")
+    drawn = [_trial(study.optimiser()) for _ in range(4)]
+    assert [one["nn_config.policy.dropout"] for one in drawn if one] == [0.0, 0.1, 0.2, 0.3]
+    mixed = made("d", params={"nn_config.policy.dropout": {"truncated": [0, 1], "step": 0.5}}).space
+    assert mixed["nn_config.policy.dropout"].values == [0.0, 0.5, 1.0]
+    whole = made("b", params={"nn_config.policy.depth": {"truncated": [1, 3]}}).space
+    assert whole["nn_config.policy.depth"].values == [1, 2, 3]
+    real = made("c", params={"nn_config.policy.dropout": {"truncated": [0.0, 1.0]}}).space
+    assert real["nn_config.policy.dropout"].values is None
+
+
+def test_a_report_counts_once(made: Make) -> None:
+    optimiser = made().optimiser()
+    record = optimiser.ask()
+    assert record is not None
+    for value in (1.0, 2.0, float("nan")):
+        optimiser.report(1, 100, value)
+    assert optimiser.trials[0].reports == {100: 1.0}
+
+
+def test_two_objectives_have_a_cost_and_no_pruning(made: Make) -> None:
+    study = made(cost="core_seconds", params=SEVERAL)
+    for _ in range(5):
+        _trial(study.optimiser())
+    assert study.tune.pruning == "none" and not study.optimiser().is_hopeless(1)
+    assert all(one.cost == 1.0 for one in study.optimiser().trials)
+
+
+def test_a_damaged_line_is_named_and_a_lock_of_a_killed_process_goes(made: Make, tmp_path: Path) -> None:
+    study = made()
+    for _ in range(3):
+        _trial(study.optimiser())
+    journal = study.run.path / JOURNAL
+    (journal.parent / f"{JOURNAL}.lock").touch()
+    assert len(study.optimiser().trials) == 3
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:4], b"\xff" + lines[4][1:], *lines[5:]]))
+    with pytest.raises(StorageError, match="the journal of a study is damaged") as caught:
+        study.optimiser()
+    assert "line 5" in caught.value.why
+    for old, new in ((b'"op_code"', b'"op_kode"'), (b'"op_code":', b'"op_code":9')):
+        journal.write_bytes(b"".join(line.replace(old, new) for line in lines))
+        with pytest.raises(StorageError, match="the journal of a study is damaged"):
+            study.optimiser()
+
+
+def test_importances_are_shares(made: Make) -> None:
+    study = made(params=SEVERAL, sampler="random")
+    assert study.optimiser().importances() == {}
+    for _ in range(20):
+        _trial(study.optimiser())
+    shares = study.optimiser().importances()
+    assert max(shares, key=lambda path: shares[path]) == "sac_config.learning_rate"
+    assert sum(shares.values()) == pytest.approx(1.0)

@@ -1,0 +1,216 @@
+"""The loop of a study: its trials, their failures, kills, and the runs on fresh seeds."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from algorithm.config.extras_config import TuneConfig
+from algorithm.core.errors import UsageError
+from algorithm.extras.tune import trial
+from algorithm.extras.tune.records import best_of
+from algorithm.extras.tune.trial import fitting, nominal, score
+from algorithm.train.signals import StopRequest
+from tests.extras.tune.conftest import Made
+
+Make = Callable[..., Made]
+
+
+class When(StopRequest):
+    """A stop at a condition."""
+
+    def __init__(self, condition: Callable[[], bool]) -> None:
+        super().__init__()
+        self._condition = condition
+
+    def __bool__(self) -> bool:
+        return self._condition()
+
+
+POINTS = [(100, 1.0), (200, 4.0), (300, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("value", "direction", "expected"),
+    [
+        ("last", "maximize", 2.0),
+        ("best", "maximize", 4.0),
+        ("best", "minimize", 1.0),
+        ("auc", "maximize", 2.75),
+    ],
+)
+def test_a_value_is_the_last_the_best_or_the_mean_over_steps(
+    value: str, direction: str, expected: float
+) -> None:
+    assert score(POINTS, TuneConfig(value=value, direction=direction)) == expected
+    assert score(POINTS[:1], TuneConfig(value=value, direction=direction)) == 1.0
+
+
+def test_evaluations_of_several_environments_count_for_their_nominal_steps() -> None:
+    assert [nominal(step, 500) for step in (500, 504, 996, 1)] == [500, 500, 1000, 500]
+    assert nominal(504, 0) == 504
+
+
+def test_keys_of_an_algorithm_that_was_not_drawn_are_left_out() -> None:
+    drawn = {"td3_config.policy_delay": 3, "sac_config.learning_rate": 0.1, "sac_config.v_lambda": 0.5}
+    for algorithm, left in (("SAC", [1, 2]), ("TD3", [0, 1])):
+        expected = ["algorithm", *(list(drawn)[index] for index in left)]
+        assert list(fitting({"algorithm": algorithm, **drawn}, "PPO")) == expected
+        assert list(fitting(drawn, algorithm)) == expected[1:]
+
+
+def test_a_study_finds_the_best_and_compares_it_on_fresh_seeds(made: Make) -> None:
+    study = made(trials=8, pruner="none", final_seeds=2)
+    trials = study.search()
+    best = best_of(trials, "maximize")
+    assert best is not None and [one.state for one in trials] == ["complete"] * 8
+    assert best.score == max(one.score for one in trials) and best.cost == 3.0
+    final = study.study().compare(study.stop, best)
+    x = best.values["sac_config.learning_rate"]
+    assert isinstance(x, float)
+    assert final["default"] == pytest.approx([-0.12 - 0.001 * (seed % 7) for seed in (10_001, 10_002)])
+    assert final["tuned"] == pytest.approx(
+        [-3 * (x - 0.3) ** 2 - 0.001 * (seed % 7) for seed in (10_001, 10_002)]
+    )
+    tuned = f"tuned_{best.number:03d}"
+    assert study.begun[-4:] == [f"{tuned} new", "default new", f"{tuned}_2 new", "default_2 new"]
+    assert study.study().compare(study.stop, best) == final, "runs that are over are not run again"
+
+
+def test_hopeless_trials_end_early_and_jobs_run_at_a_time(made: Make) -> None:
+    alone = made(trials=16, pruner="median").search()
+    assert {one.state for one in alone} == {"complete", "pruned"}
+    assert all(max(one.reports) < 300 for one in alone if one.state == "pruned")
+    several = made("b", trials=5, jobs=3)
+    waits = [several.run.path / f"wait_trial_{number:03d}" for number in (1, 2, 3)]
+    for wait in waits:
+        wait.touch()
+    several.study().search(When(lambda: len(several.begun) == 3), lambda: None)
+    assert [one.state for one in several.optimiser().trials] == ["running"] * 3
+    for wait in waits:
+        wait.unlink()
+    assert len(several.search()) == 5
+
+
+def test_seeds_of_a_trial_run_one_after_the_other_and_their_mean_counts(made: Make) -> None:
+    study = made(trials=1, seeds=3)
+    (trial,) = study.search()
+    runs = [-3 * (trial.values["sac_config.learning_rate"] - 0.3) ** 2 - 0.001 * seed for seed in (1, 2, 3)]
+    assert trial.score == pytest.approx(sum(runs) / 3) and trial.cost == 9.0
+    assert study.begun == ["trial_001 new", "trial_001_2 new", "trial_001_3 new"]
+
+
+def test_wilcoxon_ends_a_trial_whose_seeds_are_all_worse(made: Make) -> None:
+    trials = made(trials=6, seeds=6, params={"sac_config.learning_rate": {"in": [0.3, 0.9]}}).search()
+    pruned = [one for one in trials if one.state == "pruned"]
+    assert pruned and all(len(one.reports) == 4 for one in pruned), "1/16 is the first probability below 0.1"
+
+
+def test_a_run_that_is_killed_is_resumed_and_fails_with_the_third_kill(made: Make) -> None:
+    study = made(trials=1)
+    (study.run.path / "kill_trial_001").touch()
+    (trial,) = study.search()
+    assert trial.state == "complete" and study.begun == ["trial_001 new", "trial_001 resumed"]
+
+
+def test_failures_are_told_with_exit_code_and_reason(made: Make) -> None:
+    study = made(trials=3)
+    (study.run.path / "fail_trial_002").write_text("5 the critic's loss is NaN")
+    trials = study.search()
+    assert [one.state for one in trials] == ["complete", "failed", "complete"]
+    assert trials[1].why == "exit code 5: the critic's loss is NaN"
+    assert any("trial 2 of 3: failed, exit code 5" in line for line in study.said)
+
+
+@pytest.mark.parametrize(("code", "ends"), [(4, True), (5, False)])
+def test_three_failures_alike_end_a_study_unless_numbers_diverged(made: Make, code: int, ends: bool) -> None:
+    study = made(trials=5)
+    for number in range(1, 6):
+        (study.run.path / f"fail_trial_{number:03d}").write_text(f"{code} no such environment")
+    if ends:
+        with pytest.raises(UsageError, match="3 trials in a row have failed alike"):
+            study.search()
+    else:
+        study.search()
+    assert len(study.optimiser().trials) == (3 if ends else 5)
+
+
+def test_draws_that_a_configuration_refuses_are_infeasible(made: Make) -> None:
+    study = made(trials=8)
+    study.refused = lambda values: "refused: too much" if values["sac_config.learning_rate"] > 0.8 else ""
+    assert {one.state for one in study.search()} == {"complete", "failed"}
+    study = made("b", trials=8)
+    study.refused = lambda values: "refused: it never fits"
+    with pytest.raises(UsageError, match="refused before they began"):
+        study.search()
+
+
+def test_a_study_stops_with_its_runs_and_goes_on_with_them(made: Make) -> None:
+    undisturbed = made(trials=4)
+    expected = undisturbed.search()
+    study = made("b", trials=4)
+    (study.run.path / "wait_trial_003").touch()
+    begun = study.run.path / "trial_003" / "metrics.jsonl"
+    study.study().search(When(begun.exists), lambda: None)
+    assert [one.state for one in study.optimiser().trials] == ["complete", "complete", "running"]
+    (study.run.path / "wait_trial_003").unlink()
+    assert study.search() == expected
+    assert study.begun.count("trial_003 resumed") == 1 and "trial 3 goes on" in study.said
+
+
+def test_a_trial_without_values_of_the_metric_fails(made: Make) -> None:
+    study = made(trials=1, metric="eval/episode_steps")
+    (trial,) = study.search()
+    assert trial.why == "no row of its metrics has eval/episode_steps"
+
+
+def test_a_run_is_asked_to_stop_once_for_the_second_signal_would_end_it_while_it_saves(
+    made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, sent = made(trials=1), list[int]()
+    send = trial.send_signal
+    monkeypatch.setattr(trial, "send_signal", lambda pid, number: (sent.append(number), send(pid, number)))
+    (study.run.path / "wait_trial_001").touch()
+    begun = study.run.path / "trial_001" / "metrics.jsonl"
+    study.study().search(When(begun.exists), lambda: None)
+    assert sent == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("result", ["{}", '{"steps": null, "last_eval": 3}', '{"ended": {"by": "signal"}}'])
+def test_a_run_whose_result_says_no_end_goes_on(made: Make, result: str) -> None:
+    study = made(trials=1)
+    study.optimiser().ask()
+    folder = study.run.path / "trial_001"
+    folder.mkdir()
+    (folder / "result.json").write_text(result)
+    assert study.search()[0].state == "complete" and study.begun == ["trial_001 new"]
+
+
+def test_a_refused_draw_that_was_not_told_is_refused_on_resume(made: Make) -> None:
+    study = made(trials=1)
+    study.optimiser().ask()  # killed
+    study.refused = lambda values: "refused: too much"
+    assert [(one.state, one.why) for one in study.search()] == [("failed", "refused: too much")]
+
+
+def test_rows_without_a_number_are_no_values(made: Make) -> None:
+    study = made(trials=1, metric="rollout/return_mean")
+    assert study.search()[0].why == "no row of its metrics has rollout/return_mean", "its values are null"
+
+
+def test_minutes_that_are_over_begin_no_trial(made: Make) -> None:
+    study = made(trials=500, timeout=0.02)
+    assert 0 < len(study.search()) < 500
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(made: Make) -> None:
+    study = made(trials=1)
+    record = study.optimiser().ask()
+    folder: Path = study.run.path / "trial_001"
+    folder.mkdir()
+    (folder / "train.log").touch()
+    assert record is not None and study.search()[0].state == "complete"
+    assert study.begun == ["trial_001 new"] and not (folder / "train.log").exists()
