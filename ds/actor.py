@@ -21,9 +21,8 @@ from algorithm.app.console.output import close_logging, logged, open_console, se
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
 from algorithm.core.console import Console
-from algorithm.core.errors import EnvError, StorageError, UsageError, UserError
+from algorithm.core.errors import EditorStoppedError, EnvError, StorageError, UsageError, UserError
 from algorithm.env.base import VecEnv
-from algorithm.env.unity.player import EditorStoppedError
 from algorithm.experience.collector import Iteration, LocalCollector
 from algorithm.experience.faults import Faults
 from algorithm.nn.process import own_modes, set_up_process

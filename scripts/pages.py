@@ -24,8 +24,8 @@ from algorithm.app.cli.parsing import train_parser  # noqa: E402
 from algorithm.app.cli.train import TrainOptions  # noqa: E402
 from algorithm.app.policy import PolicyState  # noqa: E402
 from algorithm.config.elsewhere import MLAGENTS  # noqa: E402
-from algorithm.config.mlagents.table import as_markdown  # noqa: E402
 from algorithm.config.reference import keep  # noqa: E402
+from algorithm.core.extras import extra  # noqa: E402
 
 WIDTH = 96
 """Characters that a line of code may have in the column of the site."""
@@ -183,7 +183,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "asac": lambda: flags(train_parser()),
     "asac-ds": distributed_flags,
     "names": names,
-    "ml-agents": as_markdown,
+    "ml-agents": extra("as_markdown"),
     "ml-agents-flags": mlagents_flags,
     **{name: partial(offered, f"algorithm.{name}") for name in ("core", "replay", "agents")},
     "nn": lambda: ", ".join(f"`{name}`" for name in nn.__all__),

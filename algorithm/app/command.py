@@ -85,10 +85,9 @@ def _command(options: TrainOptions) -> int:
 def _print(options: TrainOptions) -> int:
     """Do what needs neither a task nor a run: a list, a program, a translated file."""
     if options.from_mlagents is not None:
-        from algorithm.app.translation import write_translation
-
         show_notices(options)
-        return write_translation(options)
+        written: int = extra("write_translation")(options)
+        return written
     if options.card:
         print(extra("player_text")(), end="")
     else:

@@ -22,12 +22,11 @@ from algorithm.app.playable import PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
-from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.errors import EditorStoppedError, StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, info_rows
 from algorithm.env.base import VecEnv
-from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.callbacks import CallbackList, ProgressLines
 from algorithm.evaluation.evaluate import cut_off_line, episode_limit, eval_loop, eval_policies, evaluate
 from algorithm.evaluation.recording import refuse_target

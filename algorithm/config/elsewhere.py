@@ -10,6 +10,7 @@ from pathlib import Path
 
 from algorithm.agents.registry import FAMILIES, misplaced
 from algorithm.config.errors import did_you_mean
+from algorithm.core.extras import extra
 from algorithm.core.program import as_typed
 from algorithm.core.reading import read_text
 
@@ -204,12 +205,11 @@ def _before_env_args(argv: Sequence[str]) -> tuple[Sequence[str], list[str]]:
     """Return the words before ``--env-args`` of ML-Agents, and ours for all behind it."""
     if "--env-args" not in argv:
         return argv, []
-    from algorithm.config.mlagents.settings import arguments_of
     from algorithm.config.yaml_io import inline
 
     at = argv.index("--env-args")
     try:
-        return argv[:at], ["--env_args", inline(arguments_of(argv[at + 1 :]))]
+        return argv[:at], ["--env_args", inline(extra("arguments_of")(argv[at + 1 :]))]
     except ValueError:
         return argv, []
 

@@ -116,6 +116,10 @@ class EnvError(UserError):
     exit_code = 4
 
 
+class EditorStoppedError(EnvError):
+    """The end of playing in the Unity Editor, which is the user's way to end the run."""
+
+
 class NumericalError(UserError):
     """NaN or infinity where a finite number is needed."""
 

@@ -34,10 +34,21 @@ PLACES: Mapping[str, Place] = {
     "write_export": Place("algorithm.extras.sharing.export"),
     "write_policy": Place("algorithm.extras.onnx.command", "export"),
     "write_study": Place("algorithm.extras.tune.page"),
+    "UnityVecEnv": Place("algorithm.extras.unity.vec", pip="unity"),
+    "check_player": Place("algorithm.extras.unity.check", pip="unity"),
+    "write_translation": Place("algorithm.extras.mlagents.command"),
+    "translate": Place("algorithm.extras.mlagents.translate"),
+    "arguments_of": Place("algorithm.extras.mlagents.settings"),
+    "as_markdown": Place("algorithm.extras.mlagents.table"),
+    "read_demo": Place("algorithm.extras.mlagents.demo_reading", pip="unity"),
+    "DemoWriter": Place("algorithm.extras.mlagents.demo_writing", pip="unity"),
+    "find_build": Place("algorithm.extras.unity.build", pip="unity"),
 }
 """Name -> its place: all that the rest of the program knows of the extras."""
 
-BUILT_ON: Mapping[str, tuple[str, ...]] = {}
+BUILT_ON: Mapping[str, tuple[str, ...]] = {
+    "mlagents": ("unity",),
+}
 """Folder of ``algorithm/extras`` -> the others that it imports."""
 
 _FOLDERS = "algorithm.extras"

@@ -14,16 +14,23 @@ from typing_extensions import override
 
 from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import UsageError
+from algorithm.core.extras import extra
 from algorithm.core.program import as_typed
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.config import MINARI, DemoConfig
 from algorithm.demos.episode import FaultyRecordingError, Notify, Reader, RecordedEpisode, Wanted, renamed
 from algorithm.demos.minari import dataset_id, read_minari
-from algorithm.demos.mlagents import read_demo
 from algorithm.demos.npz import read_npz
 
-READERS: Mapping[str, Reader] = {".npz": read_npz, ".demo": read_demo}
+
+def _read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
+    """Yield the episodes of a file of ML-Agents; a :data:`~algorithm.demos.episode.Reader`."""
+    episodes: Iterator[RecordedEpisode] = extra("read_demo")(path, wanted, notify)
+    return episodes
+
+
+READERS: Mapping[str, Reader] = {".npz": read_npz, ".demo": _read_demo}
 """By the ending of a file's name."""
 
 _PATH, _RENAME = "demonstrations.path", "demonstrations.rename"

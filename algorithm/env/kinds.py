@@ -15,7 +15,8 @@ class EnvKind:
 
     maker:      ``module:attribute``: a subclass of :class:`~algorithm.env.gym.GymRecipe`, or a function of an
                 :class:`~algorithm.env.request.EnvRequest` that returns a :class:`~algorithm.env.base.VecEnv`;
-                empty for a plug-in, whose entry point says it
+                empty for a plug-in, whose entry point says it, and with ``extra_name``
+    extra_name: of the same in the table of extras
     gymnasium:  single Gymnasium environments, named by an id: with wrappers, workers and the Python API
     films:      they hand out pictures
     repeats:    an episode can begin again from its seed
@@ -27,6 +28,7 @@ class EnvKind:
 
     name: str
     maker: str = ""
+    extra_name: str = ""
     gymnasium: bool = True
     films: bool = True
     repeats: bool = True
@@ -38,7 +40,7 @@ class EnvKind:
 
 UNITY = EnvKind(
     name="UNITY",
-    maker="algorithm.env.unity.vec:UnityVecEnv",
+    extra_name="UnityVecEnv",
     gymnasium=False,
     films=False,
     repeats=False,

@@ -12,6 +12,7 @@ import gymnasium as gym
 from typing_extensions import TypeIs, override
 
 from algorithm.core.errors import UsageError
+from algorithm.core.extras import extra
 from algorithm.core.plugins import accepts
 from algorithm.core.program import as_typed
 from algorithm.env.base import EpisodeSeed, VecEnv
@@ -102,7 +103,7 @@ def load_maker(kind: EnvKind) -> Maker:
     Raises UsageError for a plug-in that cannot be loaded, and for what makes no environments.
     """
     plugin = plugin_of(kind)
-    maker: Maker = plugin.load()
+    maker: Maker = extra(kind.extra_name) if kind.extra_name else plugin.load()
     if _is_recipe(maker):
         names = [one.name for one in fields(GymRecipe)]
         why, taken = accepts(maker, **dict.fromkeys(names)), f"a recipe is made of {', '.join(names)} alone"

@@ -7,7 +7,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from typing_extensions import override
 from algorithm.agents.roles import Episode
 from algorithm.core.data import Segment, StepBatch
 from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.extras import extra
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.config import MINARI
-from algorithm.demos.demo_writing import DemoWriter
 from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
 from algorithm.demos.minari import dataset_id
 from algorithm.demos.minari_writer import MinariWriter, refuse_taken
@@ -206,7 +205,7 @@ def _named(path: Path, behaviour: str) -> Path:
 
 WRITERS: Mapping[str, Callable[[Path, Mapping[str, AgentSpec]], EpisodeWriter]] = {
     ".npz": lambda path, specs: NpzWriter(path),
-    ".demo": partial(FilePerBehaviour, DemoWriter),
+    ".demo": lambda path, specs: FilePerBehaviour(extra("DemoWriter"), path, specs),
 }
 """By the ending of a file's name; the keys are the endings of ``demos/config.py``."""
 

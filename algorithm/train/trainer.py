@@ -10,9 +10,8 @@ from algorithm.agents.roles import Episode
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
-from algorithm.core.errors import EnvError, UserError
+from algorithm.core.errors import EditorStoppedError, EnvError, UserError
 from algorithm.core.timing import shares_text
-from algorithm.env.unity.player import EditorStoppedError
 from algorithm.evaluation.config import EARLY, USUAL
 from algorithm.evaluation.evaluate import Evaluator
 from algorithm.runs.logs.metrics import MetricsLogger

@@ -178,7 +178,7 @@ def test_help_shows_every_flag_and_examples_that_are_right(task, capsys):
     assert len(examples) == 15 and " ".join(examples[0]) in text
     for _, _, *argv in examples:
         options = parse_args([word.strip('"') for word in argv])
-        if options.from_mlagents:  # tests/config/test_mlagents.py
+        if options.from_mlagents:  # tests/extras/mlagents/test_translation.py
             continue
         load_config(
             options.env, options.config, options.overrides, config_flags(options), require_runnable=True

@@ -15,6 +15,18 @@ from algorithm.env.registry import make_vec_env
 from algorithm.evaluation.evaluate import evaluate
 from algorithm.evaluation.recording import Recording
 
+ROUND = (
+    "Pendulum-v1",
+    "CartPole-v1",
+    "algorithm.env.toys:ToyHybrid-v0",
+    "algorithm.env.toys:ToyMasked-v0",
+    "algorithm.env.toys:ToyTwoCameras-v0",
+    "tests.toys_spaces:Photo",
+    "tests.toys_spaces:Nested",
+    "tests.toys_spaces:Film",
+)
+"""Environments of many spaces."""
+
 
 class Scripted:
     """Player of allowed random actions; ``torque``: of a continuous action by the observations instead."""

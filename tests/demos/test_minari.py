@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ from algorithm.demos.spaces import flat_actions, in_space
 from algorithm.env.actions import Actions
 from algorithm.env.observations import Observations
 from algorithm.env.registry import find_recipe
-from tests.demos.episodes import record
+from tests.demos.episodes import ROUND, record
 from tests.env.strategies import spaces
 
 ID = "own/data-v0"
@@ -44,23 +44,6 @@ def minari(tmp_path, monkeypatch):
 def made(env_name):
     recipe = find_recipe("GYM", env_name, folder=None, env_args=None, options=None, wrappers=())
     return recipe.make_gym_env()
-
-
-class Photo(gym.Env):
-    """Noise that JPEG would not keep, and bounds that no float32 maps exactly."""
-
-    observation_space = Tuple(
-        [Box(0, 255, (40, 40, 3), np.uint8), Dict(n=MultiDiscrete([3, 4], start=[1, -2]))]
-    )
-    action_space = Box(np.array([-0.3, 1.0], np.float32), np.array([1.1, 1.7], np.float32))
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        return self.observation_space.sample(), {"mood": 3}
-
-    def step(self, action):
-        return self.observation_space.sample(), float(self.np_random.random()), False, False, {"mood": 3}
 
 
 def load(folder, spec, path=f"minari:{ID}", **keys) -> Demonstrations:
@@ -103,18 +86,6 @@ def _assert_equal(a, b):
             _assert_equal(a[key], b[key])
     else:
         np.testing.assert_allclose(a, b, rtol=1e-3 if a.dtype == np.float16 else 1e-5, atol=1e-4)
-
-
-ROUND = (
-    "Pendulum-v1",
-    "CartPole-v1",
-    "algorithm.env.toys:ToyHybrid-v0",
-    "algorithm.env.toys:ToyMasked-v0",
-    "algorithm.env.toys:ToyTwoCameras-v0",
-    "tests.demos.test_minari:Photo",
-    "tests.toys_spaces:Nested",
-    "tests.toys_spaces:Film",
-)
 
 
 @pytest.mark.parametrize("env_name", ROUND)

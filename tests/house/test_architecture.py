@@ -158,8 +158,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 def test_the_command_line_ends_in_the_application() -> None:
     """Neither the engine nor ``ds`` names the flags of a training."""
     named = [module.name for module in MODULES if "TrainOptions" in module.source]
-    outside = [name for name in named if not name.startswith(("algorithm.app.", "algorithm.extras."))]
-    assert named and outside == []
+    assert named and [name for name in named if not name.startswith(("algorithm.app.", f"{EXTRAS}."))] == []
 
 
 def test_a_circle_is_found() -> None:

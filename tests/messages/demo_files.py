@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from algorithm.demos.episode import FaultyRecordingError
-from algorithm.demos.mlagents import read_demo
-from tests.demos.demo_files import file_of, pairs_of
-from tests.demos.test_mlagents_faults import FAULTS
+from algorithm.extras.mlagents.demo_reading import read_demo
+from tests.extras.mlagents.demo_files import file_of, pairs_of
+from tests.extras.mlagents.test_demo_faults import FAULTS
 
 
 def messages() -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from main import main
-from tests.demos.demo_files import HAND
+from tests.extras.mlagents.demo_files import HAND
 
 CASES = (
     "demos/a.npz",

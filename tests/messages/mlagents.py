@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from algorithm.config import ConfigError
-from algorithm.config.mlagents import translate
-from tests.config.mlagents_files import FILES
+from algorithm.extras.mlagents.translate import translate
+from tests.extras.mlagents.mlagents_files import FILES
 
 SHOWN = ("3DBall_sac", "Hallway_ppo", "Pyramids_imitation", "WallJump_curriculum", "3DBall_randomize")
 SHOWN += ("trainer_config", "configuration", "SoccerTwos")

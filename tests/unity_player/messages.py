@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from algorithm.env.unity import package
+from algorithm.extras.unity import package
 
 package.load()
 

@@ -9,8 +9,8 @@ from typing import BinaryIO
 import numpy as np
 from google.protobuf.internal.encoder import _VarintBytes
 
-from algorithm.env.unity.package import demo_messages
-from algorithm.env.unity.spaces import decode_images
+from algorithm.extras.unity.package import demo_messages
+from algorithm.extras.unity.spaces import decode_images
 from tests.unity_player.__main__ import parse
 from tests.unity_player.academy import Academy, QuitCommandError
 from tests.unity_player.faults import Faults

@@ -12,9 +12,9 @@ import pytest
 
 from algorithm.core.data import Segment
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.env.unity import package
+from algorithm.extras.unity import package
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from tests.env.unity.test_link import free_port
+from tests.extras.unity.test_link import free_port
 from tests.unity_player import make_build
 from tests.unity_player.compare import compare
 from tests.unity_player.sensors import Camera

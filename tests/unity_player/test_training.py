@@ -15,7 +15,7 @@ import yaml
 
 from algorithm.replay.buffer import ReplayBuffer
 from main import main
-from tests.env.unity.test_link import free_port
+from tests.extras.unity.test_link import free_port
 from tests.unity_player import ROOT, make_build
 from tests.unity_player.compare import REMEMBERING, Comparison, compare, read_ledgers
 from tests.unity_player.recorder import record

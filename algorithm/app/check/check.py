@@ -14,11 +14,11 @@ from algorithm.app.check.commands import command
 from algorithm.app.check.lanes import check_lanes
 from algorithm.app.check.printer import CheckPrinter
 from algorithm.app.check.process import CheckRequest, check_in_process
-from algorithm.app.check.unity import check_player
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.at_start.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
+from algorithm.core.extras import extra
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import Observation
@@ -38,7 +38,8 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
     limits = limits or CheckLimits()
     kind = loaded.config.base_config.kind
-    checks = check_player if kind.player else check_single if kind.gymnasium else check_lanes
+    checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]]
+    checks = extra("check_player") if kind.player else check_single if kind.gymnasium else check_lanes
     commands = [("what a training costs", command(options, "--dry_run")), ("train", command(options))]
     return _show(checks(loaded, limits), loaded, commands, quiet=options.quiet)
 

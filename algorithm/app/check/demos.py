@@ -12,10 +12,10 @@ from algorithm.app.console.output import open_console
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.extras import extra
 from algorithm.core.wording import counted
 from algorithm.demos.contents import look
 from algorithm.demos.sources import Renaming, find_sources
-from algorithm.env.unity.build import find_build
 from algorithm.experience.faults import Faults
 from algorithm.train.assembly import Assembly
 
@@ -63,7 +63,7 @@ def _no_build(loaded: LoadedConfig) -> str:
     base = loaded.config.base_config
     if base.kind.player and not base.unity_args.editor:
         try:
-            find_build(base.unity_args.build_path, loaded.env_dir)
+            extra("find_build")(base.unity_args.build_path, loaded.env_dir)
         except (UsageError, EnvError) as error:
             return f"not compared: {error.what}"
     return ""

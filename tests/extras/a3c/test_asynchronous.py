@@ -391,7 +391,7 @@ def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig)
 
 
 STARTS = 100
-MAIN = Path(__file__).resolve().parents[2] / "main.py"
+MAIN = Path(__file__).resolve().parents[3] / "main.py"
 
 
 @pytest.mark.fault("F23")

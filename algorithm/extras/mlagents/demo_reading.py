@@ -1,0 +1,284 @@
+"""Demonstrations of Unity's ML-Agents, read from ``.demo`` files. Nothing in them is believed.
+
+Pair t of a file holds observation t, the reward of step t − 1, the masks of step t (true forbids), its action
+and whether the episode has ended at this observation. So an episode of L steps has L + 1 pairs, and the
+action of the last one is nobody's: it is not looked at, and older recorders left it out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algorithm.core.data import Array, Bool
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.reading import open_plain
+from algorithm.core.system.memory import free_memory
+from algorithm.demos.episode import (
+    FaultyRecordingError,
+    Notify,
+    RecordedEpisode,
+    Wanted,
+)
+from algorithm.extras.mlagents.demo_file import MOST_STEPS, DemoRecords
+from algorithm.extras.unity.package import DemoMessages, demo_messages, recorded_behaviour
+from algorithm.extras.unity.spaces import rewards_of
+
+_LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
+_MOST_OPEN = 10_000  # episodes at a time
+_STEP = 64 * 2**20  # bytes of a step in memory
+_SENSORS = 2**10
+_AXES = 8
+_ACTIONS = 2**16
+
+
+def read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
+    """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`.
+
+    Observations are those that a Unity environment gives of the same sensors. Raises UsageError without the
+    package ``mlagents-envs``.
+    """
+    messages = messages_of_demos()
+    try:
+        stream = open_plain(path, _LARGEST, follow=True)
+    except ValueError as error:
+        raise FaultyRecordingError(f"it is no recording: {error}") from error
+    with stream:
+        records = DemoRecords(stream)
+        meta = records.meta(messages.meta)
+        brain = records.brain(messages.brain)
+        if wanted is not None:
+            wanted.among([brain.brain_name], notify)
+        pairs = _counted(records, messages, meta.number_steps, notify)
+        yield from _Episodes(brain, free_memory() // 2).of(pairs, notify)
+
+
+def messages_of_demos() -> DemoMessages:
+    """Return the classes of a file's messages. Raises UsageError without the package ``mlagents-envs``."""
+    try:
+        return demo_messages()
+    except EnvError as error:
+        raise UsageError(
+            ".demo files need the package mlagents-envs", why=error.why, fix=error.fix
+        ) from error
+
+
+def _counted(records: DemoRecords, messages: DemoMessages, number: int, notify: Notify) -> Iterator[Any]:
+    """Yield the pairs that the meta data count, all if they count none; say what is missing."""
+    count = 0
+    for pair in records.pairs(messages.pair):
+        count += 1
+        if count > MOST_STEPS:
+            raise FaultyRecordingError(f"it has more than {MOST_STEPS:,} steps")
+        yield pair
+        if count == number:  # what comes then is no pair: ML-Agents writes its meta data there
+            return
+    if records.cut:
+        notify("its last record is cut off, and left out")
+    if number == 0 and count:
+        notify("its recorder has not closed it; it is read to its end")
+    elif count < number:
+        notify(f"its meta data say {number:,} records, and it has {count:,}")
+
+
+class _Episodes:
+    """Episodes of a behaviour out of the messages about its agents; episodes of several ids may alternate.
+
+    brain: its parameters; limit: bytes that open episodes may take
+    """
+
+    def __init__(self, brain: Any, limit: int) -> None:  # noqa: ANN401 - a protobuf message
+        self._brain = brain
+        self._limit = limit
+        self._open: dict[int, dict[str, bytearray]] = {}  # id → bytes of each array so far
+        self._last: dict[int, Any] = {}  # id → pair whose action is not read yet
+        self._number = 0
+        self._short = self._forbidden = 0
+        self._held = 0  # bytes of the open ones
+
+    def of(self, pairs: Iterator[Any], notify: Notify) -> Iterator[RecordedEpisode]:
+        """Yield each episode when it ends, and behind them those that have no end."""
+        decoder = None
+        for pair in pairs:
+            decoder = decoder or StepDecoder(self._brain, pair.agent_info)
+            self._append(pair, decoder)
+            if pair.agent_info.done:
+                terminated = not pair.agent_info.max_step_reached
+                yield from self._finished(pair.agent_info.id, decoder, terminated=terminated)
+        if decoder is None:
+            raise FaultyRecordingError("it holds no step")
+        before = self._number
+        for agent in [*self._open]:
+            yield from self._finished(agent, decoder, terminated=False)
+        if self._number > before:
+            notify(f"episodes without an end, taken as cut off there: {self._number - before}")
+        if self._short:
+            notify(f"episodes without a step, left out: {self._short}")
+        if self._forbidden:
+            notify(f"choices that their masks forbid, of the decision before and allowed: {self._forbidden}")
+
+    def _append(self, pair: Any, decoder: StepDecoder) -> None:  # noqa: ANN401 - a protobuf message
+        agent = pair.agent_info.id
+        if agent not in self._open:
+            if len(self._open) == _MOST_OPEN:
+                raise FaultyRecordingError(f"more than {_MOST_OPEN:,} of its episodes have no end")
+            self._open[agent] = {name: bytearray() for name in decoder.layout}
+        columns = self._open[agent]
+        step = _length(columns)
+        fields = [(name, pair, step) for name in decoder.layout if name != "action"]
+        if step:
+            fields.insert(0, ("action", self._last[agent], step - 1))
+        self._last[agent] = pair
+        for name, source, at in fields:
+            try:
+                data = decoder.fields[name](source).tobytes()
+            except ValueError as error:
+                where = f"episode {self._number}, step {at}, {name}"
+                raise FaultyRecordingError(str(error), where) from error
+            columns[name].extend(data)
+            self._held += len(data)
+        if self._held > self._limit:
+            raise FaultyRecordingError(
+                f"it needs {self._held:,} bytes, more than half of the free memory", f"episode {self._number}"
+            )
+
+    def _finished(self, agent: int, decoder: StepDecoder, *, terminated: bool) -> Iterator[RecordedEpisode]:
+        columns = self._open.pop(agent)
+        del self._last[agent]
+        length = _length(columns)
+        self._held -= sum(map(len, columns.values()))
+        if length < 2:
+            self._short += 1
+            return
+        arrays: dict[str, Array] = {
+            name: np.ndarray((length - (name == "action"), *shape), dtype, buffer=columns[name])
+            for name, (dtype, shape) in decoder.layout.items()
+        }
+        last = np.arange(1, length) == length - 1
+        mask: Bool = arrays["action_mask"].view(np.bool_)
+        chosen = arrays["action"][:, : mask.shape[1]].astype(np.bool_)
+        self._forbidden += int(np.count_nonzero(chosen & ~mask[:-1]))
+        mask[:-1] |= chosen
+        yield RecordedEpisode(
+            number=self._number,
+            behaviour=self._brain.brain_name,
+            agent=agent,
+            obs={name[4:]: value for name, value in arrays.items() if name.startswith("obs/")},
+            action_mask=mask,
+            action=arrays["action"],
+            reward=arrays["reward"][1:],
+            terminated=last & terminated,
+            truncated=last & (not terminated),
+        )
+        self._number += 1
+
+
+def _length(columns: dict[str, bytearray]) -> int:
+    return len(columns["reward"]) // 4
+
+
+class StepDecoder:
+    """Decoder of the messages of one behaviour, to what a Unity environment gives of the same.
+
+    layout: name of a field → dtype and shape; fields: → its array of a pair, or ValueError
+    brain:  its parameters; first: the first message about an agent
+    Raises FaultyRecordingError if there is nothing to observe or to do, or if it is too large.
+    """
+
+    def __init__(self, brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages
+        _check_sizes(brain, first)
+        try:
+            behaviour = recorded_behaviour(brain, first)
+        except EnvError as error:
+            raise FaultyRecordingError(f"{error.what}: {error.why}") from error
+        except (ValueError, IndexError) as error:
+            raise FaultyRecordingError(f"its behaviour makes no sense: {error}") from error
+        self._sensors = behaviour.sensors
+        self._action = behaviour.spec.action
+        self.layout: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+            **{f"obs/{one.name}": (np.dtype(one.dtype), one.kept_shape) for one in behaviour.seen.values()},
+            "action_mask": (np.dtype(np.bool_), (self._action.discrete,)),
+            "reward": (np.dtype(np.float32), ()),
+            "action": (np.dtype(np.float32), (self._action.size,)),
+        }
+        self.fields: dict[str, Callable[[Any], Array]] = {
+            **{f"obs/{one.name}": partial(self._seen, k) for k, one in behaviour.seen.items()},
+            "action_mask": self._allowed,
+            "reward": lambda pair: _finite(rewards_of([pair.agent_info])),
+            "action": self._acted,
+        }
+        size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout.values())
+        if size > _STEP:
+            raise FaultyRecordingError(f"a step has {size:,} bytes; at most {_STEP:,} are read")
+
+    def _seen(self, k: int, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
+        """Return the k-th observation [1, ...]."""
+        seen, sensor = pair.agent_info.observations, self._sensors[k]
+        if len(seen) != len(self._sensors):
+            raise ValueError(f"observations: expected {len(self._sensors)}, got {len(seen)}")
+        shape, numbers = list(sensor.shape), len(seen[k].float_data.data)
+        if seen[k].shape != shape:
+            raise ValueError(f"expected the shape {shape}, got {seen[k].shape[:_AXES]}")
+        if not sensor.png and numbers != math.prod(shape):
+            raise ValueError(f"expected {math.prod(shape):,} numbers, got {numbers:,}")
+        return _finite(sensor.read([seen[k]]))
+
+    def _allowed(self, pair: Any) -> Bool:  # noqa: ANN401 - a protobuf message
+        """Return the mask [1, ΣN]: that of the file says what is forbidden."""
+        given = pair.agent_info.action_mask
+        if len(given) not in (0, self._action.discrete):
+            raise ValueError(f"expected a mask of {self._action.discrete} choices, got {len(given):,}")
+        return ~np.array([given[:]], np.bool_) if given else self._action.all_allowed(1)
+
+    def _acted(self, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
+        """Return the flat action [A]. Older recorders have one list of numbers for either kind."""
+        spec, flat = self._action, np.zeros(self._action.size, np.float32)
+        own = [pair.action_info.continuous_actions, pair.action_info.discrete_actions]
+        if not own[0] and not own[1] and not (spec.continuous and spec.branches):
+            own[0 if spec.continuous else 1] = pair.action_info.vector_actions_deprecated
+        numbers, chosen = own
+        if (len(numbers), len(chosen)) != (spec.continuous, len(spec.branches)):
+            raise ValueError(
+                f"expected {spec.continuous} continuous and {len(spec.branches)} discrete actions, "
+                f"got {len(numbers):,} and {len(chosen):,}"
+            )
+        flat[spec.discrete :] = numbers
+        for branch, (where, choices) in enumerate(zip(spec.branch_slices, spec.branches, strict=True)):
+            picked = float(chosen[branch])
+            if not (0 <= picked < choices and picked.is_integer()):
+                raise ValueError(f"expected a choice below {choices} in branch {branch}, got {picked:g}")
+            flat[where.start + int(picked)] = 1.0
+        return _finite(flat)
+
+
+def _finite(values: Array) -> Array:
+    """Return the values. Raises ValueError unless all are finite."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError("it holds numbers that are not finite")
+    return values
+
+
+def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages
+    """Raise FaultyRecordingError for a behaviour that is too large to allocate anything for."""
+    own = brain.action_spec
+    old = brain.vector_action_size_deprecated
+    sizes = [own.num_continuous_actions, *own.discrete_branch_sizes, *old]
+    branches = own.discrete_branch_sizes if own.num_continuous_actions or own.num_discrete_actions else old
+    if 0 in branches:
+        raise FaultyRecordingError("its behaviour has 0 actions in a branch")
+    if min(sizes) < 0 or sum(sizes) > _ACTIONS:
+        raise FaultyRecordingError(f"its behaviour has {sum(sizes):,} actions; at most {_ACTIONS:,} are read")
+    if len(first.observations) > _SENSORS:
+        raise FaultyRecordingError(
+            f"it has {len(first.observations):,} observations; at most {_SENSORS:,} are read"
+        )
+    for number, one in enumerate(first.observations):
+        right = len(one.shape) == 3 if one.compression_type else len(one.shape) <= _AXES
+        if not right or not all(0 <= size <= _STEP for size in one.shape):
+            kind = "a PNG" if one.compression_type else "numbers"
+            raise FaultyRecordingError(f"observation {number} is {kind} of the shape {one.shape[:_AXES]}")

@@ -1,0 +1,212 @@
+"""Side channels of a Unity player: settings of the engine, parameters, statistics, the user's own."""
+
+from __future__ import annotations
+
+import struct
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from algorithm.core.errors import EnvError, UsageError, UserError, described
+from algorithm.core.seeding import stream_seed
+from algorithm.env.config import UnityArgs
+from algorithm.env.env_id import advice, import_source, resolve_env_id
+from algorithm.env.parameters.config import Constant, Gaussian, ParameterSampler, Uniform
+from algorithm.extras.unity.package import load
+
+_OWN_KEY = "base_config.unity_args.side_channels"
+_WATCHED_SIZE = (1280, 720)
+_TRACE_LINES = 8  # of what a channel has raised
+
+
+class Statistics:
+    """Values that players record with Unity's ``StatsRecorder``, summed up as they arrive."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, tuple[str, int, float, float]] = {}  # name -> how, count, sum, last value
+
+    def add(self, name: str, value: float, how: str, *, count: int = 1, last: float | None = None) -> None:
+        """Record a value, or the sum of several. how: a name of the package's ``StatsAggregationMethod``."""
+        _, before, total, _ = self._series.get(name, (how, 0, 0.0, 0.0))
+        self._series[name] = how, before + count, total + value, value if last is None else last
+
+    def take(self, *others: Statistics) -> dict[str, float]:
+        """Return the metrics ``unity/<name>`` of these and other ones, and begin anew.
+
+        For MOST_RECENT, the value of the last player; SUM is summed; all else is a mean.
+        """
+        merged = Statistics()
+        for one in (self, *others):
+            for name, (how, count, total, last) in one._series.items():
+                merged.add(name, total, how, count=count, last=last)
+            one._series = {}
+        return {
+            f"unity/{name}": {"MOST_RECENT": last, "SUM": total}.get(how, total / count)
+            for name, (how, count, total, last) in merged._series.items()
+        }
+
+
+class PlayerChannels:
+    """The side channels of one start of a player.
+
+    args:       settings of the engine
+    watched:    a person watches: real time and a large window
+    own:        classes of ``unity_args.side_channels``, from :func:`load_channels`
+    seed:       of this start; seeds of samplers follow from it
+    statistics: receiver of what the player records
+    """
+
+    def __init__(
+        self,
+        args: UnityArgs,
+        *,
+        watched: bool,
+        own: Sequence[type[Any]],
+        seed: int,
+        statistics: Statistics,
+    ) -> None:
+        load()
+        from mlagents_envs.side_channel.engine_configuration_channel import EngineConfigurationChannel
+        from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
+
+        self._seed = seed
+        self._sent: dict[str, tuple[ParameterSampler, int]] = {}  # name -> what it is now, number of messages
+        self._parameters: Any = EnvironmentParametersChannel()
+        engine: Any = EngineConfigurationChannel()
+        width, height = _WATCHED_SIZE if watched else (args.width, args.height)
+        engine.set_configuration_parameters(
+            width=width,
+            height=height,
+            quality_level=args.quality_level,
+            time_scale=1.0 if watched else args.time_scale,
+            target_frame_rate=args.target_frame_rate,
+            capture_frame_rate=0 if watched else args.capture_frame_rate,  # fixed, it is not real time
+        )
+        ours = [engine, self._parameters, _statistics_class()(statistics)]
+        self.all: list[Any] = [*ours, *_made(own, ours)]
+
+    def send(self, parameters: Mapping[str, ParameterSampler]) -> None:
+        """Queue a message for each parameter that the player does not know as it is now.
+
+        They go with the next exchange, a reset or a step. Each message of a sampler has its own seed.
+        """
+        for name, value in parameters.items():
+            known, messages = self._sent.get(name, (None, 0))
+            if known == value:
+                continue
+            self._sent[name] = value, messages + 1
+            self._queue(name, value, stream_seed(self._seed, "sampler", name, messages + 1) >> 32)
+
+    def _queue(self, name: str, value: ParameterSampler, seed: int) -> None:
+        """Queue a message; a seed has 31 bits, as Unity takes."""
+        channel, numbers = self._parameters, value.numbers
+        if isinstance(value, Constant):
+            channel.set_float_parameter(name, *numbers)
+        elif isinstance(value, Uniform):
+            channel.set_uniform_sampler_parameters(name, *numbers, seed)
+        elif isinstance(value, Gaussian):
+            channel.set_gaussian_sampler_parameters(name, *numbers, seed)
+        else:
+            pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+            channel.set_multirangeuniform_sampler_parameters(name, pairs, seed)
+
+
+def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
+    """Return the classes ``module:Class``; the module may lie in the task's folder. Raises UsageError."""
+    load()
+    from mlagents_envs.side_channel.side_channel import SideChannel
+
+    found: list[type[Any]] = []
+    for name in names:
+        source, _, wanted = resolve_env_id(name, folder, key=_OWN_KEY).rpartition(":")
+        try:
+            own = getattr(import_source(source), wanted, None) if source else None
+        except Exception as error:
+            raise UsageError(
+                f"the side channel {name!r} cannot be imported",
+                where=_OWN_KEY,
+                why=described(error),
+                fix=advice(error, "its module lies in the task's folder, or where python finds it from here"),
+            ) from error
+        if not isinstance(own, type) or not issubclass(own, SideChannel):
+            raise UsageError(
+                f"{name!r} is no side channel",
+                where=_OWN_KEY,
+                why=f"{wanted} is no subclass of mlagents_envs.side_channel.SideChannel there",
+                fix="write module:Class, a subclass that can be made without arguments",
+            )
+        found.append(own)
+    return found
+
+
+def _made(classes: Sequence[type[Any]], taken: Sequence[Any]) -> list[Any]:
+    """Return the user's channels, none with the id of another one or of those that are ``taken``."""
+    names, made = {one.channel_id: type(one).__name__ for one in taken}, []
+    for own in classes:
+        try:
+            channel = _guarded(own())
+        except Exception as error:
+            raise UsageError(
+                f"the side channel {own.__name__} cannot be made",
+                where=_OWN_KEY,
+                why=described(error),
+                fix="its constructor takes no arguments, and gives its id to SideChannel.__init__",
+            ) from error
+        if channel.channel_id in names:
+            raise UsageError(
+                f"the side channels {names[channel.channel_id]} and {own.__name__} have the same id",
+                where=_OWN_KEY,
+                why=str(channel.channel_id),
+                fix="give each an id of its own, such as one of uuid.uuid4()",
+            )
+        names[channel.channel_id] = own.__name__
+        made.append(channel)
+    return made
+
+
+def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
+    """Turn what the channel raises into an EnvError; the package's own errors are of a wrong message."""
+    from mlagents_envs.exception import UnityException
+
+    receive: Callable[[Any], None] = channel.on_message_received
+
+    def guarded(message: Any) -> None:  # noqa: ANN401 - of the package
+        try:
+            receive(message)
+        except (UserError, UnityException, struct.error):
+            raise
+        except Exception as error:
+            raise _raised(type(channel).__name__, error) from error
+
+    channel.on_message_received = guarded
+    return channel
+
+
+def _raised(name: str, error: Exception) -> EnvError:
+    inner = error.__traceback__.tb_next if error.__traceback__ else None  # without the frame above
+    lines = "".join(traceback.format_exception(type(error), error, inner)).splitlines()
+    return EnvError(
+        f"the side channel {name} has failed on a message of the Unity player: {type(error).__name__}",
+        where=_OWN_KEY,
+        why="\n".join(lines[-_TRACE_LINES:]),
+        fix=f"correct {name}.on_message_received; another player would fail alike",
+    )
+
+
+def _statistics_class() -> type[Any]:
+    """Return the package's channel of statistics with our receiver; its base class is loaded late."""
+    from mlagents_envs.side_channel.stats_side_channel import StatsAggregationMethod, StatsSideChannel
+
+    class StatisticsChannel(StatsSideChannel):  # type: ignore[misc]
+        """Channel that sums values up instead of keeping them, since not every player is asked for them."""
+
+        def __init__(self, statistics: Statistics) -> None:
+            super().__init__()
+            self._statistics = statistics
+
+        def on_message_received(self, msg: Any) -> None:  # noqa: ANN401 - of the package
+            name, value = msg.read_string(), msg.read_float32()
+            self._statistics.add(name, value, StatsAggregationMethod(msg.read_int32()).name)
+
+    return StatisticsChannel

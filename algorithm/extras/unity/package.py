@@ -1,0 +1,175 @@
+"""Import of mlagents-envs 0.28.0 beside the protobuf, NumPy and Python versions that this project uses, and
+its messages of a ``.demo`` file.
+
+Nothing outside this package imports ``mlagents_envs``, and nothing imports it before :func:`load`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from algorithm.core.errors import EnvError
+from algorithm.core.extras import install_command
+from algorithm.extras.unity.spaces import UnityBehaviour
+
+_RELEASE = "0.28.0"
+_MESSAGES = "mlagents_envs.communicator_objects"
+_REMEMBERED = 100  # texts of a logger
+_lock = threading.Lock()
+
+
+def load() -> None:
+    """Make ``mlagents_envs`` importable in this process; further calls do nothing.
+
+    Its modules of messages are built from the descriptors they contain, because protobuf 4 and later refuse
+    the code around them. Its loggers write to the log of the run. Its test for NaN is off: it names neither
+    behaviour nor sensor and ignores images. All numbers of environments are examined elsewhere.
+    Raises EnvError if the package is missing or of another release.
+    """
+    with _lock:
+        if "mlagents_envs.environment" in sys.modules:
+            return
+        if importlib.util.find_spec("mlagents_envs") is None:
+            raise _needed("it is not installed for this Python")
+        # importlib.import_module, for type checkers have nothing to read in that package.
+        try:
+            importlib.import_module("mlagents_envs.logging_util").get_logger = _logger  # type: ignore[attr-defined]
+            (folder,) = importlib.import_module(_MESSAGES).__path__
+            for file in Path(folder).glob("*_pb2.py"):
+                _build_messages(file)
+            checks = importlib.import_module("mlagents_envs.rpc_utils")
+            checks._raise_on_nan_and_inf = _unchanged  # type: ignore[attr-defined]
+            with _strict_version():
+                importlib.import_module("mlagents_envs.environment")
+        except ImportError as error:
+            found = getattr(sys.modules.get("mlagents_envs"), "__version__", "another release")
+            raise _needed(f"{found} is installed, and cannot be imported: {error}") from error
+
+
+def _needed(why: str) -> EnvError:
+    return EnvError(
+        f"Unity environments need the package mlagents-envs {_RELEASE}",
+        where="base_config.env_type: UNITY",
+        why=why,
+        fix=install_command("unity"),
+    )
+
+
+def _build_messages(file: Path) -> None:
+    """Put a ``_pb2`` file's messages into its module, from the descriptor in it: the file is not executed."""
+    from google.protobuf import descriptor_pool
+    from google.protobuf.internal import builder
+
+    name = f"{_MESSAGES}.{file.stem}"
+    if name in sys.modules:
+        return
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in tree.body:  # the pool accepts a file only after those that it imports
+        if isinstance(node, ast.ImportFrom) and node.module == _MESSAGES:
+            for alias in node.names:
+                _build_messages(file.with_name(f"{alias.name}.py"))
+    descriptor = descriptor_pool.Default().AddSerializedFile(_descriptor(tree, file))
+    module = ModuleType(name)
+    builder.BuildMessageAndEnumDescriptors(descriptor, vars(module))
+    builder.BuildTopDescriptorsAndMessages(descriptor, name, vars(module))
+    sys.modules[name] = module
+    setattr(sys.modules[_MESSAGES], file.stem, module)
+
+
+def _descriptor(tree: ast.Module, file: Path) -> bytes:
+    """Return the serialised FileDescriptorProto: the text in ``FileDescriptor(serialized_pb=_b('…'))``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "serialized_pb" and isinstance(node.value, ast.Call):
+            (text,) = node.value.args
+            return bytes(ast.literal_eval(text), "latin1")
+    raise ImportError(f"{file} contains no descriptor", path=str(file))
+
+
+@contextmanager
+def _strict_version() -> Iterator[None]:
+    """Provide ``distutils.version`` inside the block: Python 3.12 has none, earlier ones warn about it."""
+    modules = {name: ModuleType(name) for name in ("distutils", "distutils.version")}
+    modules["distutils.version"].StrictVersion = _StrictVersion  # type: ignore[attr-defined]
+    before = {name: sys.modules.get(name) for name in modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+
+
+class _StrictVersion:
+    """Version number ``major.minor.patch``; ``version`` has the three numbers."""
+
+    def __init__(self, text: str) -> None:
+        self.version = tuple(int(part) for part in text.split("."))
+
+
+@cache  # the package asks for one with each message of an unknown channel
+def _logger(name: str) -> logging.Logger:
+    """Return the logger of one of the package's modules, as part of the program's log.
+
+    What it repeats in every step is told once, such as data of an unknown side channel.
+    """
+    told = {""}
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        # "Press Play" is logged for every player, not only the editor.
+        new = text not in told and "pressing the Play button" not in text
+        if len(told) <= _REMEMBERED:
+            told.add(text)
+        return new
+
+    logger = logging.getLogger(f"{__package__}.{name}")
+    logger.addFilter(is_new)
+    return logger
+
+
+def _unchanged(data: object, source: str) -> object:
+    """Return the data as they are."""
+    return data
+
+
+class DemoMessages(NamedTuple):
+    """Classes of the package's messages."""
+
+    meta: Any  # DemonstrationMetaProto
+    brain: Any  # BrainParametersProto
+    pair: Any  # AgentInfoActionPairProto
+
+
+def demo_messages() -> DemoMessages:
+    """Return the messages of a ``.demo`` file. Raises EnvError without the right package."""
+    load()
+    from mlagents_envs.communicator_objects.agent_info_action_pair_pb2 import AgentInfoActionPairProto
+    from mlagents_envs.communicator_objects.brain_parameters_pb2 import BrainParametersProto
+    from mlagents_envs.communicator_objects.demonstration_meta_pb2 import DemonstrationMetaProto
+
+    return DemoMessages(DemonstrationMetaProto, BrainParametersProto, AgentInfoActionPairProto)
+
+
+def recorded_behaviour(brain: Any, info: Any) -> UnityBehaviour:  # noqa: ANN401 - protobuf messages
+    """Return the behaviour of a file as a Unity environment gives it: names, shapes, dtypes, order of axes.
+
+    brain: its parameters, in the present or the older form; info: an agent's first message
+    Raises EnvError if there is nothing to observe or to do, and ValueError for what makes no sense.
+    """
+    from mlagents_envs.rpc_utils import behavior_spec_from_proto
+
+    return UnityBehaviour(brain.brain_name, behavior_spec_from_proto(brain, info), info)

@@ -1,0 +1,285 @@
+"""One Unity player that is connected. The Unity Editor is one without a process."""
+
+from __future__ import annotations
+
+import atexit
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from algorithm.core.errors import EditorStoppedError, EnvError, UserError, described
+from algorithm.env.request import EnvRequest
+from algorithm.extras.unity.build import PlayerProcess, build_arguments, find_build
+from algorithm.extras.unity.link import LinkError, PlayerLink
+from algorithm.extras.unity.package import load
+from algorithm.extras.unity.spaces import UnityBehaviour
+
+EDITOR_PORT = 5004
+"""Port that the Unity Editor calls; it cannot be told another one."""
+
+_GRAPHICS = ("graphics device is null", "rendertexture.create failed", "readpixels")  # in a player's log
+
+_PRESS_PLAY = (
+    "press Play within base_config.env_timeout; the scene needs an agent whose Behavior Type is Default"
+)
+_ABSENT = (
+    "check that the build contains com.unity.ml-agents, that its scene has an agent whose Behavior Type is "
+    "Default, and that no dialog is open; or raise base_config.env_timeout"
+)
+
+PlayerEnd = Literal["ended", "absent", "hangs", "goodbye", "lost", "garbled"]
+
+
+class PlayerError(EnvError):
+    """A player that can be replaced by a new one: it crashed, hangs, has ended or broke the protocol.
+
+    kind: ``ended`` its process is gone, ``absent`` it never connected, ``hangs``, ``goodbye`` it ended
+          properly, ``lost`` its connection is gone, ``garbled`` its message cannot be read
+    """
+
+    def __init__(self, kind: PlayerEnd, what: str, *, where: object, why: str, fix: str) -> None:
+        super().__init__(what, where=where, why=why, fix=fix)
+        self.kind = kind
+
+
+class Player:
+    """A player that has started and connected, or the editor.
+
+    request: its scene, arguments, time-outs and ``unity_args``; index: its number, for the names of its files
+    seed:    from 0 to 2³¹ - 1
+
+    env:  the package's ``BaseEnv``. Its ``reset`` and ``step`` raise PlayerError and EditorStoppedError;
+          ``behaviours`` has the spaces by name, and ``get_steps`` returns two
+          :class:`~algorithm.extras.unity.spaces.AgentStates`
+    port: on which the player is connected
+    file: its executable; None for the editor
+
+    Raises UsageError if the port is taken or there is no build for this system, PlayerError if the player
+    ends, hangs or never connects, EditorStoppedError, and EnvError if the editor never connects, one of them
+    speaks another protocol, or there is no such build.
+    """
+
+    def __init__(
+        self, request: EnvRequest, *, index: int, no_graphics: bool, seed: int, side_channels: Sequence[Any]
+    ) -> None:
+        load()
+        self._request = request
+        self._no_graphics = no_graphics
+        self._process: PlayerProcess | None = None
+        args = request.pool.unity.args
+        self.file = None if args.editor else find_build(args.build_path, request.folder)
+        self._link = PlayerLink(
+            EDITOR_PORT if args.editor and not args.fixed_port else args.port,
+            fixed=args.editor or args.fixed_port,
+            listen=args.listen,
+            timeout=request.pool.timeout,
+            loss=self._loss,
+        )
+        self.port = self._link.port
+        try:
+            if self.file is not None:
+                stem = f"{request.pool.unity.purpose}-{index}"
+                self._process = PlayerProcess(self.file, self._arguments, request.pool.log, stem)
+            else:
+                # On the screen whatever else is printed: nothing happens before.
+                print(f"press Play in the Unity Editor, which connects to port {self.port}", flush=True)
+            with self._failures("in the handshake"):
+                self.env = _env_class()(
+                    self,
+                    self._link,
+                    seed=seed,
+                    side_channels=list(side_channels),
+                    num_areas=args.num_areas,
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int | None:
+        """Id of its process; None for the editor."""
+        return self._process.pid if self._process else None
+
+    @property
+    def remark(self) -> str:
+        """A line for a person on what is unusual about its protocol; empty for nothing."""
+        return self._link.remark
+
+    def describe(self) -> str:
+        """Return its path, process, port, arguments and log file, one a line."""
+        if self._process is None:
+            return f"the Unity Editor, port {self.port}"
+        return "\n".join(
+            (
+                f"{self.file}, process {self.pid}, port {self.port}",
+                f"arguments: {shlex.join(self._process.arguments)}",
+                *([f"log: {self._process.log}"] if self._request.pool.log is not None else []),
+            )
+        )
+
+    def truncate_output(self) -> None:
+        """Keep only the end of what its process has printed if that is much."""
+        if self._process is not None:
+            self._process.truncate_output()
+
+    def close(self) -> None:
+        """End the player and release its port, within five seconds; further calls do nothing."""
+        self._link.say_goodbye()
+        if self._process is not None:
+            self._process.end()
+        self._link.close()
+
+    def _arguments(self, log: Path) -> list[str]:
+        graphics = ["-nographics", "-batchmode"] if self._no_graphics else []
+        link = ["--mlagents-port", str(self.port), "-logFile", str(log)]
+        scene = ["--scene", self._request.env_name]
+        return [*graphics, *link, *scene, *build_arguments(self._request.env_args)]
+
+    def _loss(self) -> LinkError | None:
+        """Return the end of its process as an error; None while it runs."""
+        if self._process is None:
+            return None
+        self.truncate_output()
+        how = self._process.how_ended()
+        return LinkError("ended", how) if how else None
+
+    @contextmanager
+    def _failures(self, stage: str) -> Iterator[None]:
+        """Turn what goes wrong inside the block into errors for a person.
+
+        stage: ``in the handshake``, ``in a step``, ``in a reset``
+        """
+        try:
+            yield
+        except LinkError as error:
+            raise self._failure(error, stage) from error
+        except UserError:  # of spaces that cannot be used, or of the user's side channel
+            raise
+        except Exception as error:  # whatever a message in a wrong form leads to
+            raise self._failure(LinkError("garbled", described(error)), stage) from error
+
+    def _failure(self, error: LinkError, stage: str) -> EnvError:
+        kind, why, where = error.kind, error.why, self.describe()
+        if kind == "lost" and self._process is not None:
+            how = self._process.how_ended(wait=1.0)  # a crash cuts the connection first
+            kind, why = ("ended", how) if how else (kind, why)
+        if kind == "version":
+            return EnvError(
+                "the Unity player speaks another version of the protocol",
+                where=where,
+                why=why,
+                fix="build it with com.unity.ml-agents 2, 3 or 4, which speak protocol 1",
+            )
+        if self._process is None and not self._link.connected:
+            return EnvError("the Unity Editor has not connected", where=where, why=why, fix=_PRESS_PLAY)
+        if self._process is None and kind in ("goodbye", "lost"):
+            return EditorStoppedError("the Unity Editor has stopped playing", where=where, why=why)
+        log = self._process.log_end() if self._process else ""
+        return self._player_error(kind, stage, why, log)
+
+    def _player_error(self, kind: PlayerEnd, stage: str, why: str, log: str) -> PlayerError:
+        """Return the error of a player that another one may replace."""
+        known = self._link.connected
+        if not known and kind != "ended":
+            kind = "absent"
+        what = {
+            "absent": "has not connected",
+            "ended": f"has ended {stage if known else 'before it connected'}",
+            "hangs": f"hangs {stage}",
+            "goodbye": "has ended by itself",
+            "lost": f"has closed its connection {stage}",
+            "garbled": f"has sent a message that is not understood {stage}",
+        }[kind]
+        return PlayerError(
+            kind,
+            f"the Unity player {what}",
+            where=self.describe(),
+            why="\n".join(filter(None, (why, log))),
+            fix=_ABSENT if kind == "absent" else self._advice(kind, log),
+        )
+
+    def _advice(self, kind: PlayerEnd, log: str) -> str:
+        if self._process is None:
+            return "see the console of the editor, then start again"
+        advice = "see the end of its log"
+        if self._request.pool.log is not None:
+            advice = f"read {self._process.log} and {self._process.output}"
+        graphical = any(word in log.lower() for word in _GRAPHICS)
+        blind = self._no_graphics and (self._has_images() or graphical)
+        if blind and kind in ("ended", "hangs"):
+            return (
+                "cameras need graphics: set base_config.unity_args.no_graphics: false, on a machine without "
+                f"a display with xvfb-run; {advice}"
+            )
+        if kind == "hangs":
+            return f"{advice}; or raise base_config.env_timeout"
+        return advice
+
+    def _has_images(self) -> bool:
+        env = getattr(self, "env", None)  # none in the handshake
+        specs = env.behavior_specs.values() if env is not None else ()
+        return any(len(sensor.shape) == 3 for spec in specs for sensor in spec.observation_specs)
+
+
+@cache
+def _env_class() -> type[Any]:
+    """Return the package's environment over our link; made late, because its base class is loaded late."""
+    load()
+    from mlagents_envs.environment import UnityEnvironment
+
+    class PlayerEnv(UnityEnvironment):  # type: ignore[misc]
+        """The package's environment, whose process and connection belong to a Player.
+
+        Messages are read by :mod:`~algorithm.extras.unity.spaces`: the package makes four bytes of each byte
+        of a PNG, and refuses one with its channels first.
+        """
+
+        def __init__(self, player: Player, link: PlayerLink, **options: Any) -> None:  # noqa: ANN401
+            self._player, self._link = player, link
+            self.behaviours: dict[str, UnityBehaviour] = {}
+            try:
+                super().__init__(base_port=link.port, **options)
+            finally:
+                atexit.unregister(self._close)  # otherwise it would keep every player of a long run
+
+        def _get_communicator(self, *_: object) -> PlayerLink:
+            return self._link
+
+        def reset(self) -> None:
+            with self._player._failures("in a reset"):
+                super().reset()
+
+        def step(self) -> None:
+            self._player.truncate_output()
+            with self._player._failures("in a step"):
+                super().step()
+
+        def close(self) -> None:
+            self._player.close()
+
+        def _update_behavior_specs(self, output: Any) -> None:  # noqa: ANN401 - a protobuf message
+            super()._update_behavior_specs(output)
+            self.behaviours |= _new_behaviours(self._env_specs, self.behaviours, output.rl_output.agentInfos)
+
+        def _update_state(self, output: Any) -> None:  # noqa: ANN401 - a protobuf message
+            self._env_state |= _states(self.behaviours, output.agentInfos)
+            self._side_channel_manager.process_side_channel_message(output.side_channel)
+
+    return PlayerEnv
+
+
+def _new_behaviours(
+    specs: Mapping[str, Any], known: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]
+) -> dict[str, UnityBehaviour]:
+    return {
+        name: UnityBehaviour(name, spec, infos[name].value[0])
+        for name, spec in specs.items()
+        if name not in known
+    }
+
+
+def _states(behaviours: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]) -> dict[str, object]:
+    return {name: one.read(infos[name].value if name in infos else ()) for name, one in behaviours.items()}

@@ -1,0 +1,235 @@
+"""All Unity players of a vector environment: their start, calls of all at once, their replacement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from algorithm.core.errors import EnvError, UsageError
+from algorithm.core.system.display import has_display
+from algorithm.env.config import without_team
+from algorithm.env.pool.env_group import GroupFailure, RestartBudget
+from algorithm.env.request import EnvRequest, UnityOptions
+from algorithm.extras.unity.player import PlayerError
+from algorithm.extras.unity.slot import PlayerMessage, PlayerSlot
+from algorithm.extras.unity.spaces import UnityBehaviour, changed_spaces
+
+_KEY = "base_config.unity_args.no_graphics"
+
+_T = TypeVar("_T")
+
+
+class Players:
+    """``n`` players, called at once by threads; those that fail are replaced while the budget lasts.
+
+    behaviours: those of all players at the start, by Unity's names
+
+    Raises UsageError for a window without a display.
+    """
+
+    def __init__(self, request: EnvRequest) -> None:
+        pool = request.pool
+        if request.render and not pool.unity.args.editor and not has_display():
+            raise UsageError(
+                "the Unity player cannot be shown",
+                where="--render",
+                why="this machine has no display",
+                fix="take --run instead of --watch; ssh -X brings a display, and xvfb-run an invisible one",
+            )
+        self.slots = [PlayerSlot(index, request) for index in range(request.n)]
+        self.rng = np.random.default_rng(request.seed_of(0, pool.unity.since))
+        self.behaviours: Mapping[str, UnityBehaviour] = {}
+        self._timeout = pool.timeout
+        self._budget = RestartBudget(pool.restarts, pool.on_fault)
+        many = request.n > 1
+        self._threads = ThreadPoolExecutor(request.n, thread_name_prefix="unity player") if many else None
+        try:
+            self._start(pool.unity)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, options: UnityOptions) -> None:
+        found = self._meet(options.behaviours)
+        args, blind = options.args, [slot for slot in self.slots if slot.no_graphics]
+        if not args.editor and (black := _black_images(blind)):
+            self._remark(_use_graphics(blind, black, args.no_graphics), where=", ".join(black))
+            found = found if args.no_graphics is True else self._meet(options.behaviours)
+        for slot in self.slots:
+            self._remark(slot.player.remark, where=slot.place)
+        self.behaviours = found
+
+    def close(self) -> None:
+        """End all players, within five seconds."""
+        # Not by the threads that step: if an exception interrupts the wait for them, they wait for players.
+        with ThreadPoolExecutor(len(self.slots)) as threads:
+            list(threads.map(PlayerSlot.close, self.slots))
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def on_all(
+        self, slots: Sequence[PlayerSlot], call: Callable[[PlayerSlot], _T]
+    ) -> dict[int, _T | Exception]:
+        """Return the result of a call for each player, or what it raised."""
+        if self._threads is None or len(slots) < 2:
+            return {slot.index: _caught(call, slot) for slot in slots}
+        running = {slot.index: self._threads.submit(_caught, call, slot) for slot in slots}
+        return {index: future.result() for index, future in running.items()}
+
+    def survived(
+        self, slots: Sequence[PlayerSlot], outcomes: Mapping[int, PlayerMessage | Exception]
+    ) -> dict[int, PlayerMessage]:
+        """Return a message of every player: of those that failed, the first one of the next player."""
+        messages: dict[int, PlayerMessage] = {}
+        for slot in slots:
+            outcome = outcomes[slot.index]
+            while isinstance(outcome, PlayerError):
+                self._survive(outcome, slot)
+                outcome = _caught(_restart, slot)
+            if isinstance(outcome, Exception):
+                raise outcome
+            messages[slot.index] = outcome
+        return messages
+
+    def _survive(self, error: PlayerError, slot: PlayerSlot) -> None:
+        """Count a failure. Raises EnvError for one too many."""
+        why, _, more = error.why.partition("\n")
+        failure = GroupFailure(
+            envs=(slot.index,), culprit=None, what=error.what, why=why, trace=f"{error.where}\n{more}"
+        )
+        try:
+            self._budget.survive(failure, slot.place)
+        except EnvError as last:
+            raise EnvError(
+                error.what,
+                where=f"{slot.place}\n{error.where}",
+                why=error.why,
+                fix=f"{error.fix}\n{last.fix}" if self._budget.spent else error.fix,
+            ) from error
+
+    def compare(self, slot: PlayerSlot) -> None:
+        """Raise EnvError unless a player's behaviours so far are known, with the same spaces."""
+        for name, behaviour in slot.behaviours.items():
+            if name not in self.behaviours:
+                raise EnvError(
+                    f"the Unity behaviour {name} has shown up late",
+                    why=f"there are networks for {', '.join(self.behaviours)} only: it was not in the scene "
+                    "at the start",
+                    fix=f"announce it, so that it is waited for: ma_config: {{{without_team(name)}: {{}}}}",
+                )
+            before = self.behaviours[name]
+            if behaviour.differs(before):
+                raise changed_spaces(name, before.describe(), behaviour.describe())
+        slot.compared = len(slot.behaviours)
+
+    def _meet(self, awaited: Sequence[str]) -> dict[str, UnityBehaviour]:
+        """Return the behaviours of all players; step with random actions until the ``awaited`` are there.
+
+        The episodes of that time are dropped: a reset follows. Raises UsageError if one does not come.
+        """
+        end = time.monotonic() + self._timeout if self._timeout > 0 else float("inf")
+        self._begin()
+        while True:
+            found: dict[str, UnityBehaviour] = {}
+            for slot in self.slots:
+                for name, behaviour in slot.behaviours.items():
+                    if found.setdefault(name, behaviour).differs(behaviour):
+                        raise changed_spaces(name, found[name].describe(), behaviour.describe())
+            there = {*found, *(without_team(name) for name in found)}
+            missing = [name for name in awaited if name not in there]
+            if found and not missing:
+                return dict(sorted(found.items()))
+            if time.monotonic() > end:
+                raise _absent(missing, found, self._timeout)
+            generators = {slot.index: self.rng.spawn(1)[0] for slot in self.slots}
+            stepped = self.on_all(self.slots, lambda slot: slot.random_step(generators[slot.index]))  # noqa: B023
+            self.survived(self.slots, stepped)
+
+    def _begin(self) -> None:
+        """Start and reset all players. No other follows one that ends in that: it would end alike."""
+        outcomes = self.on_all(self.slots, _restart)
+        for outcome in outcomes.values():
+            if isinstance(outcome, PlayerError) and outcome.kind != "hangs":
+                raise outcome
+        self.survived(self.slots, outcomes)
+
+    def _remark(self, text: str, *, where: str) -> None:
+        """Report what is no failure."""
+        if text:
+            fix = "it goes on"  # a training, an evaluation, a check
+            self._budget.survive(GroupFailure(envs=(), culprit=None, what=text, why="", fix=fix), where)
+
+
+def _caught(call: Callable[[PlayerSlot], _T], slot: PlayerSlot) -> _T | Exception:
+    try:
+        return call(slot)
+    except Exception as error:
+        return error
+
+
+def _restart(slot: PlayerSlot) -> PlayerMessage:
+    slot.start()
+    return slot.reset()
+
+
+def behaviour_names(found: Iterable[str], awaited: Sequence[str]) -> dict[str, str]:
+    """Return Unity's name -> ours: without the team, unless there are several or ``awaited`` names it."""
+    plain = [without_team(name) for name in found]
+    return {
+        name: short if plain.count(short) == 1 and name not in awaited else name
+        for name, short in zip(found, plain, strict=True)
+    }
+
+
+def _absent(missing: Sequence[str], found: Iterable[str], timeout: float) -> EnvError | UsageError:
+    """Return the error of behaviours that have not shown up within ``timeout`` seconds."""
+    if not missing:
+        return EnvError(
+            "the Unity scene has no agents",
+            why=f"no behaviour showed up within {timeout:g} s",
+            fix="put an agent into the scene whose Behavior Type is Default",
+        )
+    return UsageError(
+        f"ma_config names {', '.join(map(repr, missing))}, which the Unity scene does not have",
+        where="ma_config",
+        why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, found))} showed up",
+        fix="rename or remove that part of ma_config, or raise env_timeout if it comes later",
+    )
+
+
+def _black_images(slots: Sequence[PlayerSlot]) -> list[str]:
+    """Return the image sensors whose last messages, to all players, are black."""
+    lit: dict[str, bool] = {}
+    for slot in slots:
+        for name, behaviour in slot.behaviours.items():
+            asking, _ = slot.player.env.get_steps(name)
+            for sensor in behaviour.seen.values() if len(asking) else ():
+                if sensor.axes:
+                    what = f"{sensor.name} of {name}"
+                    lit[what] = lit.get(what, False) or bool(asking.obs[sensor.name].any())
+    return [what for what, seen in lit.items() if not seen]
+
+
+def _use_graphics(
+    slots: Sequence[PlayerSlot], black: Sequence[str], no_graphics: bool | Literal["auto"]
+) -> str:
+    """Give graphics to further players unless ``no_graphics`` is True; return a line for a person.
+
+    Raises UsageError where there is no display.
+    """
+    if no_graphics is True:
+        return f"images are black: the player has no graphics ({_KEY}: true)"
+    if not has_display():
+        raise UsageError(
+            "images of the Unity player are black",
+            where=", ".join(black),
+            why="it has no graphics, and this machine has no display for a player with them",
+            fix=f"put xvfb-run -a in front of the command; or, if they are to be black, set {_KEY}: true",
+        )
+    for slot in slots:
+        slot.no_graphics = False
+    return f"images were black: the player is started anew with graphics ({_KEY}: false does so at once)"

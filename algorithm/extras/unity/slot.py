@@ -1,0 +1,242 @@
+"""The player at one index, its replacements and its agents; rows of what the agents of all players see."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from algorithm.core.data import Float, Int
+from algorithm.core.spec import AgentSpec
+from algorithm.env.base import Observation, StepResult
+from algorithm.env.parameters.config import Constant, ParameterSampler
+from algorithm.env.request import EnvRequest
+from algorithm.extras.unity.channels import PlayerChannels, Statistics, load_channels
+from algorithm.extras.unity.player import Player
+from algorithm.extras.unity.spaces import AgentStates, UnityBehaviour
+
+PlayerMessage = Mapping[str, tuple[AgentStates, AgentStates]]
+"""Unity's name of a behaviour -> its agents that ask for a decision, and those that end."""
+
+AgentKey = tuple[int, str, int]
+"""Index of the player, Unity's name of the behaviour, Unity's id of the agent."""
+
+
+class PlayerSlot:
+    """The player at one index, its replacements, and its agents.
+
+    ``start``, ``reset`` and ``step`` may run in a thread of their own.
+
+    agents:   number of every agent with an open question, by its key
+    ignored:  agents whose episodes go on in Unity and are not seen here
+    asked:    Unity's ids of the agents in the last message that wait for an action, in its order
+    compared: number of the player's behaviours whose spaces have been compared
+    no_graphics: the next player is started without a window
+    """
+
+    def __init__(self, index: int, request: EnvRequest) -> None:
+        self.index = index
+        self._request = request
+        self._unity = request.pool.unity
+        numbers = {name: Constant(value=float(value)) for name, value in (request.options or {}).items()}
+        self._parameters: dict[str, ParameterSampler] = {**numbers, **request.pool.parameters.samplers}
+        self._own_channels = load_channels(self._unity.args.side_channels, request.folder)
+        self._watched = request.render and index == 0
+        self.no_graphics = self._unity.args.no_graphics is not False and not self._watched
+        self.statistics = Statistics()
+        self.agents: dict[AgentKey, int] = {}
+        self.ignored: set[AgentKey] = set()
+        self.asked: dict[str, list[int]] = {}
+        self.steps = 0  # of this player
+        self.compared = 0
+        self._starts = 0
+        self._player: Player | None = None
+        self._channels: PlayerChannels | None = None
+
+    @property
+    def player(self) -> Player:
+        """The player; there is one after :meth:`start`."""
+        assert self._player is not None, "started before"
+        return self._player
+
+    @property
+    def behaviours(self) -> Mapping[str, UnityBehaviour]:
+        """Behaviours that the player has shown so far, by Unity's names."""
+        found: Mapping[str, UnityBehaviour] = self.player.env.behaviours
+        return found
+
+    @property
+    def seed(self) -> int:
+        """Seed of the last start."""
+        return self._request.seed_of(self.index, self._unity.since + self._starts - 1)
+
+    @property
+    def place(self) -> str:
+        """The player among all of a run, for messages."""
+        return f"player {self.index}, start {self._starts}, seed {self.seed}, step {self.steps}"
+
+    def start(self) -> None:
+        """Start a player, after the end of any other. Raises as :class:`Player`."""
+        self.close()
+        self._starts += 1
+        self.steps = self.compared = 0
+        self._channels = PlayerChannels(
+            self._unity.args,
+            watched=self._watched,
+            own=self._own_channels,
+            seed=self.seed,
+            statistics=self.statistics,
+        )
+        self._player = Player(
+            self._request,
+            index=self.index,
+            no_graphics=self.no_graphics,
+            seed=self.seed,
+            side_channels=self._channels.all,
+        )
+
+    def reset(self) -> PlayerMessage:
+        """Begin all episodes anew. Raises PlayerError."""
+        assert self._channels is not None, "started before"
+        self.ignored.clear()
+        self._channels.send(self._parameters)
+        self.player.env.reset()
+        return self._message()
+
+    def renew_parameters(self, samplers: Mapping[str, ParameterSampler]) -> None:
+        """Send the parameters that have changed with the next exchange."""
+        self._parameters |= samplers
+        if self._channels is not None:
+            self._channels.send(self._parameters)
+
+    def step(self, actions: Mapping[str, Float]) -> PlayerMessage:
+        """Return what comes of flat actions, by behaviour in the order of ``asked``. Raises PlayerError."""
+        env = self.player.env
+        for name, flat in actions.items():
+            env.set_actions(name, self.behaviours[name].actions(flat))
+        self.steps += 1
+        env.step()
+        return self._message()
+
+    def random_step(self, rng: np.random.Generator) -> PlayerMessage:
+        """Step with random actions that the last message allows."""
+        return self.step({name: self.random_actions(name, rng) for name in self.behaviours})
+
+    def random_actions(self, name: str, rng: np.random.Generator) -> Float:
+        """Return actions of a behaviour's agents that ask, [N, A], as the last message allows them."""
+        asking, _ = self.player.env.get_steps(name)
+        flat, _, _ = self.behaviours[name].spec.action.random(rng, asking.action_mask)
+        return flat
+
+    def close(self) -> None:
+        """End the player, within five seconds."""
+        if self._player is not None:
+            self._player.close()
+            self._player = None
+
+    def _message(self) -> PlayerMessage:
+        return {name: self.player.env.get_steps(name) for name in self.behaviours}
+
+
+class AgentNumbers:
+    """Numbers of agents, unique over all players and behaviours: the smallest ones that are free."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._lowest = 0  # no smaller number is free
+
+    def take(self, *, but: Collection[int] = ()) -> int:
+        """Return a free number, none of ``but``."""
+        while self._lowest in self._taken:
+            self._lowest += 1
+        number = self._lowest
+        while number in self._taken or number in but:
+            number += 1
+        self._taken.add(number)
+        return number
+
+    def release(self, numbers: Collection[int]) -> None:
+        """Make numbers free."""
+        self._taken.difference_update(numbers)
+        self._lowest = min((self._lowest, *numbers))
+
+
+class ResultRows:
+    """Rows of one behaviour's result, as they come from the messages of all players."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self._spec = spec
+        self._states = [_nobody(spec)]  # so that there is always something to join
+        self._total = 0
+        self.ids: list[int] = []
+        self._seen: list[int] = []  # place of the observation to act on among all states
+        self._end: list[int] = []  # place of the end, -1 without one
+        self._left: list[bool] = []
+
+    def add(self, *states: AgentStates) -> int:
+        """Add the agents of a message; return the place of the first one."""
+        base = self._total
+        for one in states:
+            if len(one):
+                self._states.append(one)
+                self._total += len(one)
+        return base
+
+    def put(self, number: int, seen: int | None, end: int | None) -> None:
+        """Add a row. seen, end: places of the observation to act on and of the end; not both None."""
+        place = end if seen is None else seen
+        assert place is not None
+        self.ids.append(number)
+        self._seen.append(place)
+        self._end.append(-1 if end is None else end)
+        self._left.append(seen is None)
+
+    def observation(self) -> Observation:
+        """Return the observations to act on, in the order of the agents' numbers."""
+        return self._observation(self._order(), np.array(self._seen, np.int64))
+
+    def result(self, vanished: Sequence[int]) -> StepResult:
+        """Return the rows in the order of the agents' numbers."""
+        order = self._order()
+        seen, end = np.array(self._seen, np.int64), np.array(self._end, np.int64)
+        ended, last = (end >= 0)[order], np.where(end >= 0, end, seen)
+        left = np.array(self._left, np.bool_)[order]
+        interrupted = self._column("interrupted")[last][order] & ended
+        return StepResult(
+            **vars(self._observation(order, seen)),
+            reward=self._column("reward")[last][order],
+            terminated=ended & ~interrupted,
+            truncated=interrupted,
+            final=self._observation(order, last) if ended.any() else None,
+            left=left if left.any() else None,
+            vanished=np.array(vanished, np.int64) if vanished else None,
+        )
+
+    def _order(self) -> Int:
+        order: Int = np.argsort(np.array(self.ids, np.int64), kind="stable")
+        return order
+
+    def _observation(self, order: Int, places: Int) -> Observation:
+        rows = places[order]
+        return Observation(
+            ids=np.array(self.ids, np.int64)[order],
+            obs={
+                name: np.concatenate([state.obs[name] for state in self._states])[rows]
+                for name in self._spec.obs.names
+            },
+            action_mask=self._column("action_mask")[rows],
+        )
+
+    def _column(self, name: str) -> Any:  # noqa: ANN401 - an array of the column's dtype
+        return np.concatenate([getattr(state, name) for state in self._states])
+
+
+def _nobody(spec: AgentSpec) -> AgentStates:
+    return AgentStates(
+        ids=[],
+        obs=spec.obs.zeros(0),
+        reward=np.zeros(0, np.float32),
+        action_mask=spec.action.all_allowed(0),
+        interrupted=np.zeros(0, np.bool_),
+    )

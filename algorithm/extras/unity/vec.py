@@ -1,0 +1,240 @@
+"""Unity players as one vector environment, stepped at once by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from typing_extensions import override
+
+from algorithm.core.data import Float, State
+from algorithm.core.spec import AgentSpec
+from algorithm.env.base import ResetResult, StepResult, VecEnv
+from algorithm.env.request import EnvRequest
+from algorithm.extras.unity.player import PlayerError
+from algorithm.extras.unity.players import Players, behaviour_names
+from algorithm.extras.unity.slot import AgentNumbers, PlayerMessage, PlayerSlot, ResultRows
+
+_CANNOT_RESUME = "a player cannot be set back"
+
+
+class UnityVecEnv(VecEnv):
+    """Players of a build, or the Unity Editor, as one environment with agents of several behaviours.
+
+    ``reset_config`` and ``environment_parameters`` are sent with a player's first reset, and what has changed
+    of them with the next exchange; ``env_args`` are further arguments of the build.
+
+    A behaviour is called by its name in Unity, without the team where there is only one. The agents of a
+    player that fails vanish. A reset is one of a whole player.
+
+    Raises UsageError for settings that cannot work and EnvError if a player does not start.
+    """
+
+    def __init__(self, request: EnvRequest) -> None:
+        args = request.pool.unity.args
+        self._players = Players(request)
+        self._parameters = request.pool.parameters
+        self._slots = self._players.slots
+        self.time_limit = self.fps = None
+        self.render_modes = () if args.editor else ("human",)
+        file, n = self._slots[0].player.file, request.n
+        self.arrangement = "the Unity Editor" if file is None else f"{n} player{'s' * (n > 1)} of {file}"
+        self._numbers = AgentNumbers()
+        self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
+        found = self._players.behaviours
+        self._names = behaviour_names(found, request.pool.unity.behaviours)
+        self.specs: Mapping[str, AgentSpec] = {self._names[name]: one.spec for name, one in found.items()}
+        self._rows: dict[str, list[int]] = {name: [] for name in self.specs}
+        self._known: dict[str, set[int]] = {name: set() for name in self.specs}  # with the last result
+
+    @override
+    def reset(
+        self, indices: Sequence[int] | None = None, *, episode: int | None = None
+    ) -> dict[str, ResetResult]:
+        """Reset the players of the agents ``indices``. Episodes have no numbers: ``episode`` is ignored."""
+        named = None if indices is None or self._stale else set(indices)
+        slots = [slot for slot in self._slots if named is None or not named.isdisjoint(slot.agents.values())]
+        former = {name: set(self._stale.get(name, ())) for name in self.specs}
+        stale = set().union(*former.values())
+        messages = self._players.survived(slots, self._players.on_all(slots, PlayerSlot.reset))
+        for name, ids in self._ids(slots).items():
+            former[name] |= ids
+        for slot in slots:
+            if not stale:
+                self._numbers.release(slot.agents.values())
+            slot.agents = {}
+        found = {name: ResultRows(self.specs[name]) for name in self.specs}
+        for slot in slots:
+            self._read_message(slot, messages[slot.index], found, but=stale)
+        if stale:
+            self._numbers.release(set().union(*former.values()))
+        self._stale, self._known = {}, self._ids(self._slots)
+        results = {}
+        for name, rows in found.items():
+            seen = rows.observation()
+            gone = former[name].difference(rows.ids)
+            stay = [number for number in self._rows[name] if number not in gone]
+            self._rows[name] = stay + sorted(set(rows.ids).difference(stay))
+            results[name] = ResetResult(
+                **vars(seen), removed=np.array(sorted(gone), np.int64) if gone else None
+            )
+        return results
+
+    @override
+    def drop(self, agents: Collection[int]) -> dict[str, ResetResult]:
+        """Ignore the agents until their next episodes, since Unity ends no single one when asked.
+
+        A player is reset where these are all of its agents.
+        """
+        gone = set(agents)
+        alone = [slot for slot in self._slots if gone.issuperset(slot.agents.values())]
+        whole = [number for slot in alone for number in slot.agents.values()]
+        leaving = gone.difference(whole)
+        results = self.reset(whole)
+        for slot in self._slots:
+            for key in [key for key, number in slot.agents.items() if number in leaving]:
+                name = self._names[key[1]]
+                number = slot.agents.pop(key)
+                slot.ignored.add(key)
+                self._rows[name] = [row for row in self._rows[name] if row != number]
+                before = results[name].removed
+                removed = np.append([] if before is None else before, number).astype(np.int64)
+                results[name] = replace(results[name], removed=removed)
+        self._numbers.release(leaving)
+        self._known = self._ids(self._slots)
+        return results
+
+    @override
+    def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
+        places = {name: {number: row for row, number in enumerate(ids)} for name, ids in self._rows.items()}
+        own = {slot.index: self._actions_of(slot, actions, places) for slot in self._slots}
+        messages = self._players.on_all(self._slots, lambda slot: slot.step(own[slot.index]))
+        failed = [slot for slot in self._slots if isinstance(messages[slot.index], PlayerError)]
+        vanished = self._ids(failed)
+        survived = self._players.survived(self._slots, messages)
+        for slot in failed:
+            self._numbers.release(slot.agents.values())
+            slot.agents = {}
+        found = {name: ResultRows(spec) for name, spec in self.specs.items()}
+        left: list[int] = []
+        for slot in self._slots:
+            left += self._read_message(slot, survived[slot.index], found)
+        self._numbers.release(left)
+        self._known = self._ids(self._slots)
+        results = {name: rows.result(sorted(vanished[name])) for name, rows in found.items()}
+        for name, result in results.items():
+            stay = result.ids if result.left is None else result.ids[~result.left]
+            self._rows[name] = stay.tolist()
+        return results
+
+    @override
+    def renew_parameters(self, lessons: Mapping[str, str]) -> None:
+        self._parameters.renew(lessons)
+        for slot in self._slots:
+            slot.renew_parameters(self._parameters.samplers)
+
+    @override
+    def metrics(self) -> dict[str, float]:
+        first, *others = (slot.statistics for slot in self._slots)
+        return first.take(*others)
+
+    @override
+    def state(self) -> State:
+        return State(
+            {f"ids/{k}": np.array(sorted(ids), np.int64) for k, ids in enumerate(self._known.values())},
+            {"behaviours": list(self._known)},
+        )
+
+    @override
+    def resume(self, state: State) -> dict[int, str]:
+        """End all saved episodes: no player can repeat them. The next reset is one of all players."""
+        saved = {name: state.arrays[f"ids/{k}"].tolist() for k, name in enumerate(state.meta["behaviours"])}
+        self._stale = {name: now.union(saved.get(name, ())) for name, now in self._known.items()}
+        named = [min(slot.agents.values()) for slot in self._slots if slot.agents]
+        return dict.fromkeys(named or sorted(set().union(*saved.values()))[:1], _CANNOT_RESUME)
+
+    @override
+    def environments_of(self, agents: Collection[int]) -> list[int]:
+        """Return the numbers of the agents' players; of all while saved episodes are to end."""
+        return [
+            slot.index
+            for slot in self._slots
+            if self._stale or not set(agents).isdisjoint(slot.agents.values())
+        ]
+
+    @override
+    def close(self) -> None:
+        self._players.close()
+
+    def _ids(self, slots: Iterable[PlayerSlot]) -> dict[str, set[int]]:
+        """Return the agents of these players by behaviour, waiting ones too."""
+        ids: dict[str, set[int]] = {name: set() for name in self.specs}
+        for slot in slots:
+            for (_, behaviour, _), number in slot.agents.items():
+                ids[self._names[behaviour]].add(number)
+        return ids
+
+    def _actions_of(
+        self, slot: PlayerSlot, actions: Mapping[str, Float], places: Mapping[str, Mapping[int, int]]
+    ) -> dict[str, Float]:
+        """Return the actions of a player's agents, in the order of its last message.
+
+        places: row of each agent, by behaviour
+        """
+        own = {}
+        for behaviour, asked in slot.asked.items():
+            name = self._names[behaviour]
+            keys = [(slot.index, behaviour, agent) for agent in asked]
+            rows = [places[name][slot.agents[key]] for key in keys if key in slot.agents]
+            if len(rows) == len(keys):
+                own[behaviour] = actions[name][rows]
+                continue
+            own[behaviour] = slot.random_actions(
+                behaviour, self._players.rng
+            )  # what ignored agents do is not recorded
+            own[behaviour][[key in slot.agents for key in keys]] = actions[name][rows]
+        return own
+
+    def _read_message(
+        self,
+        slot: PlayerSlot,
+        message: PlayerMessage,
+        found: Mapping[str, ResultRows],
+        *,
+        but: Collection[int] = (),
+    ) -> list[int]:
+        """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
+
+        An agent with an end and a question has both in one row. An end of an agent that was not asked before
+        belongs to an episode without a decision, and is passed over. An agent that is not in the message
+        waits. An ignored one is new once its episode has ended.
+        """
+        left = []
+        slot.asked = {}
+        if len(slot.behaviours) > slot.compared:
+            self._players.compare(slot)
+        for behaviour, (asking, ending) in message.items():
+            rows = found[self._names[behaviour]]
+            base = rows.add(asking, ending)
+            ends: dict[int, int] = {}
+            for at, agent in enumerate(ending.ids):
+                ends.setdefault(agent, base + len(asking) + at)
+            for at, agent in enumerate(asking.ids):
+                key = (slot.index, behaviour, agent)
+                if key in slot.ignored and agent not in ends:
+                    continue
+                slot.ignored.discard(key)
+                end = ends.pop(agent, None) if key in slot.agents else None
+                if key not in slot.agents:
+                    ends.pop(agent, None)
+                    slot.agents[key] = self._numbers.take(but=but)
+                rows.put(slot.agents[key], base + at, end)
+            for agent, end in ends.items():
+                slot.ignored.discard((slot.index, behaviour, agent))
+                number = slot.agents.pop((slot.index, behaviour, agent), None)
+                if number is not None:
+                    rows.put(number, None, end)
+                    left.append(number)
+            slot.asked[behaviour] = asking.ids
+        return left

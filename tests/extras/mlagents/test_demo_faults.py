@@ -1,0 +1,195 @@
+"""``.demo`` files that are wrong: each fault has its words, and damage at random is survived."""
+
+# ruff: noqa: E501 - a table of faults is read across, one fault a line
+from __future__ import annotations
+
+import contextlib
+import struct
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.core.errors import UsageError
+from algorithm.demos.check import fitted
+from algorithm.demos.episode import FaultyRecordingError
+from algorithm.extras.mlagents.demo_writing import DemoWriter
+from tests.extras.mlagents.demo_files import (
+    HAND,
+    Brain,
+    Pair,
+    episode_of,
+    file_of,
+    pairs_of,
+    read,
+    spec_of,
+    written,
+)
+from tests.unity_player.sensors import Camera
+
+
+def changed(number: int, **info) -> list:
+    """Return the hand-made pairs with another ``number``-th one."""
+    pairs = pairs_of()
+    for name, value in info.items():
+        if name in ("continuous_actions", "discrete_actions"):
+            getattr(pairs[number].action_info, name)[:] = value
+        elif name == "action_mask":
+            pairs[number].agent_info.action_mask[:] = value
+        else:
+            setattr(pairs[number].agent_info, name, value)
+    return pairs
+
+
+def eye(number: int, **fields) -> list:
+    pairs = pairs_of()
+    observation = pairs[number].agent_info.observations[0]
+    for name, value in fields.items():
+        observation.ClearField(name)
+        if name == "float_data":
+            observation.float_data.data.extend(value)
+        elif name in ("shape", "dimension_properties"):
+            getattr(observation, name).extend(value)
+        else:
+            setattr(observation, name, value)
+    return pairs
+
+
+def cameras(size: tuple[int, int], count: int = 1, **fields) -> list:
+    """Return pairs with a camera of 4×5 pixels, the second of another size."""
+    pairs = pairs_of()
+    for pair, shape in zip(pairs, ((4, 5), size, (4, 5)), strict=True):
+        observation = Camera("eye", *shape).observe(np.zeros((*shape, 3), np.uint8))
+        observation.shape[:] = [4, 5, 3]
+        observation.compressed_data *= count
+        pair.agent_info.observations[0].CopyFrom(observation)
+    return pairs
+
+
+def brain(**fields):
+    return Brain(brain_name="Ball", **fields)
+
+
+FAULTS = {
+    # bytes → where, why
+    "nothing": (b"", "", "it ends before its meta data"),
+    "version 2": (file_of(pairs_of(), api_version=2), "", "it is of version 2; 0 and 1 are read"),
+    "no steps": (file_of([]), "", "it holds no step"),
+    "steps below zero": (file_of(pairs_of(), number_steps=-1), "", "its meta data say -1 steps"),
+    "too many steps": (file_of(pairs_of(), number_steps=10**7 + 1), "", "say 10,000,001 steps; at most 10,000,000 are read"),
+    "meta data of 10 KB": (b"\x80\x50" + bytes(10240), "byte 0", "meta data of 10,240 bytes; at most 32 are read"),
+    "meta data of other bytes": (b"\x02\xff\xff" + HAND[3:], "byte 0", "the meta data cannot be decoded"),
+    "a length of 4 GB": (HAND[:99] + b"\xff\xff\xff\xff\x0f" + HAND[100:], "byte 99", "step of 4,294,967,295 bytes; at most"),
+    "a length without end": (HAND[:99] + b"\xff" * 6 + HAND[100:], "byte 99", "expected the length of the step"),
+    "a broken record": (HAND[:100] + b"\xff" * 45 + HAND[145:], "byte 99", "the step cannot be decoded"),
+    "no parameters": (HAND[:33], "", "it ends before its parameters of the behaviour"),
+    "nothing to do": (file_of(pairs_of(), brain()), "", "Ball has no actions"),
+    "too much to do": (file_of(pairs_of(), brain(vector_action_size_deprecated=[2**31 - 1])), "", "its behaviour has 2,147,483,647 actions"),
+    "a branch without choices": (file_of(pairs_of(), brain(vector_action_size_deprecated=[0, 2])), "", "its behaviour has 0 actions in a branch"),
+    "too large an observation": (file_of(eye(0, shape=[2**13, 2**13])), "", "a step has 268,435,"),
+    "an observation without size": (file_of(eye(0, shape=[2, 0])), "", "has no observations"),
+    "a PNG of a vector": (file_of(eye(0, compression_type=1)), "", "observation 0 is a PNG of the shape [2]"),
+    "another shape": (file_of(eye(1, shape=[3])), "episode 0, step 1, obs/eye", "expected the shape [2], got [3]"),
+    "other numbers": (file_of(eye(2, float_data=[1])), "episode 0, step 2, obs/eye", "expected 2 numbers, got 1"),
+    "NaN": (file_of(eye(1, float_data=[1, np.nan])), "episode 0, step 1, obs/eye", "not finite"),
+    "a missing sensor": (file_of([*pairs_of()[:2], Pair.FromString(bytes.fromhex("0a024001"))]), "episode 0, step 0, obs/eye", "observations: expected 1, got 0"),
+    "an infinite reward": (file_of(changed(1, reward=np.inf)), "episode 0, step 1, reward", "not finite"),
+    "a mask of another size": (file_of(changed(1, action_mask=[True])), "episode 0, step 1, action_mask", "expected a mask of 2 choices, got 1"),
+    "another action": (file_of(changed(0, continuous_actions=[])), "episode 0, step 0, action", "expected 1 continuous and 1 discrete actions, got 0 and 1"),
+    "a choice too high": (file_of(changed(1, discrete_actions=[2])), "episode 0, step 1, action", "expected a choice below 2 in branch 0, got 2"),
+    "an action without a number": (file_of(changed(1, continuous_actions=[np.nan])), "episode 0, step 1, action", "not finite"),
+    "a PNG of another size": (file_of(cameras((5, 4))), "episode 0, step 1, obs/eye", "expected 4×5 pixels, got 5×4"),
+    "a PNG of a bomb's size": (file_of(cameras((1, 2**16))), "episode 0, step 1, obs/eye", "expected 4×5 pixels, got 1×65536"),
+    "too many PNGs": (file_of(cameras((4, 5), 4)), "episode 0, step 0, obs/eye", "at most a PNG for each of 3 channels, got 4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, fault):
+    content, where, why = FAULTS[fault]
+    (tmp_path / "a.demo").write_bytes(content)
+    with pytest.raises(FaultyRecordingError) as error:
+        read(tmp_path / "a.demo")
+    assert error.value.where == where and why in error.value.why, (error.value.where, error.value.why)
+
+
+@pytest.mark.parametrize(("bound", "value", "content", "where", "why"), [
+    ("demo_reading.free_memory", lambda: 100, HAND, "episode 0", "it needs 66 bytes, more than half of the free memory"),
+    ("demo_file.free_memory", lambda: 2**26, HAND[:99] + b"\x81\x80\x40", "byte 99", "step of 1,048,577 bytes, too many for the free memory"),
+    ("demo_reading._MOST_OPEN", 1, file_of(changed(1, id=6)), "", "more than 1 of its episodes have no end"),
+])  # fmt: skip
+def test_memory_is_bounded(tmp_path, monkeypatch, bound, value, content, where, why):
+    monkeypatch.setattr(f"algorithm.extras.mlagents.{bound}", value)
+    (tmp_path / "a.demo").write_bytes(content)
+    with pytest.raises(FaultyRecordingError) as error:
+        read(tmp_path / "a.demo")
+    assert (error.value.where, error.value.why) == (where, why)
+
+
+def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("algorithm.extras.unity.package.importlib.util.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "mlagents_envs.environment", raising=False)
+    for use in (
+        lambda: read(tmp_path / "a.demo"),
+        lambda: DemoWriter(tmp_path / "a.demo", spec_of(("eye", (2,), "float32")), "x"),
+    ):
+        with pytest.raises(UsageError, match=r'pip install -e "\.\[unity\]"'):
+            use()
+
+
+def mutate(whole: bytes, rng: np.random.Generator) -> bytes:
+    """Return the file with a few bits, bytes, lengths or fields changed, inserted or cut off."""
+    data = bytearray(whole)
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.integers(len(data)))
+        kind = rng.integers(6)
+        if kind == 0:
+            data[at] ^= 1 << int(rng.integers(8))
+        elif kind == 1:
+            data[at] = int(rng.integers(256))
+        elif kind == 2:
+            del data[max(at, 1) :]
+        elif kind == 3:
+            data[at:at] = bytes([0xFF] * int(rng.integers(1, 6))) + b"\x0f"
+        elif kind == 4:
+            number = int(rng.integers(1, 16))
+            data[at:at] = bytes([number << 3 | 2, 4]) + struct.pack("<i", int(rng.integers(-(2**31), 2**31)))
+        else:
+            size = int(rng.integers(1, 40))
+            data[at : at + size] = data[(other := int(rng.integers(len(data)))) : other + size]
+    return bytes(data)
+
+
+def survive(folder: Path, files: int, seed: int) -> int:
+    """Read so many damaged files; none crashes, hangs or takes more than 64 MB. Return how many are refused."""
+    spec = spec_of(("camera", (4, 5, 4), "uint8"), ("eye", (3,), "float32"))
+    image = written(folder / "good.demo", spec, [episode_of(spec, 3, seed=k) for k in range(2)]).read_bytes()
+    rng, refused, path = np.random.default_rng(seed), 0, folder / "a.demo"
+    for number in range(files):
+        path.write_bytes(mutate((HAND, image, file_of(cameras((4, 5))))[number % 3], rng))
+        begun = time.perf_counter()
+        tracemalloc.start()
+        try:
+            for episode in read(path)[0]:
+                with contextlib.suppress(FaultyRecordingError):
+                    fitted(episode, spec)
+        except FaultyRecordingError:
+            refused += 1
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak < 64 * 2**20 and time.perf_counter() - begun < 20, f"file {number} of seed {seed}"
+    return refused
+
+
+def test_files_that_are_damaged_at_random_are_survived(tmp_path):
+    assert 100 < survive(tmp_path, 300, seed=1) < 300
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_thousand_damaged_files_are_survived(tmp_path):
+    assert survive(tmp_path, 10_000, seed=2) > 3000

@@ -1,0 +1,313 @@
+"""Trainer configurations of ML-Agents become ours: each loads, keeps its numbers, no key of it is silent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import asac
+from algorithm.config import ConfigError, load_config
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import field_at, value_at
+from algorithm.config.tree import to_value
+from algorithm.config.yaml_io import parse_tree
+from algorithm.extras.mlagents.table import KNOWN, TRAINERS
+from algorithm.extras.mlagents.translate import translate
+from main import main
+from tests.extras.mlagents.mlagents_files import FILES
+
+TASK = "unity/task"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        Path(f"{name}.yaml").write_text(text.replace("{demos}", "demos"))
+    return tmp_path
+
+
+def loaded(text: str, section: str | None = None) -> LoadedConfig:
+    """What a translation loads as, once it is the configuration of a task."""
+    file = Path("envs", TASK, "config.yaml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return load_config(TASK, section, seed=0, require_runnable=True)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Values of a file that are not null; an environment parameter is one."""
+    for key, one in value.items():
+        if isinstance(one, dict) and key not in ("environment_parameters", "parameter_randomization"):
+            yield from leaves(one)
+        elif isinstance(one, dict):
+            yield from one
+        elif one is not None:
+            yield one
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_loads_and_no_key_of_it_is_silent(name: str, folder: Path) -> None:
+    result = translate(Path(f"{name}.yaml"))
+    sections = yaml.safe_load(result.text)
+    for section in sections:
+        if "base_config" in sections[section]:
+            loaded(result.text, section)
+    if name not in (
+        "wall_jump",
+        "sac_trainer_config",
+        "trainer_config",
+    ):  # their defaults count once or never
+        content = parse_tree(FILES[name], name, [])
+        assert content and result.taken + result.told == len(list(leaves(to_value(content))))
+    assert len(re.findall("ml-agents: ", result.text)) >= 1 or name == "wall_jump"
+
+
+SAID: Mapping[str, tuple[str | None, dict[str, object]]] = {
+    "3DBall": (  # 12,000 / 64 = 187.5 minibatches
+        None,
+        {
+            "algorithm": "PPO",
+            "base_config.max_step": 500_000,
+            "ppo_config.rollout_step": 12_000,
+            "ppo_config.num_minibatch": 187,
+            "ppo_config.gae_lambda": 0.99,
+            "ppo_config.clip_schedule": "linear",
+            "ppo_config.normalise_advantage": "rollout",
+            "sac_config.learning_rate_schedule": "linear",
+            "sac_config.write_summary_per_step": 12_000,
+            "nn_config.v": {"dense_n": 128, "dense_depth": 2, "activation": "silu"},
+        },
+    ),
+    "3DBall_sac": (  # a tenth of an update for a step; ln 0.5 = −0.693147
+        None,
+        {
+            "sac_config.replay_ratio": 0.1,
+            "sac_config.init_log_alpha": -0.693147,
+            "sac_config.n_step": 1,
+            "sac_config.use_priority": False,
+            "sac_config.alpha_learning_rate": None,
+            "sac_config.start_step": 0,
+            "replay_config.capacity": 200_000,
+            "checkpoint_config.replay": "last",
+            "reward_signals.updates": 1,
+        },
+    ),
+    "Hallway": (  # 512 / 64 = 8 sequences; 128 numbers are 64 units with two states each
+        None,
+        {
+            "sac_config.seq_encoder": "RNN",
+            "sac_config.batch_size": 8,
+            "sac_config.learn_step": 64,
+            "sac_config.burn_in_step": 0,
+            "nn_config.rep": {"dense_n": 128, "conv": "simple", "rnn": "lstm", "rnn_n": 64},
+        },
+    ),
+    "Hallway_ppo": (
+        None,
+        {"ppo_config.sequence_step": 64, "ppo_config.num_minibatch": 8},
+    ),
+    "Pyramids_imitation": (
+        None,
+        {
+            "sac_config.curiosity": "FORWARD",
+            "sac_config.curiosity_strength": 0.02,
+            "reward_signals.curiosity.ends": False,
+            "reward_signals.gail.dense_n": 128,
+            "reward_signals.gail.use_actions": False,
+            "demonstrations.path": "demos/ExpertPyramid.demo",
+            "behavioral_cloning.strength": 0.5,
+            "behavioral_cloning.steps": 150_000,
+        },
+    ),
+    "Walker": (None, {"base_config.n_envs": 3, "ppo_config.rollout_step": 12_800}),  # 38,400 / 3
+    "trainer_config": (  # text of a number; 2,024 / 64 = 31.6
+        None,
+        {
+            "base_config.max_step": 500_000,
+            "ppo_config.num_minibatch": 31,
+            "sac_config.curiosity_strength": 0.01,
+            "sac_config.seq_encoder": None,
+            "nn_config.rep": {"dense_n": 256, "conv": "nature"},
+        },
+    ),
+    "sac_trainer_config": (  # one update for three steps; ln 1 = 0; its own gamma, and what default says
+        "WalkerLearning",
+        {
+            "sac_config.replay_ratio": 0.333333,
+            "sac_config.init_log_alpha": 0,
+            "sac_config.gamma": 0.995,
+            "sac_config.tau": 0.005,
+            "sac_config.use_normalization": True,
+        },
+    ),
+    "configuration": (  # 50,000,000 / 5 checkpoints; 20,480 / 2 players
+        None,
+        {
+            "sac_config.save_model_per_step": 10_000_000,
+            "eval_config.per_step": 10_000_000,
+            "checkpoint_config.keep": 5,
+            "ppo_config.rollout_step": 10_240,
+            "ppo_config.shared": False,
+            "base_config.env_args": {"level": 3, "-lean": True},
+            "base_config.unity_args.build_path.linux": "build/Tennis",
+            "base_config.env_timeout": 60,
+        },
+    ),
+}
+"""File -> section, and values worked out by hand."""
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_values_are_those_that_ml_agents_means(name: str, folder: Path) -> None:
+    section, said = SAID[name]
+    config = loaded(asac.from_mlagents(f"{name}.yaml"), section).config
+    assert {key: value_at(config, tuple(key.split("."))) for key in said} == said
+
+
+def test_what_ml_agents_has_written_back_is_read_as_data(folder: Path) -> None:
+    """No tag is executed, wherever it stands."""
+    found = loaded(asac.from_mlagents("SoccerTwos.yaml")).config
+    assert (found.algorithm, found.base_config.max_step) == ("PPO", 50_000_000)
+    Path("enumeration.yaml").write_text(
+        "behaviors: {A: {trainer_type: !!python/object/apply:mlagents.TrainerType [sac]}}\n"
+        "env_settings: {env_args: !!python/object/apply:os.mkdir [made]}"
+    )
+    Path("nothing.yaml").write_text(
+        "behaviors: !!python/object/apply:a.B\n- !!python/name:os.abort ''\nenvironment_parameters: {a: 2}"
+    )
+    with pytest.raises(ConfigError, match="a list that begins with a name"):
+        asac.from_mlagents("enumeration.yaml")
+    assert not Path("made").exists()
+    assert yaml.safe_load(asac.from_mlagents("nothing.yaml")) == {
+        "default": {"environment_parameters": {"a": 2}}
+    }
+
+
+def test_lessons_end_before_the_first_that_needs_ratings(folder: Path) -> None:
+    text = asac.from_mlagents("SoccerTwos.yaml")
+    lessons = yaml.safe_load(text)["default"]["environment_parameters"]["opponents"]["curriculum"]
+    assert [(one["name"], "completion_criteria" in one) for one in lessons] == [
+        ("Warm", True),
+        ("Fight", False),
+    ]
+
+
+def test_several_behaviours_share_a_run(folder: Path) -> None:
+    """20 and 5 million steps; what both have is written once."""
+    found = loaded(asac.from_mlagents("WallJump_curriculum.yaml"))
+    assert found.config.base_config.max_step == 25_000_000
+    assert {name: one.algorithm for name, one in found.behaviours.items()} == {
+        "BigWallJump": "PPO",
+        "SmallWallJump": "PPO",
+    }
+
+
+def test_what_belongs_to_the_run_is_told_once(folder: Path) -> None:
+    """And four updates for a step, where nothing says how many steps."""
+    text = "behaviors: {A: {trainer: sac, num_update: 4, threaded: true}, B: {trainer_type: ppo}}\n"
+    Path("both.yaml").write_text(f"{text}checkpoint_settings: {{run_id: a}}\ndebug: true\n")
+    said = asac.from_mlagents("both.yaml")
+    assert (said.count("run_id"), said.count("debug: true"), said.count("threaded")) == (1, 1, 1)
+    assert loaded(said).behaviours["A"].sac_config.replay_ratio == 4
+
+
+def test_what_other_keys_say_of_one(folder: Path) -> None:
+    """Without an extrinsic signal its strength is 0; 20 / 4 = 5 steps of the signals for an update."""
+    Path("curious.yaml").write_text(
+        "behaviors: {A: {trainer_type: sac, reward_signals: {curiosity: {strength: 0.1}}, "
+        "hyperparameters: {steps_per_update: 20, reward_signal_steps_per_update: 4}}}"
+    )
+    found = loaded(asac.from_mlagents("curious.yaml")).config.reward_signals
+    assert (found.extrinsic.strength, found.updates) == (0, 5)
+
+
+def test_environment_parameters_are_ours_key_for_key(folder: Path) -> None:
+    def parameters(name: str) -> Any:
+        return yaml.safe_load(asac.from_mlagents(f"{name}.yaml"))["default"]["environment_parameters"]
+
+    same = yaml.safe_load(FILES["WallJump_curriculum"])["environment_parameters"]
+    assert parameters("WallJump_curriculum") == same
+    ranges = {"intervals": [[7, 10], [15, 20]]}
+    assert parameters("3DBall_randomize")["gravity"] == {
+        "sampler_type": "multirangeuniform",
+        "sampler_parameters": ranges,
+    }
+    uniform = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 7.0, "max_value": 12.0}}
+    assert parameters("configuration") == {"gravity": uniform, "scale": 1.0}, "without seeds, constants bare"
+    lessons = parameters("wall_jump")["small_wall_height"]["curriculum"]
+    criteria = {"behavior": "SmallWallJump", "measure": "progress", "min_lesson_length": 100}
+    criteria |= {"signal_smoothing": True, "threshold": 0.3}
+    assert lessons[1] == {"name": "lesson1", "completion_criteria": criteria, "value": 2.0}
+    assert [one["value"] for one in lessons] == [1.5, 2.0, 2.5, 4.0] and lessons[3].keys() == {
+        "name",
+        "value",
+    }
+    Path("inside.yaml").write_text(
+        "behaviors: {A: {trainer: ppo, curriculum: "
+        "{measure: reward, thresholds: [2], parameters: {x: [1, 3]}}}}"
+    )
+    lesson, _ = parameters("inside")["x"]["curriculum"]
+    assert lesson["completion_criteria"] == {
+        "behavior": "A",
+        "measure": "reward",
+        "min_lesson_length": 1,
+        "threshold": 2,
+    }
+    Path("beta.yaml").write_text(
+        "environment_parameters: {a: {curriculum: [{First: {value: 1, completion_criteria: {threshold: 1}}}, "
+        "{name: Last, value: 2, completion_criteria: {threshold: 2}}]}}"
+    )
+    first, last = parameters("beta")["a"]["curriculum"]
+    assert last == {"name": "Last", "value": 2}, "the last one ends nothing"
+    assert first == {
+        "name": "First",
+        "value": 1,
+        "completion_criteria": {"min_lesson_length": 1, "threshold": 1},
+    }
+
+
+def test_the_table_names_keys_that_exist() -> None:
+    names = {ours for keys in TRAINERS.values() for key in keys for ours in key.ours}
+    networks = {name for name in names if re.fullmatch(r"nn_config\.(rep|policy|q|v)\.\w+", name)}
+    assert [name for name in names - networks if field_at(tuple(name.split("."))) is None] == []
+    wordless = [key for keys in TRAINERS.values() for key in keys if not (key.ours or key.says)]
+    assert wordless == [], "what is told is told in words"
+    assert len(KNOWN) > 130
+
+
+def test_a_translation_becomes_a_task_and_overwrites_none(folder: Path, capsys: Any) -> None:
+    assert main(["--from_mlagents", "3DBall.yaml"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == asac.from_mlagents("3DBall.yaml")
+    assert printed.err == "18 keys of ML-Agents taken, 1 told\n"
+    Path("demos").mkdir()
+    Path("demos/ExpertPyramid.demo").touch()
+    words = ["unity/own", "--from_mlagents", "Pyramids_imitation.yaml"]
+    file = Path("envs/unity/own/config.yaml")
+    assert main(words) == 0 and "23 keys of ML-Agents taken" in capsys.readouterr().out
+    assert "path: ../../../demos/ExpertPyramid.demo #" in file.read_text(), "as seen from the task"
+    load_config("unity/own", require_runnable=True)
+    file.write_text("mine")
+    assert main(words) == 2 and file.read_text() == "mine"
+    assert main([*words, "--replace", "--quiet"]) == 0 and file.read_text() != "mine"
+    assert main(["./here", *words[1:]]) == 0 and Path("here/config.yaml").is_file()
+    capsys.readouterr()
+    assert main(["./3DBall.yaml", *words[1:]]) == 6, "a file, and a folder is needed"
+    assert "move it away" in capsys.readouterr().err
+    assert main(["./a b", *words[1:]]) == 0 and "main.py './a b'" in capsys.readouterr().out
+
+
+def test_what_is_wrong_is_told_with_ml_agents_own_line_and_key(folder: Path) -> None:
+    Path("bad.yaml").write_text(
+        "behaviors:\n  A:\n    trainer_type: sac\n    hyperparameters:\n      tau: 7\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        translate(Path("bad.yaml"))
+    (problem,) = caught.value.problems
+    assert problem.where == "bad.yaml:5 (hyperparameters.tau)"

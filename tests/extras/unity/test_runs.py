@@ -1,0 +1,263 @@
+"""Runs from the command line, with the scripted player as the build."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asac
+from algorithm.app.policy import _of_unity
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.env.base import Observation, ResetResult, StepResult
+from algorithm.env.checks.finding import Level
+from algorithm.extras.onnx.play import ExportedPolicy
+from algorithm.extras.unity.check import BehaviourRecord
+from main import main
+from tests.extras.mlagents.demo_files import read
+from tests.unity_player.academy import RESET
+from tests.unity_player.compare import read_ledgers
+from tests.unity_player.test_training import write_task
+
+RUN = Path("models/own/task/run")
+WORDS = ["own/task", "-n", "run", "--device=cpu"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
+    folder: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
+    more = {
+        "base_config": {"max_step": 150, "n_envs": 2},
+        "sac_config": {"start_step": 30, "replay_ratio": 0.2, "write_summary_per_step": 40},
+        "eval_config": {"episodes": 2},
+        "environment_parameters": {
+            "gravity": {"sampler_type": "uniform", "sampler_parameters": {"min_value": 1, "max_value": 2}}
+        },
+    }
+    ledger = write_task(folder, "two", more=more, period=2)
+    assert main([*WORDS, "--seed=1"]) == 0
+    assert "two, 2 players of" in capsys.readouterr().out
+    with (RUN / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {float(row["Branches/unity/Rounds/Score"]) for row in rows if row["Branches/loss/q"]}
+    assert [float(row["step"]) for row in rows[-2:]] == [120, 152], "the end is no multiple of 40"
+    assert rows[-1]["Branches/unity/Rounds/Score"] and rows[-1]["Branches/rollout/length"]
+    logs = {file.name for file in (RUN / "players").iterdir()}
+    assert logs >= {"train-0.log", "train-1.log", "evaluate-0.log"}
+
+    assert main([*WORDS, "--resume", "--render", "--max_step=200"]) == 0
+    assert "resumed, not bit-exact" in capsys.readouterr().out
+    assert json.loads((RUN / "result.json").read_text())["steps"] >= 200
+    assert main([*WORDS, "--eval=2", "--record=seen.demo"]) == 0
+    assert "a Unity player never plays the same ones again" in capsys.readouterr().out
+    measured = json.loads((RUN / "evaluation.json").read_text())["behaviours"]
+    assert main([*WORDS, "--run", "--max_iter=1"]) == 0
+    assert main([*WORDS, "--export=both.onnx"]) == 0, "a folder, and no player starts"
+    cards = {path.stem: json.loads(path.read_text()) for path in Path("both.onnx").glob("*.json")}
+    assert {name: (one["behaviour"], one["actions"]) for name, one in cards.items()} == {
+        "Continuous": ("Continuous", ["continuous"]),
+        "Branches": ("Branches", ["discrete"]),
+    }
+    assert {path.stem for path in Path("both.onnx").glob("*.onnx")} == cards.keys()
+    for name, sensor, size in (("Continuous", "target", 2), ("Branches", "shown", 7)):
+        seen = {sensor: np.ones((3, size), np.float32)}
+        action, _ = asac.load(RUN, behavior=name).act(seen, info={"action_mask": None})
+        exported = ExportedPolicy(f"both.onnx/{name}.onnx").act(seen)
+        np.testing.assert_allclose(action, next(one for one in exported if one is not None), atol=1e-5)
+    with pytest.raises(UsageError, match="several behaviors"):
+        asac.load(RUN)
+    Path("taken.onnx").touch()
+    assert main([*WORDS, "--export=taken.onnx"]) == 2, "a file, and not a folder"
+
+    lines = list(read_ledgers(ledger))
+    starts = [next(line for line in one if line["kind"] == "start") for one in lines]
+    assert len(starts) == 3 + 3 + 1 + 1
+    assert len({start["seed"] for start in starts}) == 6, "--eval and --run begin as the first evaluation"
+    scales = [{line["value"] for line in one if line.get("setting") == "time_scale"} for one in lines]
+    graphics = ["-nographics" not in start["argv"] for start in starts]
+    shown = [scale == {1.0} for scale in scales]
+    assert shown == graphics and scales.count({20.0}) == 6
+    logs = [
+        start["argv"][start["argv"].index("-logFile") + 1]
+        for start, is_shown in zip(starts, shown, strict=True)
+        if is_shown
+    ]
+    assert {Path(log).name for log in logs} == {"train-0.log", "evaluate-0.log"}, (
+        "with --render, and for --run"
+    )
+    for one in lines:
+        sampled = [line["seed"] for line in one if line["kind"] == "parameter"]
+        assert len(sampled) == 1, "with a player's first reset, and never again"
+
+    capsys.readouterr()
+    for name, scores in measured.items():
+        totals = [float(episode.reward.sum()) for episode in read(Path(f"seen.{name}.demo"))[0]]
+        assert set(scores["returns"]) <= set(totals), "recorded beside what counts may be others"
+    assert main([WORDS[0], "--demos", *(f"seen.{name}.demo" for name in sorted(measured))]) == 0
+    assert capsys.readouterr().out.count("fits         yes") == len(measured) == 2
+
+
+def test_sensors_by_name_become_observations_and_actions_are_choices_and_numbers() -> None:
+    """Of the image the shape alone would say that its channels come first."""
+    obs = ObsSpec(("eye", "a body"), ((8, 9, 12), (2,)), ("uint8", "float32"), axes=("HWC", ""))
+    adapter = _of_unity(AgentSpec(obs, ActionSpec((3, 2), 1)), "both")
+    assert adapter.spec.obs == obs and adapter.spec.action == ActionSpec((3, 2), 1)
+    seen = {"a body": np.ones(2, np.float32), "eye": np.zeros((8, 9, 12), np.uint8)}
+    assert {name: one.shape for name, one in adapter.observations.read_each([seen]).items()} == {
+        "eye": (1, 8, 9, 12),
+        "a body": (1, 2),
+    }
+    action = adapter.actions.to_env(np.array([0, 0, 1, 1, 0, 0.5], np.float32))
+    assert {name: one.tolist() for name, one in action.items()} == {"discrete": [2, 0], "continuous": [0.5]}
+
+
+def test_a_lesson_reaches_the_player_without_a_reset_and_an_evaluation_has_the_last(folder: Path) -> None:
+    end = {"measure": "progress", "threshold": 0.5}
+    lessons = [{"name": "a", "value": 4, "completion_criteria": end}, {"name": "b", "value": 8}]
+    more = {
+        "base_config": {"max_step": 120},
+        "sac_config": {"start_step": 1000},
+        "environment_parameters": {"gravity": {"curriculum": lessons}, "size": 1.5},
+    }
+    ledger = write_task(folder, "continuous", more=more)
+    assert main([*WORDS, "--seed=1", "--quiet"]) == 0
+    found = {}
+    for lines in read_ledgers(ledger):
+        purpose = "train" if "train-0" in " ".join(lines[0]["argv"]) else "evaluate"
+        found[purpose] = [
+            (line["name"], *line["numbers"]) if line["kind"] == "parameter" else "reset"
+            for line in lines
+            if line["kind"] == "parameter" or line.get("command") == RESET
+        ]
+    assert found["train"] == [("gravity", 4.0), ("size", 1.5), "reset", "reset", ("gravity", 8.0)]
+    assert found["evaluate"][:3] == [("gravity", 8.0), ("size", 1.5), "reset"]
+    assert {*found["evaluate"][3:]} <= {"reset"}
+
+
+def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    write_task(folder, "continuous", more={"base_config": {"max_step": 60}})
+    for words, why in (
+        (["-o", "base_config.workers=1"], "a process already"),
+        (["--render"], "the Unity player cannot be shown"),
+        (["--check", "-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"], "is no side channel"),
+        (["-o", "base_config.wrappers=[ClipReward]"], "no Gymnasium environment"),
+        (["-o", "eval_config.wrappers=[ClipReward]"], "eval_config.wrappers"),
+        (["-o", "eval_config.video=true"], "hands out no pictures"),
+        (["-o", "reset_config={gravity: {uniform: [1, 2]}}"], "reset_config.gravity"),
+        (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=2"], "'Absent'"),
+    ):
+        try:
+            code = main([*WORDS, *words])
+        except SystemExit as left:
+            code = int(left.code or 0)
+        told = capsys.readouterr()
+        assert (code, why in told.err + told.out) == (2, True), words
+    assert main([*WORDS, "--quiet"]) == 0, "what failed to start has left the name free"
+    assert main([*WORDS, "--video"]) == 2
+
+
+def test_cameras_get_graphics_or_a_refusal(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+    ledger = write_task(folder, "camera", more={"base_config": {"max_step": 20}})
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert main(WORDS) == 2
+    assert "images of the Unity player are black" in capsys.readouterr().err
+    assert main([*WORDS, "-o", "base_config.unity_args.no_graphics=true"]) == 0
+    assert "images are black: the player has no graphics" in capsys.readouterr().out
+    before = len(list(read_ledgers(ledger)))
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main([WORDS[0], "-n", "lit", "--device=cpu"]) == 0
+    assert "started anew with graphics" in capsys.readouterr().out
+    starts = [lines[0]["argv"] for lines in list(read_ledgers(ledger))[before:]]
+    assert [("-nographics" in argv) for argv in starts] == [True, False] * 2, "evaluation, training"
+
+
+def test_a_player_for_evaluations_with_other_spaces_is_refused(folder: Path, capsys: Any) -> None:
+    write_task(folder, "continuous", fault="spaces@handshake#1", starts=str(folder / "starts"), api="1.4.0")
+    assert main(WORDS) == 4
+    said = capsys.readouterr()
+    assert "evaluations have other observations" in said.err and "AgentSpec" not in said.err
+    assert "target 2 float32" in said.err
+    assert "the player speaks protocol 1.4.0" in said.out
+
+
+def test_spaces_are_told_in_words_and_two_teams_as_what_they_are(folder: Path, capsys: Any) -> None:
+    write_task(folder, "teams", more={"base_config": {"max_step": 40}})
+    for more in (["--check"], [], ["--export=run.zip"], ["--report", "run"]):
+        assert main([*WORDS, *more]) == 0
+    shown = capsys.readouterr().out
+    with zipfile.ZipFile("run.zip") as archive:
+        card = archive.read("README.md").decode()
+    for page in (shown, (RUN / "report.html").read_text(), card):
+        assert "Continuous?team=0 and Continuous?team=1: each learns by itself" in page
+        assert "Continuous?team=1: target 2 float32" in page
+        assert "Continuous?team=1: 2 numbers in [-1, 1]" in page
+    assert shown.count("and Continuous?team=1: each learns by itself") == 2
+
+
+CHANNEL = """
+import uuid
+from mlagents_envs.side_channel import OutgoingMessage, SideChannel
+
+class Weather(SideChannel):
+    def __init__(self):
+        super().__init__(uuid.UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7"))
+        question = OutgoingMessage()
+        question.write_string("sun")
+        self.queue_message_to_send(question)
+
+    def on_message_received(self, msg):
+        raise LookupError(msg.read_string())
+"""
+
+
+def test_an_own_side_channel_that_raises_ends_the_run_and_restarts_nothing(folder: Path, capsys: Any) -> None:
+    ledger = write_task(folder, "continuous", more={"base_config": {"max_step": 100, "env_restarts": 5}})
+    (folder / "envs" / "own" / "task" / "own_raising.py").write_text(CHANNEL)
+    assert main([*WORDS, "-o", "base_config.unity_args.side_channels=[own_raising:Weather]"]) == 4
+    said = capsys.readouterr().err
+    assert "LookupError: echo of sun" in said and "not understood" not in said
+    assert len(list(read_ledgers(ledger))) == 1
+
+
+def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+    from algorithm.env.checks.context import CheckLimits
+
+    monkeypatch.setattr("algorithm.app.check.check.CheckLimits", lambda: CheckLimits(seconds=0.5))
+    write_task(folder, "two", agents=2, period=3)
+    assert main(["own/task", "--check"]) == 0
+    out = capsys.readouterr().out
+    told = ("1 player of", "behaviour Branches", "choices masked", "of 2 agents at once", "Rounds/Score")
+    assert all(text in out for text in told), out
+    crash = "base_config.env_args={fault: 'crash@step:20'}"
+    assert main(["own/task", "--check", "-o", crash]) == 4
+    assert "has ended in a step" in capsys.readouterr().out
+
+
+def test_a_check_finds_black_images_though_no_agent_asks_at_the_end() -> None:
+    spec = AgentSpec(ObsSpec(("eye",), ((4, 4, 3),), ("uint8",), axes=("HWC",)), ActionSpec((), 1))
+    ids, obs, mask = np.zeros(1, np.int64), spec.obs.zeros(1), spec.action.all_allowed(1)
+    record, yes, no = BehaviourRecord("Ball", spec), np.ones(1, np.bool_), np.zeros(1, np.bool_)
+    seen = Observation(ids=ids, obs=obs, action_mask=mask)
+    record.begin(ResetResult(**vars(seen)))
+    result = StepResult(
+        **vars(seen), reward=np.ones(1, np.float32), terminated=yes, truncated=no, final=seen, left=yes
+    )
+    assert not len(record.add(result, 1))
+    (finding,) = next(record.results(no_graphics=True)).findings
+    assert finding.level is Level.WARNING and "all black" in finding.what
