@@ -23,7 +23,7 @@ from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.repetition import specs_of
 from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
 from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
-from algorithm.runs.logs.wandb_sink import require_wandb
+from algorithm.runs.logs.upload import require_upload
 from algorithm.runs.names import Ckpt
 from algorithm.runs.offers import going_on
 from algorithm.runs.rundir import RunDir
@@ -78,7 +78,7 @@ def go_on(
         inputs = replace(inputs, device=_noted_device(run))
     changed = changes(own, wanted)
     refuse(changed)
-    require_wandb(wanted.config.wandb_config)
+    require_upload(wanted.config.wandb_config)
 
     def start(console: Console) -> Start:
         if not checkpoint_steps(run.checkpoints):

@@ -27,7 +27,7 @@ from algorithm.env.registry import absent
 from algorithm.nn.process import own_modes
 from algorithm.runs.files import write_json
 from algorithm.runs.lock import RunLock
-from algorithm.runs.logs.wandb_sink import require_wandb
+from algorithm.runs.logs.upload import require_upload
 from algorithm.runs.rundir import RunDir
 from algorithm.train.build import build
 from algorithm.train.callbacks import end_of_learn
@@ -116,7 +116,7 @@ def new_run(
     name: instead of ``base_config.name``; models: folder of all runs; argument: the task, as it was named
     """
     leave_import()
-    require_wandb(loaded.config.wandb_config)
+    require_upload(loaded.config.wandb_config)
     run = RunDir.create(
         loaded.env_label, name or loaded.config.base_config.name, models=models, argument=argument
     )

@@ -23,11 +23,17 @@ class Place:
 
 PLACES: Mapping[str, Place] = {
     "AsyncRuntime": Place("algorithm.extras.a3c.runtime"),
+    "MinariWriter": Place("algorithm.extras.minari.writing", "offline"),
+    "TrainingProfile": Place("algorithm.extras.profile.profile"),
     "graphs_beside": Place("algorithm.extras.onnx.files", "export"),
     "named_export": Place("algorithm.extras.sharing.opening"),
+    "open_wandb": Place("algorithm.extras.wandb.sink", "wandb"),
     "playable_export": Place("algorithm.extras.sharing.opening"),
     "player_text": Place("algorithm.extras.onnx.player", "export"),
     "push_run": Place("algorithm.extras.sharing.export", "hub"),
+    "read_minari": Place("algorithm.extras.minari.reading", "offline"),
+    "refuse_taken_dataset": Place("algorithm.extras.minari.writing", "offline"),
+    "require_wandb": Place("algorithm.extras.wandb.sink", "wandb"),
     "share": Place("algorithm.extras.sharing.export"),
     "share_graphs": Place("algorithm.extras.onnx.command", "export"),
     "tune": Place("algorithm.extras.tune.command", "tune"),

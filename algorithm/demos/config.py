@@ -29,6 +29,14 @@ _BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), BeforeValid
 _FileNames = Annotated[tuple[str, ...], Strict(False)]
 
 
+def dataset_id(text: str) -> str:
+    """Return the id of ``minari:ID``. Raises ValueError for one that Minari would not take."""
+    name = text.removeprefix(MINARI)
+    if not MINARI_ID.fullmatch(name):
+        raise ValueError(f"{name!r:.200} is no id of Minari, such as own/pendulum-v0")
+    return name
+
+
 def _other_files(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of another path: a name may change, episodes may not."""
     if old.demonstrations.path is None or new.demonstrations.path is None:

@@ -18,9 +18,8 @@ from algorithm.core.extras import extra
 from algorithm.core.program import as_typed
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.check import fitted
-from algorithm.demos.config import MINARI, DemoConfig
+from algorithm.demos.config import MINARI, DemoConfig, dataset_id
 from algorithm.demos.episode import FaultyRecordingError, Notify, Reader, RecordedEpisode, Wanted, renamed
-from algorithm.demos.minari import dataset_id, read_minari
 from algorithm.demos.npz import read_npz
 
 
@@ -182,7 +181,7 @@ def _dataset(text: str, key: str) -> Source:
             why=str(error),
             fix="write minari:NAMESPACE/NAME-vN; minari list local shows what is there",
         ) from error
-    return Source(text, text, partial(read_minari, name))
+    return Source(text, text, partial(extra("read_minari"), name))
 
 
 def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:

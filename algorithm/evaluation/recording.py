@@ -19,10 +19,8 @@ from algorithm.core.data import Segment, StepBatch
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.extras import extra
 from algorithm.core.spec import AgentSpec
-from algorithm.demos.config import MINARI
+from algorithm.demos.config import MINARI, dataset_id
 from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
-from algorithm.demos.minari import dataset_id
-from algorithm.demos.minari_writer import MinariWriter, refuse_taken
 from algorithm.demos.npz import NpzWriter
 from algorithm.evaluation.callbacks import EvalCallback
 from algorithm.runs.names import behaviour_level
@@ -213,7 +211,7 @@ WRITERS: Mapping[str, Callable[[Path, Mapping[str, AgentSpec]], EpisodeWriter]] 
 def refuse_target(target: str | None) -> None:
     """Raise UsageError for a target that is there and that nothing overwrites, and without its package."""
     if target is not None and target.startswith(MINARI):
-        refuse_taken(dataset_id(target))
+        extra("refuse_taken_dataset")(dataset_id(target))
 
 
 def open_target(
@@ -250,4 +248,7 @@ def open_target(
             fix="record to a FILE.npz",
         ) from error
     env.close()  # its spaces stay, and what makes it
-    return MinariWriter(dataset_id(target), env, algorithm=algorithm, description=description)
+    writer: EpisodeWriter = extra("MinariWriter")(
+        dataset_id(target), env, algorithm=algorithm, description=description
+    )
+    return writer

@@ -12,6 +12,7 @@ from algorithm.agents.base import Agent
 from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import dump_config, overlaid
 from algorithm.core.console import Console
+from algorithm.core.extras import extra
 from algorithm.core.plugins import Plugin
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
@@ -36,7 +37,6 @@ from algorithm.train.foreign import (
     load_replays,
     networks_of,
 )
-from algorithm.train.profile import TrainingProfile
 from algorithm.train.reporter import open_metrics
 from algorithm.train.run import RunInputs, RunParts
 from algorithm.train.runtime import LocalRuntime, Runtime, check_together, chosen_runtime
@@ -115,7 +115,9 @@ def _trainer(
         stop=inputs.stop,
         callbacks=callbacks,
         evaluations=inputs.evaluations,
-        profile=TrainingProfile(inputs.run.path / "profile.txt", console) if inputs.profile else None,
+        profile=extra("TrainingProfile")(inputs.run.path / "profile.txt", console)
+        if inputs.profile
+        else None,
     )
 
 

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 
 import numpy as np
 import psutil
@@ -16,16 +15,16 @@ from algorithm.agents.divergence import diverged
 from algorithm.agents.metrics import READOUTS
 from algorithm.agents.registry import family
 from algorithm.agents.roles import Episode
-from algorithm.config.loader import LoadedConfig, plain_config
+from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
+from algorithm.core.extras import extra
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows, info_rows
 from algorithm.evaluation.evaluate import Performance
 from algorithm.evaluation.statistics import mean_infos
-from algorithm.evaluation.video import video_path
 from algorithm.runs.logs.metrics import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS, MetricsLogger, Rate
-from algorithm.runs.logs.wandb_sink import WandbSink, chosen_mode
+from algorithm.runs.logs.upload import Upload
 from algorithm.runs.rundir import RunDir
 from algorithm.train.counters import EvaluationOutcome
 from algorithm.train.state import Start, TrainState, fitting
@@ -241,21 +240,9 @@ def open_metrics(
 
     Raises StorageError as :class:`~algorithm.runs.logs.metrics.MetricsLogger`.
     """
-    config, upload = loaded.config.wandb_config, None
-    if config.project is not None and chosen_mode(config) == "disabled":
-        console.message("W&B: off, as WANDB_MODE says")
-    elif config.project is not None:
-        settings = {key: value for key, value in plain_config(loaded).items() if key != "net_config"}
-        upload = WandbSink(
-            config,
-            folder=run.wandb,
-            name=run.name,
-            settings=settings,  # addresses are nothing for others
-            film=partial(video_path, run.videos),
-            plots=run.plots,
-            say=console.message,
-            warn=console.warn,
-        )
+    upload: Upload | None = None
+    if loaded.config.wandb_config.project is not None:
+        upload = extra("open_wandb")(loaded, run, console)
     with fitting(start.saved.path if start else run.path):
         state = start.saved.state["metrics"] if start else None
         metrics = MetricsLogger(

@@ -14,7 +14,7 @@ from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
 from algorithm.core.program import as_typed, program
 from algorithm.core.wording import listed
-from algorithm.runs.logs.wandb_sink import require_wandb
+from algorithm.runs.logs.upload import require_upload
 from algorithm.runs.names import POPULATION, directory_flags, expand_name
 from algorithm.runs.rundir import RunDir
 from ds.cluster.command import say
@@ -203,7 +203,7 @@ def _flags(options: DistributedOptions, cluster: ClusterOptions) -> dict[str, ob
 
 def _check(loaded: LoadedConfig) -> None:
     """Raise UsageError for a configuration that no population can be trained with."""
-    require_wandb(loaded.config.wandb_config)
+    require_upload(loaded.config.wandb_config)
     base, source = loaded.config.base_config, loaded.source
     refusals = (
         (

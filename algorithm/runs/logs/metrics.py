@@ -23,7 +23,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.runs.files import write_text
 from algorithm.runs.logs.events import EVENT_FILES, LoggedPicture, event_file, event_of
 from algorithm.runs.logs.rows import MOST, RecordFile, Row, csv_table, cut_back, json_line, naming, parse_row
-from algorithm.runs.logs.wandb_sink import WandbSink
+from algorithm.runs.logs.upload import Upload
 from algorithm.runs.names import behaviour_level
 
 _TOO_MANY = 2**53  # steps: beyond it not every integer is a float
@@ -117,7 +117,7 @@ class MetricsLogger:
         *,
         warn: Callable[[str], None],
         state: Mapping[str, Any] | None = None,
-        upload: WandbSink | None = None,
+        upload: Upload | None = None,
     ) -> None:
         self._log = log
         self._csv = csv

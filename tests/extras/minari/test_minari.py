@@ -18,14 +18,14 @@ from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.config import DemoConfig
-from algorithm.demos.minari import read_minari
-from algorithm.demos.minari_writer import MinariWriter
 from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
 from algorithm.demos.spaces import flat_actions, in_space
 from algorithm.env.actions import Actions
 from algorithm.env.observations import Observations
 from algorithm.env.registry import find_recipe
+from algorithm.extras.minari.reading import read_minari
+from algorithm.extras.minari.writing import MinariWriter
 from tests.demos.episodes import ROUND, record
 from tests.env.strategies import spaces
 

@@ -14,12 +14,13 @@ import pytest
 from PIL import Image
 
 from algorithm.core.errors import UsageError
+from algorithm.extras.wandb.sink import WandbSink, require_wandb
 from algorithm.runs.config import WandbConfig
 from algorithm.runs.logs.metrics import MetricsLogger
-from algorithm.runs.logs.wandb_sink import WandbSink, require_wandb
+from algorithm.runs.logs.upload import require_upload
 from tests.run.sessions import run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 OFFLINE = ("-o", "wandb_config.project=toys", "-o", "wandb_config.mode=offline")
 HOMES = {"WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"}
 
@@ -229,7 +230,7 @@ def test_without_the_package_nothing_begins(task, monkeypatch, capsys):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_, found=found: found)
         with pytest.raises(UsageError, match="W&B is not installed"):
             require_wandb(WandbConfig(project="toys"))
-        require_wandb(WandbConfig())
+        require_upload(WandbConfig())
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *_: None if name == "wandb" else there(name)
     )

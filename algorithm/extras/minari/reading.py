@@ -13,7 +13,7 @@ from algorithm.core.data import Array, Float
 from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.extras import needs
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.demos.config import MINARI, MINARI_ID
+from algorithm.demos.config import MINARI
 from algorithm.demos.episode import FaultyRecordingError, Notify, RecordedEpisode, Wanted
 from algorithm.demos.spaces import flat_actions
 from algorithm.env.gym import Adapter
@@ -22,14 +22,6 @@ from algorithm.env.spaces import Space
 
 POLICY = "policy"
 """Key of an info: what the policy says of the action before it, its u, z and behaviour_logp."""
-
-
-def dataset_id(text: str) -> str:
-    """Return the id of ``minari:ID``. Raises ValueError for one that Minari would not take."""
-    name = text.removeprefix(MINARI)
-    if not MINARI_ID.fullmatch(name):
-        raise ValueError(f"{name!r:.200} is no id of Minari, such as own/pendulum-v0")
-    return name
 
 
 def read_minari(name: str, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:

@@ -16,11 +16,11 @@ from gymnasium.envs.registration import EnvSpec
 from algorithm.core.errors import UsageError
 from algorithm.demos.config import MINARI
 from algorithm.demos.episode import RecordedEpisode
-from algorithm.demos.minari import POLICY, library_for
 from algorithm.demos.spaces import in_space
 from algorithm.env.gym import Adapter
 from algorithm.env.masks import MASK
 from algorithm.env.spaces import Space, leaves
+from algorithm.extras.minari.reading import POLICY, library_for
 
 
 class MinariWriter:
@@ -41,7 +41,7 @@ class MinariWriter:
         self._library = library_for(name)
         self._adapter = Adapter(env.observation_space, env.action_space, self.target)
         self._dataset: Any = None
-        refuse_taken(name)
+        refuse_taken_dataset(name)
         self._refuse_keys()
         self._options = self._lossless()
         self._mask_space = self._observed_mask()
@@ -140,7 +140,7 @@ class MinariWriter:
         )
 
 
-def refuse_taken(name: str) -> None:
+def refuse_taken_dataset(name: str) -> None:
     """Raise UsageError if there is a data set of that id."""
     library_for(name)
     from minari.storage import get_dataset_path

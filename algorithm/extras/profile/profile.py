@@ -22,7 +22,7 @@ from algorithm.train.trainer import NoProfile
 SECONDS = 3.0
 _SKIPPED = 3  # steps with updates before the first table: what is done once belongs in no profile
 _ROWS = 30
-_CODE = Path(__file__).parents[2]
+_CODE = Path(__file__).parents[3]
 
 
 class TrainingProfile(NoProfile):

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from algorithm.core.errors import StorageError
-from algorithm.train import profile as module
-from algorithm.train.profile import TrainingProfile
+from algorithm.extras.profile import profile as module
+from algorithm.extras.profile.profile import TrainingProfile
 from main import main
 
 

@@ -11,14 +11,19 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+from algorithm.config.loader import LoadedConfig, plain_config
+from algorithm.core.console import Console
 from algorithm.core.errors import UsageError
 from algorithm.core.extras import install_command
+from algorithm.evaluation.video import video_path
 from algorithm.runs.config import WandbConfig
 from algorithm.runs.logs.rows import Row
+from algorithm.runs.rundir import RunDir
 
 START_S = 30.0
 """Seconds that a start waits for the server."""
@@ -74,8 +79,8 @@ def chosen_mode(config: WandbConfig) -> str:
 
 
 def require_wandb(config: WandbConfig) -> None:
-    """Raise UsageError if a project is named and the package is not installed."""
-    if config.project is None or chosen_mode(config) == "disabled":
+    """Raise UsageError if rows are to be sent and the package is not installed."""
+    if chosen_mode(config) == "disabled":
         return
     found = importlib.util.find_spec("wandb")
     if found is not None and found.origin is not None:  # a mere folder of that name, as of data, has none
@@ -85,6 +90,24 @@ def require_wandb(config: WandbConfig) -> None:
         where=f"wandb_config.project: {config.project}",
         why="there is no module wandb",
         fix=f"{install_command('wandb')}\nor train without W&B: -o wandb_config.project=null",
+    )
+
+
+def open_wandb(loaded: LoadedConfig, run: RunDir, console: Console) -> WandbSink | None:
+    """Return what takes the rows of a run; None where the variable says that nothing does."""
+    config = loaded.config.wandb_config
+    if chosen_mode(config) == "disabled":
+        console.message("W&B: off, as WANDB_MODE says")
+        return None
+    return WandbSink(
+        config,
+        folder=run.wandb,
+        name=run.name,
+        settings={k: v for k, v in plain_config(loaded).items() if k != "net_config"},  # addresses stay here
+        film=partial(video_path, run.videos),
+        plots=run.plots,
+        say=console.message,
+        warn=console.warn,
     )
 
 

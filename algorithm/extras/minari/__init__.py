@@ -1,0 +1,1 @@
+"""Data sets of Minari: read, and written by ``--record``."""

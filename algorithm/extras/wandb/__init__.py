@@ -1,0 +1,1 @@
+"""Weights & Biases: the rows of a run, sent or kept."""
