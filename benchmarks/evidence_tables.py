@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from algorithm.app.report.standing import head, rows, standings
 from algorithm.core.wording import counted
+from algorithm.extras.standings.standing import head, rows, standings
 from benchmarks.cells import Results, table
 from benchmarks.standings import GOALS, Evidence, Reached, or_never, reached
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.app.report.aggregates import Runs, at_share, profile
 from algorithm.app.report.charts import Line
-from algorithm.app.report.standing import Plot, course_plots, standings, write_plots
+from algorithm.extras.standings.aggregates import Runs, at_share, profile
+from algorithm.extras.standings.standing import Plot, course_plots, standings, write_plots
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.standings import Evidence
 

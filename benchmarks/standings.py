@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.app.report.aggregates import Curve, Estimate, Runs, estimate
 from algorithm.core.data import Double
 from algorithm.core.wording import short
+from algorithm.extras.standings.aggregates import Curve, Estimate, Runs, estimate
 from algorithm.runs.files import write_text
 
 HEAD = ("exp_name", "env_name", "seed", "metric", "env_step", "value", "core_seconds")

@@ -108,7 +108,7 @@ def _read_only(options: TrainOptions) -> int:
 
         return check_failure(Path(options.failure))
     with interruptible_imports():
-        from algorithm.app.report.compare import report
+        from algorithm.app.report.command import report
 
     return report(options, folder)
 

@@ -14,7 +14,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.app.report.curves import plot_curve, read_series
-from algorithm.app.report.experiments import repeat_rows, repeat_summary
+from algorithm.app.report.repeats import repeat_rows, repeat_summary
 from algorithm.app.summaries import plot_returns, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console

@@ -37,8 +37,10 @@ PLACES: Mapping[str, Place] = {
     "share": Place("algorithm.extras.sharing.export"),
     "share_graphs": Place("algorithm.extras.onnx.command", "export"),
     "tune": Place("algorithm.extras.tune.command", "tune"),
+    "write_comparison": Place("algorithm.extras.standings.comparison"),
     "write_export": Place("algorithm.extras.sharing.export"),
     "write_policy": Place("algorithm.extras.onnx.command", "export"),
+    "write_population": Place("algorithm.extras.population.page"),
     "write_study": Place("algorithm.extras.tune.page"),
     "UnityVecEnv": Place("algorithm.extras.unity.vec", pip="unity"),
     "check_player": Place("algorithm.extras.unity.check", pip="unity"),
@@ -54,6 +56,8 @@ PLACES: Mapping[str, Place] = {
 
 BUILT_ON: Mapping[str, tuple[str, ...]] = {
     "mlagents": ("unity",),
+    "population": ("standings",),
+    "tune": ("standings",),
 }
 """Folder of ``algorithm/extras`` -> the others that it imports."""
 

@@ -33,6 +33,9 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 POPULATION = "population.yaml"
 """File that makes a folder that of a population."""
 
+LINEAGE = "lineage.jsonl"
+"""File of a population with a generation behind it."""
+
 STUDY = "study.json"
 """File that makes a folder that of a study. The runs of its trials lie below it, named ``STUDY/TRIAL``."""
 
@@ -130,7 +133,7 @@ def names_beside(env: str, name: str, *, models: Path = MODELS) -> list[str]:
 
 def report_names(env: str, *, models: Path = MODELS) -> list[str]:
     """Return the names of the runs of ``env``, its studies, and populations with a generation behind them."""
-    others = [name for file in (STUDY, "lineage.jsonl") for name in _names_with(file, env, models)]
+    others = [name for file in (STUDY, LINEAGE) for name in _names_with(file, env, models)]
     return [*run_names(env, models=models), *others]
 
 

@@ -25,7 +25,7 @@ from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename, sync_folder
 from algorithm.runs.checkpoints.manifest import DamagedError, Entry, check_listed
 from algorithm.runs.files import json_text, make_folder, write_durably, write_text
-from algorithm.runs.names import POPULATION, is_taken
+from algorithm.runs.names import LINEAGE, POPULATION, is_taken
 from ds.evolver.population import Population
 
 _FACTS = "population.json"
@@ -83,7 +83,7 @@ class PopulationDir:
         self.path = path
         self.config = path / POPULATION
         self.lock = path / "run.lock"
-        self.lineage = path / "lineage.jsonl"
+        self.lineage = path / LINEAGE
         self._generations = path / "generations"
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any
 
 from algorithm.app.report.lineage import GIVEN_UP, MemberOutcome, by_generation, gene_text, read_lineage
 from algorithm.core.errors import StorageError
+from algorithm.core.extras import extra
 from algorithm.runs.logs.events import event_file, event_of
 from algorithm.runs.rundir import RunDir
 from ds.evolver.generations import PopulationDir
@@ -101,10 +102,8 @@ class LineageLog:
 
     def write_page(self) -> None:
         """Write ``report.html``."""
-        from algorithm.app.report.population import write_population  # matplotlib takes a second
-
         try:
-            self._say(f"report: {write_population(self._run)}")
+            self._say(f"report: {extra('write_population')(self._run)}")  # matplotlib takes a second
         except StorageError as error:
             self._say(f"warning: {error.line}")
 

@@ -179,8 +179,8 @@ LIGHT = """
 import sys, asac, algorithm.config, algorithm.app.cli.parsing, algorithm.app.cli.ds
 import algorithm.config.reference
 assert not {"torch", "gymnasium", "numpy"} & sys.modules.keys()
-import algorithm.runs.rundir, algorithm.runs.logs.metrics, algorithm.app.report.compare
-import algorithm.app.console.output, algorithm.app.console.live
+import algorithm.runs.rundir, algorithm.runs.logs.metrics, algorithm.app.report.command
+import algorithm.app.console.output, algorithm.app.console.live, algorithm.extras.standings.comparison
 assert not {"torch", "matplotlib", "jinja2", "tensorboard"} & sys.modules.keys()
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 from algorithm.app.report import curves
 from algorithm.app.report.curves import Series, common_grid, group_lines, plot_curve, read_series
-from algorithm.app.report.experiments import repeat_rows, repeat_summary
+from algorithm.app.report.repeats import repeat_rows, repeat_summary
 from algorithm.core.errors import StorageError
 from algorithm.evaluation.statistics import mean_interval
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from algorithm.app.cli.parsing import parse_args
+from algorithm.app.report.command import matching_names
 from algorithm.app.report.facts import Facts
 from algorithm.app.report.report import LARGEST_VIDEO, write_report
-from algorithm.core.errors import StorageError
+from algorithm.core.errors import StorageError, UsageError
 from algorithm.runs.lock import Holder
 from tests.report.made_runs import CURVE, RESULT, make_run, metrics_text
 from tests.report.pages import read
@@ -274,3 +275,15 @@ def test_a_page_that_cannot_be_written_is_a_storage_error():
     (run.path / "report.html").mkdir()
     with pytest.raises(StorageError, match="cannot be written"):
         write_report(run)
+
+
+def test_names_and_patterns_choose_runs():
+    for age, name in enumerate(("base", "base_2", "other")):
+        run = make_run(name)
+        os.utime(run.config, (1e9 + age, 1e9 + age))
+    assert matching_names("task", ("base*",)) == ["base", "base_2"]
+    assert matching_names("task", ("other", "base?2", "other", "b*")) == ["other", "base_2", "base"]
+    assert matching_names("task", ("none",)) == ["none"]
+    with pytest.raises(UsageError) as caught:
+        matching_names("task", ("base", "tuned*"))
+    assert "'tuned*'" in caught.value.what and "other, base_2, base" in caught.value.why

@@ -1,21 +1,15 @@
-"""The lineage of a population: members of every generation that has ended, and the drift of their genes."""
+"""The lineage of a population: members of every generation that has ended."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
-from algorithm.app.report.charts import Chart, Line, suits_logarithm
-from algorithm.app.report.page import Section
-from algorithm.app.report.theme import TONES
 from algorithm.config.yaml_io import inline
-from algorithm.core.data import Double
 from algorithm.core.reading import parse_json, read_lines
 from algorithm.core.wording import short
 
@@ -95,59 +89,3 @@ def gene_text(value: object) -> str:
     if isinstance(value, float):
         return short(value)
     return f"{value:,}" if type(value) is int else inline(value)
-
-
-def drifts(outcomes: Sequence[MemberOutcome]) -> Iterator[Section]:
-    """Yield the charts of the genes, in the order of the lineage; nothing without genes."""
-    charts = []
-    for path in dict.fromkeys(path for one in outcomes for path in one.genes):
-        values = {
-            generation: found
-            for generation, members in by_generation(outcomes).items()
-            if (found := [one.genes[path] for one in members if path in one.genes])
-        }
-        every = [value for found in values.values() for value in found]
-        is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in every)
-        x = np.array(list(values), np.float64)
-        lines = (_moments if is_number else _shares)(x, list(values.values()))
-        charts.append(Chart(path, lines, log=is_number, along="generation"))
-    note = (
-        "Over the members of each generation. On a logarithmic scale mean and standard deviation are those "
-        "of the logarithms."
-    )
-    if charts:
-        yield Section(title="Drift of the genes", charts=charts, notes=[note])
-
-
-def _moments(x: Double, values: Sequence[Sequence[float]]) -> list[Line]:
-    """Return mean ± standard deviation of a number over members, and its ends.
-
-    On a logarithmic scale they are those of the logarithms: a plain mean would show the largest value alone.
-    """
-    arrays = [np.array(found, np.float64) for found in values]
-    is_log = suits_logarithm(np.concatenate(arrays))
-    seen = [np.log(array) for array in arrays] if is_log else arrays
-    mean, std = np.array([one.mean() for one in seen]), np.array([one.std() for one in seen])
-    curves = np.stack([mean, mean - std, mean + std])
-    middle, low, high = np.exp(curves) if is_log else curves
-    ends = [np.array([pick(array) for array in arrays]) for pick in (np.min, np.max)]
-    label = "geometric mean ± std" if is_log else "mean ± std"
-    return [
-        Line(label=label, x=x, y=middle, band=(low, high), dots=True),
-        Line(label="lowest and highest", x=x, y=ends[0], style="faint"),
-        Line(label="", x=x, y=ends[1], style="faint"),
-    ]
-
-
-def _shares(x: Double, values: Sequence[Sequence[Any]]) -> list[Line]:
-    """Return the share of members that have each choice; rare ones together where there are many."""
-    texts = [[gene_text(value) for value in found] for found in values]
-    common = [text for text, _ in Counter(itertools.chain.from_iterable(texts)).most_common()]
-    names = sorted(common if len(common) <= TONES else common[: TONES - 1])
-    shares = {name: np.array([100 * found.count(name) / len(found) for found in texts]) for name in names}
-    if len(common) > TONES:
-        shares[f"{len(common) - len(names)} others"] = 100 - np.sum(list(shares.values()), axis=0)
-    return [
-        Line(label=f"{name}, % of members", x=x, y=y, tone=tone, dots=True)
-        for tone, (name, y) in enumerate(shares.items())
-    ]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.app.report.aggregates import Estimate, estimate
 from algorithm.app.report.charts import Chart, Line
 from algorithm.app.report.page import Section, Tile, link, page, written_now
 from algorithm.config.errors import ConfigError
@@ -17,6 +16,7 @@ from algorithm.config.extras_config import TuneConfig
 from algorithm.core.errors import StorageError, described
 from algorithm.core.reading import read_json
 from algorithm.core.wording import counted, short
+from algorithm.extras.standings.aggregates import Estimate, estimate
 from algorithm.extras.tune.records import SIDES, TrialRecord, best_of, complete, shown
 from algorithm.extras.tune.space import SearchSpace, read_space
 from algorithm.runs.files import write_text

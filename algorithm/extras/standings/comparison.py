@@ -1,17 +1,21 @@
-"""``--report``: the page of one run or population, or a comparison of experiments of several seeds."""
+"""A page that compares experiments, each of runs with several seeds."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from algorithm.app.cli.train import TrainOptions
-from algorithm.app.report.aggregates import Curve, Runs
 from algorithm.app.report.charts import Chart
 from algorithm.app.report.curves import Series, group_lines
-from algorithm.app.report.experiments import (
+from algorithm.app.report.facts import Facts, Score
+from algorithm.app.report.page import Section, code, link, page
+from algorithm.app.report.settings import differences
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.wording import counted, listed, plus_minus, short
+from algorithm.evaluation.statistics import mean_interval
+from algorithm.extras.standings.aggregates import Curve, Runs
+from algorithm.extras.standings.experiments import (
     Experiment,
     behaviours_of,
     first_step_at,
@@ -19,22 +23,10 @@ from algorithm.app.report.experiments import (
     level_of,
     mean_over,
 )
-from algorithm.app.report.facts import Facts, Score
-from algorithm.app.report.page import Section, code, link, page
-from algorithm.app.report.population import is_population, write_population
-from algorithm.app.report.report import write_report
-from algorithm.app.report.settings import differences
-from algorithm.app.report.standing import course_plots, head, rows, standings, write_plots
-from algorithm.config.locate import EnvFolder
-from algorithm.core.extras import extra
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.core.wording import counted, listed, plus_minus, short
-from algorithm.evaluation.statistics import mean_interval
+from algorithm.extras.standings.standing import course_plots, head, rows, standings, write_plots
 from algorithm.runs.files import write_text
-from algorithm.runs.names import MODELS, STUDY, env_folder, is_name, names_beside
-from algorithm.runs.rundir import RunDir, no_run_matches
+from algorithm.runs.rundir import RunDir
 
-_WILD = frozenset("*?[")
 _LONGEST_NAME = 80
 _CURVES = "Thick: the mean over seeds, with Student's 95 % interval. Thin: the runs. Evaluations only."
 _OUTCOMES = (
@@ -48,57 +40,6 @@ _STANDING = (
     "probability is that of a run drawn at random."
 )
 _ALIKE = "All runs have the same configuration, but for their seeds."
-
-
-def report(options: TrainOptions, folder: EnvFolder) -> int:
-    """Write the pages that ``--report NAME [NAME …]`` asks for and print their paths; returns the exit code.
-
-    One name: the page of that run or population. Several, or a name with ``*``, ``?`` or ``[…]``: a page and
-    a picture that compare the runs of those names. Raises UsageError for a pattern without runs, StorageError
-    for a run that does not exist and a page that cannot be written.
-    """
-    names, models, argument = options.report, options.directory, options.env
-    if len(names) == 1 and is_name(names[0]):
-        path = env_folder(folder.label, models) / names[0]
-        population = RunDir(folder.label, names[0], path, argument)
-        if is_population(population.path):
-            print(population.shown(write_population(population)))
-            return 0
-        if (path / STUDY).is_file():
-            extra("write_study")(population)
-            print(population.shown(population.report))
-            return 0
-    matched = matching_names(folder.label, names, models=models, argument=argument)
-    runs = [
-        RunDir.open(folder.label, name, models=models, argument=argument, flag="--report") for name in matched
-    ]
-    if len(names) == 1 and not _WILD & set(names[0]):
-        paths = [write_report(runs[0])]
-    else:
-        paths = write_comparison(runs)
-    for path in paths:
-        print(runs[0].shown(path))
-    return 0
-
-
-def matching_names(
-    env: str, patterns: tuple[str, ...], *, models: Path = MODELS, argument: str = ""
-) -> list[str]:
-    """Return the runs of ``env`` that match, each once, patterns in their order and the oldest run first.
-
-    A name without a wildcard stays as it is. Raises UsageError for a pattern that matches none.
-    """
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        known = names_beside(env, pattern, models=models)[::-1]
-        if pattern in known or not _WILD & set(pattern):
-            found[pattern] = None
-            continue
-        matched = [name for name in known if fnmatchcase(name, pattern)]
-        if not matched:
-            raise no_run_matches(env, pattern, models=models, argument=argument)
-        found |= dict.fromkeys(matched)
-    return list(found)
 
 
 def write_comparison(runs: Sequence[RunDir]) -> list[Path]:

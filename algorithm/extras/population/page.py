@@ -12,13 +12,11 @@ import numpy as np
 
 from algorithm.app.report.charts import Chart, Line
 from algorithm.app.report.curves import experiment_lines, mean_line
-from algorithm.app.report.experiments import Experiment, behaviours_of
 from algorithm.app.report.facts import Facts, TolerantReader, holder_of, number
 from algorithm.app.report.lineage import (
     GIVEN_UP,
     MemberOutcome,
     by_generation,
-    drifts,
     gene_text,
     read_lineage,
 )
@@ -28,12 +26,13 @@ from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed
 from algorithm.evaluation.statistics import INTERVAL
+from algorithm.extras.population.drift import drifts
+from algorithm.extras.standings.experiments import Experiment, behaviours_of
 from algorithm.runs.files import write_text
-from algorithm.runs.names import is_name
+from algorithm.runs.names import LINEAGE, is_name
 from algorithm.runs.offers import playing_commands
 from algorithm.runs.rundir import RunDir
 
-_LINEAGE = "lineage.jsonl"
 _MOST_MARKS = 50
 _MOST_PROBLEMS = 12
 
@@ -61,7 +60,7 @@ class PopulationFacts:
         """Read what there is. Raises nothing for a file that is missing or damaged."""
         files = TolerantReader()
         nothing: tuple[list[MemberOutcome], list[str]] = [], []
-        outcomes, bad_lines = files.read(folder.path / _LINEAGE, read_lineage, nothing)
+        outcomes, bad_lines = files.read(folder.path / LINEAGE, read_lineage, nothing)
         start = files.read(folder.path / "population.json", read_json, dict[str, object]())
         names = {one.member: _name(folder, one) for one in outcomes} or _begun(folder)
         problems, members = [*files.problems, *bad_lines], {}
@@ -95,11 +94,6 @@ class PopulationFacts:
             max(saved.get(member, 0), (self.members[member].steps or 0) if member in self.members else 0, 0)
             for member in self.names
         )
-
-
-def is_population(folder: Path) -> bool:
-    """Return whether a folder is one of a population."""
-    return (folder / _LINEAGE).is_file()
 
 
 def write_population(folder: RunDir) -> Path:

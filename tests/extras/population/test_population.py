@@ -5,7 +5,7 @@ import math
 import pytest
 
 from algorithm.app.report.lineage import gene_text
-from algorithm.app.report.population import write_population
+from algorithm.extras.population.page import write_population
 from tests.report.made_runs import make_population, make_run, metrics_text, outcome
 from tests.report.pages import read
 

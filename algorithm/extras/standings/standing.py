@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from algorithm.app.report.aggregates import (
+from algorithm.app.report.charts import Line, draw, figure_of, save
+from algorithm.app.report.theme import DARK, LIGHT
+from algorithm.core.data import Double
+from algorithm.core.wording import short, steps_text
+from algorithm.extras.standings.aggregates import (
     Curve,
     Estimate,
     Runs,
@@ -22,10 +26,6 @@ from algorithm.app.report.aggregates import (
     last_common,
     measured,
 )
-from algorithm.app.report.charts import Line, draw, figure_of, save
-from algorithm.app.report.theme import DARK, LIGHT
-from algorithm.core.data import Double
-from algorithm.core.wording import short, steps_text
 from algorithm.runs.files import write_text
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from algorithm.app.report.aggregates import (
+from algorithm.extras.standings.aggregates import (
     Curve,
     course,
     estimate,
@@ -13,7 +13,7 @@ from algorithm.app.report.aggregates import (
     interquartile_mean,
     profile,
 )
-from algorithm.app.report.standing import Plot, course_plots, rows, standings, write_plots
+from algorithm.extras.standings.standing import Plot, course_plots, rows, standings, write_plots
 from benchmarks.rliable_numbers import OURS, THEIRS
 from benchmarks.standings import first_reached
 

@@ -1,16 +1,14 @@
 """Experiments beside each other: which runs belong together, and what is said of them."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from algorithm.app.report.compare import comparison, file_stem, matching_names
 from algorithm.app.report.curves import Series
-from algorithm.app.report.experiments import Experiment, first_step_at, grouped, level_of, mean_over
 from algorithm.app.report.facts import Facts
-from algorithm.core.errors import UsageError
+from algorithm.extras.standings.comparison import comparison, file_stem
+from algorithm.extras.standings.experiments import Experiment, first_step_at, grouped, level_of, mean_over
 from main import main
 from tests.report.made_runs import CURVE, make_run, metrics_text
 from tests.report.pages import read
@@ -159,15 +157,3 @@ def test_behaviours_are_compared_one_by_one():
     page = read(comparison(grouped([Facts.gather(make_run(metrics=metrics_text(both), result=None))])))
     for text in ("Learning curves: left", "Outcomes: left", "Learning curves: right", "Outcomes: right"):
         assert text in page.shown
-
-
-def test_names_and_patterns_choose_runs():
-    for age, name in enumerate(("base", "base_2", "other")):
-        run = make_run(name)
-        os.utime(run.config, (1e9 + age, 1e9 + age))
-    assert matching_names("task", ("base*",)) == ["base", "base_2"]
-    assert matching_names("task", ("other", "base?2", "other", "b*")) == ["other", "base_2", "base"]
-    assert matching_names("task", ("none",)) == ["none"]
-    with pytest.raises(UsageError) as caught:
-        matching_names("task", ("base", "tuned*"))
-    assert "'tuned*'" in caught.value.what and "other, base_2, base" in caught.value.why

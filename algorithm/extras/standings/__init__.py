@@ -1,0 +1,1 @@
+"""``--report`` of several names: runs beside one another."""
