@@ -51,6 +51,11 @@ PLACES: Mapping[str, Place] = {
     "read_demo": Place("algorithm.extras.mlagents.demo_reading", pip="unity"),
     "DemoWriter": Place("algorithm.extras.mlagents.demo_writing", pip="unity"),
     "find_build": Place("algorithm.extras.unity.build", pip="unity"),
+    "make_envpool": Place("algorithm.extras.simulators.envpool", pip="envpool"),
+    "make_playground": Place("algorithm.extras.simulators.jax_envs", pip="playground"),
+    "make_brax": Place("algorithm.extras.simulators.jax_envs", pip="brax"),
+    "check_lanes": Place("algorithm.extras.simulators.check"),
+    "prove": Place("algorithm.extras.simulators.proof"),
 }
 """Name -> its place: all that the rest of the program knows of the extras."""
 

@@ -74,16 +74,24 @@ def dm_task(name: str) -> tuple[str, str] | None:
     return "ball_in_cup" if domain == "cup" else domain, parts["task"].replace("-", "_")
 
 
-def _many(name: str, maker: str) -> EnvKind:
-    return EnvKind(name=name, maker=maker, gymnasium=False, films=False, repeats=False, lanes=True)
+def _many(name: str, *, maker: str = "", extra_name: str = "") -> EnvKind:
+    return EnvKind(
+        name=name,
+        maker=maker,
+        extra_name=extra_name,
+        gymnasium=False,
+        films=False,
+        repeats=False,
+        lanes=True,
+    )
 
 
-TENSOR = _many("TENSOR", "algorithm.env.lanes.tensor:make_named")
+TENSOR = _many("TENSOR", maker="algorithm.env.lanes.tensor:make_named")
 """Classes of :class:`~algorithm.env.lanes.contract.TensorEnv`."""
 
-ENVPOOL = _many("ENVPOOL", "algorithm.env.lanes.envpool:make")
-PLAYGROUND = _many("PLAYGROUND", "algorithm.env.lanes.jax_envs:make_playground")
-BRAX = _many("BRAX", "algorithm.env.lanes.jax_envs:make_brax")
+ENVPOOL = _many("ENVPOOL", extra_name="make_envpool")
+PLAYGROUND = _many("PLAYGROUND", extra_name="make_playground")
+BRAX = _many("BRAX", extra_name="make_brax")
 
 OBJECT_RUNS = "object/"
 """First part of what the runs of such an environment are filed under."""

@@ -230,7 +230,7 @@ def asked_for(module: Module) -> set[str]:
         if isinstance(node, ast.Call):
             values += node.args[:1] if _callee(node, {}).rpartition(".")[2] == "extra" else []
             values += [word.value for word in node.keywords if word.arg == "extra_name"]
-    constants = [value.value for value in values if isinstance(value, ast.Constant)]
+    constants = [node.value for value in values for node in ast.walk(value) if isinstance(node, ast.Constant)]
     return {value for value in constants if isinstance(value, str)}
 
 

@@ -137,6 +137,7 @@ def _defined(module: Module) -> set[str]:
     [
         ('begin = extra("tune")', {"tune"}),
         ('extras.extra("tune")(options)', {"tune"}),
+        ('extra("tune" if searches else "share")', {"tune", "share"}),
         ('EnvKind(name="UNITY", extra_name="UnityVecEnv")', {"UnityVecEnv"}),
         ('Model(extra="forbid"), needs("tune", "a search")', set()),
     ],

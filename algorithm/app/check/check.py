@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from algorithm.app.check.commands import command
-from algorithm.app.check.lanes import check_lanes
 from algorithm.app.check.printer import CheckPrinter
 from algorithm.app.check.process import CheckRequest, check_in_process
 from algorithm.app.cli.train import TrainOptions
@@ -39,7 +38,7 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     limits = limits or CheckLimits()
     kind = loaded.config.base_config.kind
     checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]]
-    checks = extra("check_player") if kind.player else check_single if kind.gymnasium else check_lanes
+    checks = check_single if kind.gymnasium else extra("check_player" if kind.player else "check_lanes")
     commands = [("what a training costs", command(options, "--dry_run")), ("train", command(options))]
     return _show(checks(loaded, limits), loaded, commands, quiet=options.quiet)
 

@@ -1,8 +1,7 @@
-"""Lanes of tensor environments: what the program sees and refuses of them, and the proof of their steps."""
+"""Lanes of tensor environments: what the program sees and refuses of them."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +10,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 import asac
@@ -24,10 +22,9 @@ from algorithm.env.lanes.contract import TensorEnv, TensorStep
 from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.lanes.toys import Pendulum, Reacher
 from algorithm.env.objects import LentTensors
-from algorithm.env.registry import make_vec_env, own_vector
+from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest, PoolOptions
 from algorithm.experience.collector import LocalCollector
-from algorithm.experience.transition_proof import Ledger, Proof, fingerprints, prove
 
 TOYS = "algorithm.env.lanes.toys"
 
@@ -251,90 +248,6 @@ def test_the_arm_reaches_its_point_by_a_simple_controller():
         obs, total = step.obs, total + step.reward
     assert step.truncated.all() and step.final is not None
     assert (step.final[:, 8:].norm(dim=1).median() < 0.005) and total.median() > -5
-
-
-def counted(broken: str, ledger: Ledger) -> VecEnv:
-    pool = PoolOptions(watch=ledger.watch, on_fault=lambda fault: None)
-    request = EnvRequest(env_name="Count", n=8, seed_of=lambda i, k: k, pool=pool)
-    return TensorVecEnv(partial(Count, 8, broken=broken), request)
-
-
-def gathered(mode: AutoresetMode, ledger: Ledger) -> VecEnv:
-    request = EnvRequest(
-        env_name="CartPole-v1", n=8, seed_of=lambda i, k: 8 * k + i, pool=PoolOptions(watch=ledger.watch)
-    )
-    copies = [partial(gym.make, "CartPole-v1")] * 8
-    return own_vector(lambda: SyncVectorEnv(copies, autoreset_mode=mode), request)
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_every_autoreset_mode_is_proved(mode):
-    proof = prove(partial(gathered, mode), transitions=2000)
-    assert (proof.wrong, proof.phantoms) == (0, 0) and proof.transitions >= 2000 and proof.episodes > 50
-
-
-def test_the_proof_sees_a_last_observation_that_is_the_next_first_one():
-    assert prove(partial(counted, ""), transitions=2000).phantoms == 0
-    bad = prove(partial(counted, "phantom"), transitions=2000)
-    assert bad.wrong == 0 and bad.phantoms == bad.episodes > 100
-
-
-def test_the_proof_expects_nothing_of_a_lost_end():
-    proof = prove(partial(counted, "lost"), transitions=2000)
-    assert (proof.wrong, proof.phantoms) == (0, 0)
-
-
-@pytest.mark.parametrize("field", ["obs", "reward", "terminated", "final"])
-def test_the_proof_sees_every_difference_between_what_came_and_what_is_stored(field, monkeypatch):
-    """Here the program itself changes one lane in each step."""
-    own = TensorVecEnv.step
-
-    def changed(self: TensorVecEnv, actions: Any) -> Any:
-        result = own(self, actions)[DEFAULT_BEHAVIOUR]
-        if field == "reward":
-            result.reward[0] += 1
-        elif field == "terminated":
-            result.terminated[0] |= result.truncated[0]
-        elif field == "obs":
-            result.obs["obs"][3, 0] += 1
-        elif result.final is not None:
-            result.final.obs["obs"][:] = result.obs["obs"]
-        return {DEFAULT_BEHAVIOUR: result}
-
-    monkeypatch.setattr(TensorVecEnv, "step", changed)
-    assert prove(partial(counted, ""), transitions=200).wrong > 5
-
-
-def test_fingerprints_differ_by_any_byte_and_are_those_of_rows():
-    rows = {"a": np.arange(12, dtype=np.float32).reshape(4, 3), "b": np.arange(4, dtype=np.uint8)[:, None]}
-    whole = fingerprints(rows)
-    assert len(set(whole.tolist())) == 4
-    assert np.array_equal(fingerprints({name: value[1:3] for name, value in rows.items()}), whole[1:3])
-    rows["b"][2] ^= 128
-    assert (fingerprints(rows) != whole).tolist() == [False, False, True, False]
-
-
-def of_kind(kind: str, name: str, args: dict[str, Any], ledger: Ledger) -> VecEnv:
-    pool = PoolOptions(watch=ledger.watch)
-    return make_vec_env(kind, name, env_args=args, n=4, seed_of=lambda i, k: 5, pool=pool)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "args", "package"),
-    [
-        ("ENVPOOL", "CartPole-v1", {}, "envpool"),
-        ("BRAX", "inverted_pendulum", {"episode_length": 30}, "brax"),
-        ("PLAYGROUND", "CartpoleBalance", {"episode_length": 30}, "mujoco_playground"),
-        ("GYM", "ale_py:ALE/Pong-v5", {}, "ale_py"),
-    ],
-)
-def test_simulators_of_many_are_proved_where_they_are_installed(kind, name, args, package):
-    if importlib.util.find_spec(package) is None:
-        with pytest.raises((EnvError, UsageError), match="pip install"):
-            of_kind(kind, name, args, Ledger())
-        return
-    proof: Proof = prove(partial(of_kind, kind, name, args), transitions=400)
-    assert (proof.wrong, proof.phantoms) == (0, 0) and proof.transitions >= 400
 
 
 class Alone(gym.Env):

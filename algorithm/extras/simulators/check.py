@@ -12,7 +12,7 @@ from algorithm.env.checks.context import CheckLimits
 from algorithm.env.checks.finding import CheckResult, Finding, error, ok, refusal, warning
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
-from algorithm.experience.transition_proof import Ledger, Proof, prove
+from algorithm.extras.simulators.proof import Ledger, Proof, prove
 
 _TRANSITIONS = 1_000_000
 

@@ -71,7 +71,7 @@ def _put(whole: Any, ids: Array, rows: Any) -> Any:  # noqa: ANN401 - arrays, or
     return put
 
 
-def make(request: EnvRequest) -> VecEnv:
+def make_envpool(request: EnvRequest) -> VecEnv:
     """Return the environments of a task. Raises EnvError if there are none."""
     task = request.env_name.removeprefix("envpool.")
     return own_vector(partial(EnvPoolVector, task, request.n, **request.env_args), request)
