@@ -11,10 +11,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from algorithm.core.extras import extra
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env, own_vector
 from algorithm.env.request import EnvRequest, PoolOptions
+from algorithm.extras.simulators.proof import Ledger, prove
 from benchmarks.harness import Bench, smoke
 from benchmarks.runs import timed
 from benchmarks.worker import Answer
@@ -78,16 +78,15 @@ def _rate(bench: Bench, n: int, steps: int) -> float:
 def proof(title: str, transitions: int) -> Answer:
     """Return the counts of the proof of a simulator, or of Gymnasium's class in one of its modes."""
     make = partial(_simulator, *SIMULATORS[title][:4]) if title in SIMULATORS else partial(_sync, title)
-    counts: Answer = vars(extra("prove")(make, transitions=transitions))
-    return counts
+    return vars(prove(make, transitions=transitions))
 
 
-def _simulator(kind: str, name: str, n: int, args: dict[str, Any], ledger: Any) -> VecEnv:
+def _simulator(kind: str, name: str, n: int, args: dict[str, Any], ledger: Ledger) -> VecEnv:
     pool = PoolOptions(watch=ledger.watch)
     return make_vec_env(kind, name, env_args=args, n=n, seed_of=lambda i, k: 1, pool=pool)
 
 
-def _sync(title: str, ledger: Any) -> VecEnv:
+def _sync(title: str, ledger: Ledger) -> VecEnv:
     mode, copies = AutoresetMode(title.rpartition(" ")[2]), [partial(gym.make, "CartPole-v1")] * 64
     request = EnvRequest(
         env_name=title, n=64, seed_of=lambda i, k: 64 * k + i, pool=PoolOptions(watch=ledger.watch)
