@@ -23,31 +23,34 @@ class Pair:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A source of three statements, tests of one, and just the budget for them."""
-    for file, text in {"algorithm/pair.py": SOURCE, "tests/test_pair.py": "import pair\n"}.items():
-        (tmp_path / file).parent.mkdir()
+    """A core of three statements, one each of an extra and of tests, and just the budget for them."""
+    files = {
+        "algorithm/pair.py": SOURCE,
+        "algorithm/extras/one/two.py": "x = 1\n",
+        "tests/test_pair.py": "x = 1\n",
+    }
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).write_text(text)
-    (tmp_path / "pyproject.toml").write_text("[tool.shape]\nstatements = 3\ntests = 1\n")
+    (tmp_path / "ds").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.shape]\ncore = 3\nextras = 1\nds = 0\ntests = 1\n")
     return tmp_path
 
 
 def test_what_is_counted(tree: Path, capsys: pytest.CaptureFixture[str]):
     assert shape.main([], tree) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == [
-        "algorithm",
-        "1",
-        "5",
-        "3",
-        "1",
-        "5/5/5",
-        "3/3/3",
-    ]
+    first, second, *_, last = capsys.readouterr().out.splitlines()[1:]
+    assert first.split() == ["algorithm", "1", "5", "3", "1", "5/5/5", "3/3/3"]
+    assert second.split()[:4] == ["algorithm/extras/one", "1", "1", "1"]
+    assert last == "statements: core 3, extras 1, ds 0, tests 1"
 
 
 @pytest.mark.parametrize(
     ("folder", "exceeded"),
     [
-        ("algorithm", "algorithm ds asac: 4 statements, the budget is 3"),
+        ("algorithm", "core: 4 statements, the budget is 3"),
+        ("algorithm/extras/one", "extras: 2 statements, the budget is 1"),
+        ("ds", "ds: 1 statements, the budget is 0"),
         ("tests", "tests: 2 statements, the budget is 1"),
     ],
 )
