@@ -49,8 +49,8 @@ NOT_RUN = {
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
     r"python scripts/screenshots.py": "writes the pictures of the docs, see tests/house/test_site.py",
     r"python -m benchmarks ": "measures for minutes, shortened in tests/house/test_benchmarks.py",
-    r"python main.py \S+ --editor": "waits for somebody who presses Play; tests/unity_player does so",
-    r"python -m tests.unity_player ": "waits for a trainer; tests/unity_player is one",
+    r"python main.py \S+ --editor": "waits for somebody who presses Play; extras/unity/testing does so",
+    r"python -m algorithm.extras.unity.testing ": "waits for a trainer",
     r"python main.py (gymnasium_robotics|my_reach.py):": "another package, or the reader's own file",
     r"python main.py own/walk": "tests/house/test_presets.py trains and plays the worked example",
 }

@@ -25,9 +25,9 @@ from algorithm.core.spec import ActionSpec, ObsSpec
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
+from algorithm.extras.unity.testing import make_build
 from main import main
 from tests.house.test_docs import ROOT, blocks_of, commands_of
-from tests.unity_player import make_build
 
 ENVS = ROOT / "envs"
 TASKS_PAGE = ROOT / "docs" / "tasks.md"

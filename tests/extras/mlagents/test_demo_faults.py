@@ -17,6 +17,7 @@ from algorithm.core.errors import UsageError
 from algorithm.demos.check import fitted
 from algorithm.demos.episode import FaultyRecordingError
 from algorithm.extras.mlagents.demo_writing import DemoWriter
+from algorithm.extras.unity.testing.sensors import Camera
 from tests.extras.mlagents.demo_files import (
     HAND,
     Brain,
@@ -28,7 +29,6 @@ from tests.extras.mlagents.demo_files import (
     spec_of,
     written,
 )
-from tests.unity_player.sensors import Camera
 
 
 def changed(number: int, **info) -> list:

@@ -15,6 +15,7 @@ from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
 from algorithm.extras.mlagents.demo_writing import DemoWriter, meta_of
 from algorithm.extras.unity.package import recorded_behaviour
+from algorithm.extras.unity.testing.sensors import Buffer, Camera, Vector
 from main import main
 from tests.demos.episodes import ROUND, record
 from tests.extras.mlagents.demo_files import (
@@ -29,7 +30,6 @@ from tests.extras.mlagents.demo_files import (
     spec_of,
     written,
 )
-from tests.unity_player.sensors import Buffer, Camera, Vector
 
 
 def assert_same(found: RecordedEpisode, expected: RecordedEpisode) -> None:

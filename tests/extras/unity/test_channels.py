@@ -12,7 +12,7 @@ from algorithm.env.parameters.config import Constant, read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.parameters.rules import wrong_numbers
 from algorithm.extras.unity.channels import PlayerChannels, Statistics, load_channels
-from tests.unity_player.channels import ECHO, Channels, packed_string
+from algorithm.extras.unity.testing.channels import ECHO, Channels, packed_string
 
 SAMPLED = {
     "size": 1.5,

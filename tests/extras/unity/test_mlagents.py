@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import yaml
 
+from algorithm.extras.unity.testing import make_build
+from algorithm.extras.unity.testing.tasks import LEARNABLE
 from main import main
 from tests.extras.mlagents.mlagents_files import FILES
-from tests.unity_player import make_build
-from tests.unity_player.compare import read_ledgers
-from tests.unity_player.recorder import record
-from tests.unity_player.tasks import LEARNABLE
+from tests.extras.unity.ledgers import read_ledgers
+from tests.extras.unity.recorder import record
 
 SCENES: dict[str, tuple[str, str]] = {
     "3DBall": ("3dball", "default"),

@@ -25,9 +25,9 @@ from algorithm.extras.unity import build
 from algorithm.extras.unity import player as player_module
 from algorithm.extras.unity.build import build_arguments, find_build
 from algorithm.extras.unity.player import EDITOR_PORT, Player, PlayerError
+from algorithm.extras.unity.testing import ROOT, make_build
 from tests.env.pool.test_faults import gone
 from tests.extras.unity.test_link import free_port
-from tests.unity_player import ROOT, make_build
 
 OPEN_S = 20.0  # for a Python interpreter on a loaded machine to start and to import gRPC
 
@@ -201,7 +201,7 @@ def test_trainings_that_start_together_get_their_ports_and_no_player_outlives_th
 
 @contextmanager
 def editor(port: int, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tests.unity_player", "--mlagents-port", str(port), *words]
+    command = [sys.executable, "-m", "algorithm.extras.unity.testing", "--mlagents-port", str(port), *words]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         yield process

@@ -19,11 +19,11 @@ from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.env.checks.finding import Level
 from algorithm.extras.onnx.play import ExportedPolicy
 from algorithm.extras.unity.check import BehaviourRecord
+from algorithm.extras.unity.testing.academy import RESET
 from main import main
 from tests.extras.mlagents.demo_files import read
-from tests.unity_player.academy import RESET
-from tests.unity_player.compare import read_ledgers
-from tests.unity_player.test_training import write_task
+from tests.extras.unity.ledgers import read_ledgers
+from tests.extras.unity.test_training import write_task
 
 RUN = Path("models/own/task/run")
 WORDS = ["own/task", "-n", "run", "--device=cpu"]

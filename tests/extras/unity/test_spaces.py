@@ -8,8 +8,8 @@ import pytest
 
 from algorithm.core.errors import EnvError
 from algorithm.extras.unity.spaces import UnityBehaviour, decode_images
+from algorithm.extras.unity.testing.sensors import Buffer, Camera, Vector, png
 from tests.extras.unity.scripted import sensor
-from tests.unity_player.sensors import Buffer, Camera, Vector, png
 
 
 def pattern(shape: tuple[int, ...], key: int) -> np.ndarray:

@@ -13,12 +13,12 @@ import pytest
 from algorithm.core.data import Segment
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extras.unity import package
+from algorithm.extras.unity.testing import make_build
+from algorithm.extras.unity.testing.sensors import Camera
+from algorithm.extras.unity.testing.tasks import LEARNABLE
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from tests.extras.unity.ledgers import compare
 from tests.extras.unity.test_link import free_port
-from tests.unity_player import make_build
-from tests.unity_player.compare import compare
-from tests.unity_player.sensors import Camera
-from tests.unity_player.tasks import LEARNABLE
 
 package.load()
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.core.spec import ActionSpec
+from algorithm.extras.unity.testing.selfcheck import KEYS
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, TERMINATED, TRUNCATED
-from tests.unity_player.selfcheck import KEYS
 
 Key = tuple[int, ...]
 """Player, agent, episode, decision."""

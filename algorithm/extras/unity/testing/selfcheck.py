@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from typing_extensions import override
 
-from tests.unity_player.academy import Academy
-from tests.unity_player.agent import Action, Agent, Behaviour, Values
-from tests.unity_player.sensors import Vector
-from tests.unity_player.tasks import timing_of
+from algorithm.extras.unity.testing.academy import Academy
+from algorithm.extras.unity.testing.agent import PlayerAgent
+from algorithm.extras.unity.testing.data import Action, Behaviour, SensorValues
+from algorithm.extras.unity.testing.sensors import Vector
+from algorithm.extras.unity.testing.tasks import timing_of
 
 KEYS = ("player", "agent", "episode", "decision")
 """The first numbers of an observation; then follows the last action."""
@@ -23,7 +24,7 @@ def player_number(seed: int) -> int:
     return seed % (1 << 20)
 
 
-class Echo(Agent):
+class Echo(PlayerAgent):
     """Says who it is, which episode and decision this is, and repeats its last action.
 
     Ends, interruptions, masks, rewards and group rewards are random. Options of the command line: with
@@ -45,7 +46,7 @@ class Echo(Agent):
             self._mask += masked.tolist()
 
     @override
-    def observe(self) -> Values:
+    def observe(self) -> SensorValues:
         action, book = self.action, self.book
         who = [player_number(self.academy.seed), self.id, book.episode, book.decision]
         return [np.concatenate([who, action.continuous, action.discrete]).astype(np.float32)]
@@ -89,6 +90,7 @@ class Echo(Agent):
 
 
 def echo_behaviour(name: str, continuous: int, branches: tuple[int, ...]) -> Behaviour:
+    """Return a behaviour whose observation is the keys of a decision and the action before it."""
     size = len(KEYS) + continuous + len(branches)
     return Behaviour(f"{name}?team=0", lambda: [Vector("echo", size)], continuous, branches)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.unity_player.messages import ObservationProto
+from algorithm.extras.unity.testing.messages import ObservationProto
 
 KINDS = {
     "crash": "a segmentation fault",
@@ -49,7 +49,7 @@ class PlannedFault:
         return PlannedFault(match[1], match[2], int(match[3] or 0), int(match[4] or 0))
 
 
-class Faults:
+class FaultPlan:
     """The failures of this process.
 
     starts: file that counts the starts of a build, for failures of the first or second one only

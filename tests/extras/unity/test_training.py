@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
+from algorithm.extras.unity import testing
+from algorithm.extras.unity.testing import ROOT, make_build
+from algorithm.extras.unity.testing.tasks import LEARNABLE
 from algorithm.replay.buffer import ReplayBuffer
 from main import main
+from tests.extras.unity.ledgers import REMEMBERING, Comparison, compare, read_ledgers
+from tests.extras.unity.recorder import record
 from tests.extras.unity.test_link import free_port
-from tests.unity_player import ROOT, make_build
-from tests.unity_player.compare import REMEMBERING, Comparison, compare, read_ledgers
-from tests.unity_player.recorder import record
-from tests.unity_player.tasks import LEARNABLE
 
 BEHAVIOURS = {6: "Echo", 7: "EchoChoice"}
 """Numbers in the observation -> name."""
@@ -172,7 +173,7 @@ def test_what_is_trained_or_played_in_the_editor_ends_with_it(
     run = folder / "models" / "own" / "task" / "run"
     for words, steps in (([], 250), (played, 30)):
         port = free_port()
-        command = [sys.executable, "-m", "tests.unity_player", "--wait=60", f"--mlagents-port={port}"]
+        command = [sys.executable, "-m", testing.__name__, "--wait=60", f"--mlagents-port={port}"]
         with subprocess.Popen([*command, f"--fault=quit@step:{steps}"], cwd=ROOT) as player:
             assert main([*RUN, "--editor", f"--port={port}", *words]) == 130
             assert player.wait(10) == 0

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from typing_extensions import override
 
-from tests.unity_player.academy import Academy, Scene
-from tests.unity_player.agent import Action, Agent, Behaviour, Timing, Values
-from tests.unity_player.selfcheck import SELF_CHECKING
-from tests.unity_player.sensors import Camera, Sensor, Vector
-from tests.unity_player.tasks import LEARNABLE, late, teams
+from algorithm.extras.unity.testing.academy import Academy, Scene
+from algorithm.extras.unity.testing.agent import PlayerAgent
+from algorithm.extras.unity.testing.data import Action, Behaviour, SensorValues, Timing
+from algorithm.extras.unity.testing.selfcheck import SELF_CHECKING
+from algorithm.extras.unity.testing.sensors import Camera, Sensor, Vector
+from algorithm.extras.unity.testing.tasks import LEARNABLE, late, teams
 
 
-class StandIn(Agent):
+class StandIn(PlayerAgent):
     """It observes noise and is rewarded for small numbers; only ``--max-step`` ends its episodes."""
 
     @override
@@ -20,7 +21,7 @@ class StandIn(Agent):
         pass
 
     @override
-    def observe(self) -> Values:
+    def observe(self) -> SensorValues:
         return [self._noise(sensor) for sensor in self._sensors]
 
     def _noise(self, sensor: Sensor) -> np.ndarray:
@@ -45,10 +46,12 @@ def stand_in(behaviour: Behaviour, *, agents: int, period: int, max_step: int) -
 
 
 def vector() -> list[Sensor]:
+    """Return a sensor of eight numbers."""
     return [Vector("VectorSensor_size8", 8)]
 
 
 def camera_and_vector() -> list[Sensor]:
+    """Return a camera of 84 × 84 pixels, and four numbers."""
     return [Camera("CameraSensor", 84, 84), Vector("VectorSensor_size4", 4)]
 
 

@@ -2,85 +2,62 @@
 
 from __future__ import annotations
 
+import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tests.unity_player.messages import AgentInfoProto, BrainParametersProto, ObservationProto
-from tests.unity_player.sensors import Sensor
-
-if TYPE_CHECKING:
-    from tests.unity_player.academy import Academy
-
-Values = Sequence[NDArray[Any]]
+from algorithm.extras.unity.testing.channels import Channels
+from algorithm.extras.unity.testing.data import Action, Behaviour, Book, Question, SensorValues, Timing
+from algorithm.extras.unity.testing.faults import FaultPlan
+from algorithm.extras.unity.testing.ledger import PlayerLedger
+from algorithm.extras.unity.testing.messages import AgentInfoProto, ObservationProto, UnityOutputProto
 
 
-@dataclass(frozen=True)
-class Behaviour:
-    """Spaces that agents share. ``name`` is that of Unity: ``Name?team=0``."""
+class AgentHost:
+    """What agents have of the academy: their ids, the trainer's seed, and the message that they add to.
 
-    name: str
-    sensors: Callable[[], list[Sensor]]
-    continuous: int = 0
-    branches: tuple[int, ...] = ()
-
-    def proto(self) -> BrainParametersProto:
-        brain = BrainParametersProto(brain_name=self.name, is_training=True)
-        brain.action_spec.num_continuous_actions = self.continuous
-        brain.action_spec.num_discrete_actions = len(self.branches)
-        brain.action_spec.discrete_branch_sizes.extend(self.branches)
-        return brain
-
-
-@dataclass
-class Action:
-    """Numbers as the trainer sent them; zeros where nothing was received."""
-
-    continuous: NDArray[np.float32]
-    discrete: NDArray[np.int32]
-
-
-@dataclass(kw_only=True)
-class Timing:
-    """The settings of a ``DecisionRequester``, and ``MaxStep``.
-
-    between:  act with the last action in the steps between decisions, too
-    max_step: steps after which an episode is interrupted; 0 for never
+    options: of the command line
     """
 
-    period: int = 1
-    offset: int = 0
-    between: bool = True
-    max_step: int = 0
+    def __init__(self, options: argparse.Namespace, faults: FaultPlan, ledger: PlayerLedger | None) -> None:
+        self.options, self.faults, self.ledger = options, faults, ledger
+        self.channels = Channels(self._note)
+        self.seed = 0
+        self.steps = 0  # of the process; the counter that decisions follow starts anew with each reset
+        self._last_id = -1
+        self._output = UnityOutputProto()
+        self._pending = False
+        self._asking: dict[str, list[PlayerAgent]] = {}
+        self._later: list[tuple[int, Callable[[], PlayerAgent]]] = []
+
+    def next_id(self) -> int:
+        """Return the id of a new object; no id is used twice."""
+        self._last_id += 1
+        return self._last_id
+
+    def add_later(self, steps: int, make: Callable[[], PlayerAgent]) -> None:
+        """Put an object into the scene after so many steps, with an id of its own."""
+        self._later.append((self.steps + steps, make))
+
+    def put(self, agent: PlayerAgent, info: AgentInfoProto) -> None:
+        """Add an agent's state to the next message."""
+        name = agent.behaviour.name
+        self._output.rl_output.agentInfos[name].value.append(info)
+        self._pending = True
+        if not info.done:
+            self._asking.setdefault(name, []).append(agent)
+
+    def _note(self, entry: dict[str, object]) -> None:
+        if self.ledger is not None:
+            self.ledger.write(entry)
 
 
-@dataclass
-class Question:
-    """A decision that was asked for: what was seen then, and what has followed."""
-
-    values: Values
-    mask: list[bool]
-    action: Action | None = None
-
-
-@dataclass
-class Book:
-    """Numbers that the agent counts for its ledger."""
-
-    episode: int = 0
-    decision: int = 0  # questions of this episode so far
-    open: Question | None = None
-    lines: list[dict[str, Any]] = field(default_factory=list)
-
-
-class Agent(ABC):
+class PlayerAgent(ABC):
     """One object of the scene. A task overrides the last four methods."""
 
-    def __init__(self, academy: Academy, behaviour: Behaviour, timing: Timing, *, group: int = 0) -> None:
+    def __init__(self, academy: AgentHost, behaviour: Behaviour, timing: Timing, *, group: int = 0) -> None:
         self.academy, self.behaviour, self.timing, self.group = academy, behaviour, timing, group
         self.id = academy.next_id()
         self.rng = np.random.default_rng([academy.seed & 0xFFFFFFFF, self.id])
@@ -114,9 +91,11 @@ class Agent(ABC):
             self._wants_action = True
 
     def count(self) -> None:
+        """Count a step of the episode."""
         self._steps += 1
 
     def send_state(self) -> None:
+        """Hand the academy a question where the agent wants a decision."""
         self.asked_now = self._wants_decision
         if not self._wants_decision:
             return
@@ -145,12 +124,12 @@ class Agent(ABC):
     # What a task calls.
 
     def end_episode(self) -> None:
-        """The task is over."""
+        """End the episode: the task is over."""
         self._notify("terminated")
         self.restart()
 
     def interrupt(self) -> None:
-        """The episode is cut off, as by ``MaxStep``."""
+        """Cut the episode off, as ``MaxStep`` does."""
         self._notify("interrupted")
         self.restart()
 
@@ -159,7 +138,7 @@ class Agent(ABC):
         self._notify("terminated")
         self.alive = False
 
-    def successor(self) -> Agent:
+    def successor(self) -> PlayerAgent:
         """Return an object like this one, with an id of its own."""
         return type(self)(self.academy, self.behaviour, self.timing, group=self.group)
 
@@ -185,7 +164,9 @@ class Agent(ABC):
         self.reward = self.group_reward = 0.0
         self._wants_decision = self._wants_action = False
 
-    def _info(self, values: Values, *, mask: Sequence[bool] = (), end: str | None = None) -> AgentInfoProto:
+    def _info(
+        self, values: SensorValues, *, mask: Sequence[bool] = (), end: str | None = None
+    ) -> AgentInfoProto:
         return AgentInfoProto(
             id=self.id,
             reward=self.reward,
@@ -197,7 +178,7 @@ class Agent(ABC):
             group_reward=self.group_reward,
         )
 
-    def _observations(self, values: Values) -> list[ObservationProto]:
+    def _observations(self, values: SensorValues) -> list[ObservationProto]:
         faults, blind = self.academy.faults, self.academy.options.nographics
         return [
             faults.message(
@@ -208,12 +189,28 @@ class Agent(ABC):
             for sensor, value in zip(self._sensors, values, strict=True)
         ]
 
-    def _settle(self, values: Values, end: str | None) -> None:
+    def _settle(self, values: SensorValues, end: str | None) -> None:
         """Write the transition of the open question, now that its result is sent."""
         question = self.book.open
         if question is None or question.action is None or self.academy.ledger is None:
             return
-        self.academy.ledger.transition(self, question, values, end)
+        self.academy.ledger.write(
+            {
+                "kind": "transition",
+                "behaviour": self.behaviour.name,
+                "agent": self.id,
+                "episode": self.book.episode,
+                "decision": self.book.decision - 1,
+                "obs": _numbers(question.values),
+                "mask": question.mask,
+                "continuous": question.action.continuous.tolist(),
+                "discrete": question.action.discrete.tolist(),
+                "reward": self.reward,
+                "group_reward": self.group_reward,
+                "after": _numbers(values),
+                "end": end,
+            }
+        )
 
     # A task.
 
@@ -222,7 +219,7 @@ class Agent(ABC):
         """Begin an episode: C#'s ``OnEpisodeBegin``."""
 
     @abstractmethod
-    def observe(self) -> Values:
+    def observe(self) -> SensorValues:
         """Return a value for each sensor: ``CollectObservations``."""
 
     def mask(self) -> list[bool]:
@@ -232,3 +229,8 @@ class Agent(ABC):
     @abstractmethod
     def act(self, action: Action) -> None:
         """Take an action: ``OnActionReceived``. Adds to ``reward``, may end the episode."""
+
+
+def _numbers(values: SensorValues) -> list[list[float]]:
+    """Return the numbers of each sensor; images are left out."""
+    return [value.ravel().tolist() for value in values if value.dtype.kind == "f"]

@@ -18,30 +18,34 @@ AGGREGATIONS = ("average", "most_recent", "sum", "histogram")
 ENGINE_SETTINGS = ("screen", "quality_level", "time_scale", "target_frame_rate", "capture_frame_rate")
 
 
-class Reader:
+class MessageReader:
     """Numbers and strings of a message, in order."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
-    def _next(self, form: str) -> Any:
+    def _next(self, form: str) -> Any:  # noqa: ANN401 - what the form says
         (value,) = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
         return value
 
     def integer(self) -> int:
+        """Return the next number, of 32 bits."""
         return int(self._next("<i"))
 
     def number(self) -> float:
+        """Return the next number, a float32."""
         return float(self._next("<f"))
 
     def string(self) -> str:
+        """Return the next text, behind its length."""
         length = self.integer()
         self._at += length
         return self._data[self._at - length : self._at].decode("ascii")
 
 
 def packed_string(text: str) -> bytes:
+    """Return a text as bytes, behind its length."""
     encoded = text.encode("ascii")
     return struct.pack("<i", len(encoded)) + encoded
 
@@ -64,8 +68,9 @@ class Channels:
     _queue: bytearray = field(default_factory=bytearray)
 
     def receive(self, data: bytes) -> None:
+        """Take the packed messages of the trainer."""
         for channel, message in split(data):
-            reader = Reader(message)
+            reader = MessageReader(message)
             if channel == ENGINE:
                 self.on_message(self._engine(reader))
             elif channel == PARAMETERS:
@@ -77,7 +82,7 @@ class Channels:
             elif channel != ANALYTICS:
                 self.on_message({"kind": "unknown channel", "channel": str(channel), "bytes": len(message)})
 
-    def _engine(self, reader: Reader) -> dict[str, Any]:
+    def _engine(self, reader: MessageReader) -> dict[str, Any]:
         setting = ENGINE_SETTINGS[reader.integer()]
         if setting == "screen":
             value: Any = [reader.integer(), reader.integer()]
@@ -85,7 +90,7 @@ class Channels:
             value = reader.number() if setting == "time_scale" else reader.integer()
         return {"kind": "engine", "setting": setting, "value": value}
 
-    def _parameter(self, reader: Reader) -> dict[str, Any]:
+    def _parameter(self, reader: MessageReader) -> dict[str, Any]:
         name, is_sampler = reader.string(), reader.integer()
         sampler, seed, count = "number", None, 1
         if is_sampler:
@@ -100,6 +105,7 @@ class Channels:
         self.send(STATISTICS, packed_string(name) + numbers)
 
     def send(self, channel: uuid.UUID, message: bytes) -> None:
+        """Queue a message for the trainer."""
         self._queue += channel.bytes_le + struct.pack("<i", len(message)) + message
 
     def take(self) -> bytes:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from tests.unity_player.messages import ObservationProto
+from algorithm.extras.unity.testing.messages import ObservationProto
 
 NONE, TRANSLATIONAL, VARIABLE = 1, 2, 4  # dimension properties
 
@@ -76,6 +77,7 @@ class Vector(Sensor):
     def __init__(self, name: str, size: int, *, stack: int = 1) -> None:
         super().__init__(name, (size * stack,), (NONE,), frame=(size,), stack=stack)
 
+    @override
     def _fill(self, message: ObservationProto, value: NDArray[np.float32]) -> None:
         numbers = np.concatenate(self._frames)
         message.shape[:] = [len(numbers)]  # of a build that changes its spaces another one
@@ -88,6 +90,7 @@ class Buffer(Sensor):
     def __init__(self, name: str, most: int, size: int) -> None:
         super().__init__(name, (most, size), (VARIABLE, NONE), frame=(most, size))
 
+    @override
     def _fill(self, message: ObservationProto, value: NDArray[np.float32]) -> None:
         padded = np.zeros(self.shape, np.float32)
         padded[: len(value)] = value
@@ -133,6 +136,7 @@ class Camera(Sensor):
         one = [0, 0, 0] if channels == 1 else [*range(channels), *[-1] * (-channels % 3)]
         return [at + channels * frame if at >= 0 else -1 for frame in range(stack) for at in one]
 
+    @override
     def _fill(self, message: ObservationProto, value: NDArray[np.uint8]) -> None:
         if self._png:
             message.compression_type = 1

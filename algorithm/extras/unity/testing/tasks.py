@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from tests.unity_player.academy import Academy
-from tests.unity_player.agent import Action, Agent, Behaviour, Timing, Values
-from tests.unity_player.sensors import Camera, Vector
+from algorithm.extras.unity.testing.academy import Academy
+from algorithm.extras.unity.testing.agent import PlayerAgent
+from algorithm.extras.unity.testing.data import Action, Behaviour, SensorValues, Timing
+from algorithm.extras.unity.testing.sensors import Camera, Vector
 
 
 def timing_of(academy: Academy, number: int, *, between: bool = True) -> Timing:
@@ -27,12 +28,13 @@ def timing_of(academy: Academy, number: int, *, between: bool = True) -> Timing:
 
 
 def one_hot(index: int, size: int) -> NDArray[np.float32]:
+    """Return zeros [size] with a one at the index."""
     bits = np.zeros(size, np.float32)
     bits[index] = 1
     return bits
 
 
-class Rounds(Agent):
+class RoundAgent(PlayerAgent):
     """Episodes of one decision, each a round of an observation, an action and its reward."""
 
     @override
@@ -57,7 +59,7 @@ class Rounds(Agent):
         """Return the reward of ``action`` in this round."""
 
 
-class Repeat(Rounds):
+class Repeat(RoundAgent):
     """Repeat two numbers, as ToyContinuous: 1 for the numbers, 0 on average for the best constant."""
 
     @override
@@ -65,7 +67,7 @@ class Repeat(Rounds):
         self._target = self.rng.uniform(-0.9, 0.9, 2).astype(np.float32)
 
     @override
-    def observe(self) -> Values:
+    def observe(self) -> SensorValues:
         return [self._target]
 
     @override
@@ -73,7 +75,7 @@ class Repeat(Rounds):
         return 1.0 - float(np.mean((action.continuous - self._target) ** 2)) / (0.9**2 / 3)
 
 
-class Pick(Rounds):
+class Pick(RoundAgent):
     """Name what is shown in each of two branches, of 3 and 4 things, or the next one where that is masked.
 
     The share of a branch is ½ for what is shown, ¼ for the next one. In half of the rounds what is shown is
@@ -88,7 +90,7 @@ class Pick(Rounds):
         self._masked = [bool(self.rng.integers(2)) for _ in self.sizes]
 
     @override
-    def observe(self) -> Values:
+    def observe(self) -> SensorValues:
         pairs = zip(self._shown, self.sizes, strict=True)
         return [np.concatenate([one_hot(shown, size) for shown, size in pairs])]
 
@@ -111,7 +113,7 @@ class Pick(Rounds):
         return worth
 
 
-class Spot(Rounds):
+class Spot(RoundAgent):
     """Name the quarter of a picture with the bright square; nothing but the picture is seen. Best: 1."""
 
     size = 24
@@ -126,7 +128,7 @@ class Spot(Rounds):
         self._picture = picture
 
     @override
-    def observe(self) -> Values:
+    def observe(self) -> SensorValues:
         return [self._picture]
 
     @override
@@ -134,7 +136,7 @@ class Spot(Rounds):
         return float(action.discrete[0] == self._quarter)
 
 
-class Recall(Agent):
+class Recall(PlayerAgent):
     """Name a cue of the first decision when asked for it five decisions later: 1, by guessing ¼."""
 
     cues, asked = 4, 5
@@ -144,7 +146,7 @@ class Recall(Agent):
         self._cue, self._at = int(self.rng.integers(self.cues)), 0
 
     @override
-    def observe(self) -> Values:
+    def observe(self) -> SensorValues:
         if self._at == 0:
             return [one_hot(self._cue, self.cues + 1)]
         return [one_hot(self.cues, self.cues + 1) * (self._at == self.asked)]
@@ -166,7 +168,7 @@ CAMERA = Behaviour("Camera?team=0", lambda: [Camera("camera", Spot.size, Spot.si
 RECALL = Behaviour("Recall?team=0", lambda: [Vector("bits", 5)], branches=(4,))
 
 
-def add_agents(academy: Academy, kind: type[Agent], behaviour: Behaviour) -> list[Agent]:
+def add_agents(academy: Academy, kind: type[PlayerAgent], behaviour: Behaviour) -> list[PlayerAgent]:
     """Add as many agents as asked for, acting only when they are asked."""
     agents = [
         kind(academy, behaviour, timing_of(academy, number, between=False))
@@ -178,34 +180,39 @@ def add_agents(academy: Academy, kind: type[Agent], behaviour: Behaviour) -> lis
 
 
 def continuous(academy: Academy, area: int) -> None:
+    """Add agents that repeat numbers."""
     add_agents(academy, Repeat, CONTINUOUS)
 
 
 def branches(academy: Academy, area: int) -> None:
+    """Add agents that choose in branches."""
     add_agents(academy, Pick, BRANCHES)
 
 
 def camera(academy: Academy, area: int) -> None:
+    """Add agents that look for a spot."""
     add_agents(academy, Spot, CAMERA)
 
 
 def recall(academy: Academy, area: int) -> None:
+    """Add agents that remember."""
     add_agents(academy, Recall, RECALL)
 
 
 def two(academy: Academy, area: int) -> None:
+    """Add agents of two behaviours."""
     continuous(academy, area)
     branches(academy, area)
 
 
 def teams(academy: Academy, area: int) -> None:
-    """Two teams of one behaviour."""
+    """Add two teams of one behaviour."""
     for team in (0, 1):
         add_agents(academy, Repeat, replace(CONTINUOUS, name=f"Continuous?team={team}"))
 
 
 def late(academy: Academy, area: int) -> None:
-    """The second behaviour has its first agent after 20 steps."""
+    """Add two behaviours, the second with its first agent after 20 steps."""
     continuous(academy, area)
     academy.add_later(20, lambda: Pick(academy, BRANCHES, timing_of(academy, 0, between=False)))
 

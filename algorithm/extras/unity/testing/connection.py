@@ -6,7 +6,7 @@ import contextlib
 
 import grpc
 
-from tests.unity_player.messages import UnityInputProto, UnityMessageProto, UnityOutputProto
+from algorithm.extras.unity.testing.messages import UnityInputProto, UnityMessageProto, UnityOutputProto
 
 METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
 GOOD, BYE = 200, 400  # status of a message's header
@@ -41,7 +41,7 @@ class Connection:
         try:
             answer = self._call(message)
         except grpc.RpcError as error:
-            raise TrainerGoneError(f"{error.code().name}: {error.details()}") from None  # type: ignore[attr-defined]
+            raise TrainerGoneError(f"{error.code().name}: {error.details()}") from None
         if answer.header.status != GOOD:
             raise TrainerGoneError(f"goodbye (status {answer.header.status})")
         return answer.unity_input
@@ -54,4 +54,5 @@ class Connection:
             self._call(message, timeout=2)
 
     def close(self) -> None:
+        """Close the channel."""
         self._channel.close()

@@ -11,10 +11,10 @@ from google.protobuf.internal.encoder import _VarintBytes
 
 from algorithm.extras.unity.package import demo_messages
 from algorithm.extras.unity.spaces import decode_images
-from tests.unity_player.__main__ import parse
-from tests.unity_player.academy import Academy, QuitCommandError
-from tests.unity_player.faults import Faults
-from tests.unity_player.messages import (
+from algorithm.extras.unity.testing.__main__ import parse
+from algorithm.extras.unity.testing.academy import Academy, QuitCommandError
+from algorithm.extras.unity.testing.faults import FaultPlan
+from algorithm.extras.unity.testing.messages import (
     QUIT,
     AgentActionProto,
     AgentInfoProto,
@@ -22,8 +22,8 @@ from tests.unity_player.messages import (
     UnityInputProto,
     UnityOutputProto,
 )
-from tests.unity_player.scenes import TASKS
-from tests.unity_player.tasks import Pick, Spot
+from algorithm.extras.unity.testing.scenes import TASKS
+from algorithm.extras.unity.testing.tasks import Pick, Spot
 
 Meta, _, Pair = demo_messages()
 
@@ -122,7 +122,7 @@ def record(folder: Path, task: str, steps: int) -> dict[str, float]:
     """Record so many steps by the best policies; return the mean return of each behaviour."""
     recorder = Recorder(folder, POLICIES, steps)
     try:
-        Academy(parse([f"--task={task}"]), Faults([], None), None).run(recorder, TASKS[task])  # type: ignore[arg-type]
+        Academy(parse([f"--task={task}"]), FaultPlan([], None), None).run(recorder, TASKS[task])  # type: ignore[arg-type]
     except QuitCommandError:
         recorder.close()
     return {name: float(np.mean(done)) for name, done in recorder.returns.items() if done}

@@ -8,17 +8,19 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.unity_player.academy import Academy, OtherVersionError, QuitCommandError, idle
-from tests.unity_player.connection import Connection, TrainerGoneError
-from tests.unity_player.faults import KINDS, PLACES, Faults, PlannedFault, QuitError
-from tests.unity_player.ledger import Ledger
-from tests.unity_player.scenes import TASKS
+from algorithm.extras.unity.testing.academy import Academy, OtherVersionError, QuitCommandError, idle
+from algorithm.extras.unity.testing.connection import Connection, TrainerGoneError
+from algorithm.extras.unity.testing.faults import KINDS, PLACES, FaultPlan, PlannedFault, QuitError
+from algorithm.extras.unity.testing.ledger import PlayerLedger
+from algorithm.extras.unity.testing.scenes import TASKS
 
 EDITOR_PORT = 5004
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tests.unity_player", description=__doc__, allow_abbrev=False)
+    """Return the options; flags of Unity that are not known here are left out."""
+    program = "python -m algorithm.extras.unity.testing"
+    parser = argparse.ArgumentParser(program, description=__doc__, allow_abbrev=False)
     unity = parser.add_argument_group("given by the trainer")
     unity.add_argument("--mlagents-port", type=int, default=EDITOR_PORT, help="default: the editor's, 5004")
     unity.add_argument("-nographics", action="store_true")
@@ -64,14 +66,14 @@ def main(words: list[str]) -> int:
         os.dup2(log, 2)
     print("arguments:", *words, flush=True)
     if options.stubborn:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in {signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)}:
             signal.signal(number, signal.SIG_IGN)
-    faults = Faults(options.fault, options.starts)
+    faults = FaultPlan(options.fault, options.starts)
     connection = None
     try:
         faults.reach("start")
         connection = Connection(options.mlagents_port, wait=options.wait)
-        ledger = Ledger(options.ledger, options.mlagents_port) if options.ledger else None
+        ledger = PlayerLedger(options.ledger, options.mlagents_port) if options.ledger else None
         Academy(options, faults, ledger).run(connection, TASKS[options.task])
     except QuitError:
         if connection is not None:

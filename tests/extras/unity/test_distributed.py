@@ -17,14 +17,15 @@ import psutil
 import pytest
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.extras.unity import testing
+from algorithm.extras.unity.testing import ROOT
+from algorithm.extras.unity.testing.selfcheck import KEYS, player_number
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import PrioritizedSampler
 from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps, load_replay
 from tests.ds import processes
-from tests.unity_player import ROOT
-from tests.unity_player.compare import REMEMBERING, Comparison, compare, read_ledgers, transitions
-from tests.unity_player.selfcheck import KEYS, player_number
-from tests.unity_player.test_training import BOTH, REMEMBER, write_task
+from tests.extras.unity.ledgers import REMEMBERING, Comparison, compare, read_ledgers, transitions
+from tests.extras.unity.test_training import BOTH, REMEMBER, write_task
 
 ACTIONS = {"Echo": ActionSpec((), 2), "EchoChoice": ActionSpec((3, 2), 1)}
 CAPACITY = 200_000
@@ -245,7 +246,7 @@ def test_an_editor_that_stops_ends_its_actor_like_a_signal(training: Training) -
     training.start("actor_0", "actor", f"--learner_port={learner}", "--editor", f"-p={port}")
     words = "--task=echoes --agents=2 --period=4 --fault=quit@step:400 --wait=60"
     player = subprocess.Popen(
-        [sys.executable, "-m", "tests.unity_player", *words.split(), f"--mlagents-port={port}"], cwd=ROOT
+        [sys.executable, "-m", testing.__name__, *words.split(), f"--mlagents-port={port}"], cwd=ROOT
     )
     try:
         assert processes.finish(training.begun["actor_0"]) == 130, training.said()

@@ -9,15 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.unity_player.agent import Action, Agent, Behaviour
-from tests.unity_player.channels import Channels
-from tests.unity_player.connection import Connection
-from tests.unity_player.faults import Faults
-from tests.unity_player.ledger import Ledger
-from tests.unity_player.messages import (
+from algorithm.extras.unity.testing.agent import AgentHost, PlayerAgent
+from algorithm.extras.unity.testing.connection import Connection
+from algorithm.extras.unity.testing.data import Action, Behaviour
+from algorithm.extras.unity.testing.faults import FaultPlan
+from algorithm.extras.unity.testing.ledger import PlayerLedger
+from algorithm.extras.unity.testing.messages import (
     QUIT,
     RESET,
-    AgentInfoProto,
     UnityInputProto,
     UnityOutputProto,
     UnityRLCapabilitiesProto,
@@ -45,44 +44,27 @@ class QuitCommandError(Exception):
     """The trainer's command to quit."""
 
 
-class Academy:
+class Academy(AgentHost):
     """All agents of a scene, and the connection to the trainer.
 
     options: of the command line
     """
 
-    def __init__(self, options: argparse.Namespace, faults: Faults, ledger: Ledger | None) -> None:
-        self.options, self.faults, self.ledger = options, faults, ledger
-        self.channels = Channels(self._note)
-        self.agents: list[Agent] = []
-        self.seed = 0
-        self.steps = 0  # of the process; the counter that decisions follow starts anew with each reset
+    def __init__(self, options: argparse.Namespace, faults: FaultPlan, ledger: PlayerLedger | None) -> None:
+        super().__init__(options, faults, ledger)
+        self.agents: list[PlayerAgent] = []
+        self.after_step: list[Callable[[], None]] = []  # called when all agents have acted
         self._count = 0
-        self._last_id = -1
         self._sent_behaviours: set[str] = set()
         self._behaviours: dict[str, Behaviour] = {}
-        self._output = UnityOutputProto()
-        self._asking: dict[str, list[Agent]] = {}
-        self._pending = False
         self._reset_once = False
-        self._later: list[tuple[int, Callable[[], Agent]]] = []
-        self.after_step: list[Callable[[], None]] = []  # called when all agents have acted
 
-    def next_id(self) -> int:
-        """Return the id of a new object; no id is used twice."""
-        self._last_id += 1
-        return self._last_id
-
-    def add(self, agent: Agent) -> None:
+    def add(self, agent: PlayerAgent) -> None:
         """Put an object into the scene."""
         self.agents.append(agent)
         self._behaviours[agent.behaviour.name] = agent.behaviour
         if self._reset_once:  # the first episodes of all others begin with the first reset
             agent.restart()
-
-    def add_later(self, steps: int, make: Callable[[], Agent]) -> None:
-        """Put an object into the scene after so many steps, with an id of its own."""
-        self._later.append((self.steps + steps, make))
 
     def run(self, connection: Connection, scene: Scene) -> None:
         """Shake hands, then step until an exception of this package ends it."""
@@ -102,7 +84,7 @@ class Academy:
         answer = connection.exchange(output).rl_initialization_input
         self.seed = answer.seed
         if self.ledger is not None:
-            self.ledger.start(self, answer)
+            self.ledger.start(self.faults.start, answer)
         print(f"Connected: seed {answer.seed}, API {answer.communication_version}", flush=True)
         self.faults.reach("handshake")
         if answer.communication_version.split(".")[0] != options.api.split(".")[0]:
@@ -111,7 +93,8 @@ class Academy:
         self.channels.receive(command.rl_input.side_channel)
         self._note({"kind": "command", "command": command.rl_input.command})
         self.faults.reach("reset")
-        return max(1, answer.num_areas)
+        areas: int = answer.num_areas
+        return max(1, areas)
 
     def _step(self, connection: Connection) -> None:
         if not self._reset_once:
@@ -146,14 +129,6 @@ class Academy:
         self._count = 0
         for agent in list(self.agents):
             agent.restart()
-
-    def put(self, agent: Agent, info: AgentInfoProto) -> None:
-        """Add an agent's state to the next message."""
-        name = agent.behaviour.name
-        self._output.rl_output.agentInfos[name].value.append(info)
-        self._pending = True
-        if not info.done:
-            self._asking.setdefault(name, []).append(agent)
 
     def _exchange(self, connection: Connection) -> None:
         output = self._output
@@ -192,10 +167,6 @@ class Academy:
                 )
         if any(asking.values()):
             raise ValueError(f"no actions for agents of {', '.join(asking)}")
-
-    def _note(self, entry: dict[str, object]) -> None:
-        if self.ledger is not None:
-            self.ledger.write(entry)
 
 
 def idle() -> None:

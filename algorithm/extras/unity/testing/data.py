@@ -1,0 +1,74 @@
+"""What agents are made from, see and do, as plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.extras.unity.testing.messages import BrainParametersProto
+from algorithm.extras.unity.testing.sensors import Sensor
+
+SensorValues = Sequence[NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """Spaces that agents share. ``name`` is that of Unity: ``Name?team=0``."""
+
+    name: str
+    sensors: Callable[[], list[Sensor]]
+    continuous: int = 0
+    branches: tuple[int, ...] = ()
+
+    def proto(self) -> BrainParametersProto:
+        """Return the behaviour's parameters as a message."""
+        brain = BrainParametersProto(brain_name=self.name, is_training=True)
+        brain.action_spec.num_continuous_actions = self.continuous
+        brain.action_spec.num_discrete_actions = len(self.branches)
+        brain.action_spec.discrete_branch_sizes.extend(self.branches)
+        return brain
+
+
+@dataclass
+class Action:
+    """Numbers as the trainer sent them; zeros where nothing was received."""
+
+    continuous: NDArray[np.float32]
+    discrete: NDArray[np.int32]
+
+
+@dataclass(kw_only=True)
+class Timing:
+    """The settings of a ``DecisionRequester``, and ``MaxStep``.
+
+    between:  act with the last action in the steps between decisions, too
+    max_step: steps after which an episode is interrupted; 0 for never
+    """
+
+    period: int = 1
+    offset: int = 0
+    between: bool = True
+    max_step: int = 0
+
+
+@dataclass
+class Question:
+    """A decision that was asked for: what was seen then, and what has followed."""
+
+    values: SensorValues
+    mask: list[bool]
+    action: Action | None = None
+
+
+@dataclass
+class Book:
+    """Numbers that the agent counts for its ledger."""
+
+    episode: int = 0
+    decision: int = 0  # questions of this episode so far
+    open: Question | None = None
+    lines: list[dict[str, Any]] = field(default_factory=list)
