@@ -290,12 +290,13 @@ def circles(graph: Mapping[str, Collection[str]]) -> list[set[str]]:
     left = {name: set(targets) - {name} for name, targets in graph.items()}
     while free := {name for name, targets in left.items() if not targets & left.keys()}:
         left = {name: targets for name, targets in left.items() if name not in free}
-    reached = {name: _reached(name, left) for name in left}
+    reached = {name: all_imported(name, left) for name in left}
     found = [{other for other in reached[name] if name in reached.get(other, ())} for name in left]
     return [circle for i, circle in enumerate(found) if circle and circle not in found[:i]]
 
 
-def _reached(name: str, graph: Mapping[str, Collection[str]]) -> set[str]:
+def all_imported(name: str, graph: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the modules that a module imports, also through others. graph: module → imported."""
     seen: set[str] = set()
     waiting = [name]
     while waiting:
