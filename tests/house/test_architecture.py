@@ -29,7 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES, MAX_FILES = 300, 15
 LONGER = {
     "algorithm.agents.off_policy.agent",
-    "algorithm.agents.on_policy.learner",
     "algorithm.config.schema",
     "algorithm.replay.buffer",
     "algorithm.runs.checkpoints.checkpoint",

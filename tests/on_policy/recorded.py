@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from algorithm.agents.on_policy.descent import make_descent
 from algorithm.agents.on_policy.family import OnPolicyAgent
 from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
 from algorithm.agents.roles import Tensors
@@ -60,8 +61,9 @@ class UpdateRecord:
     def made(self, own: PpoConfig | A2cConfig, factor: float = 1.0) -> Weights:
         """Return the weights after our update with these keys; ``factor``: of the learning rate."""
         learner = self.agent.learner
-        learner._own, learner._limit = own, own.max_grad_norm or math.inf
-        learner._optimiser = learner._make_optimiser([learner.model.policy, *learner._v])
+        learner._keys, trained = own, [learner.model.policy, *learner._nets.v]
+        limit = own.max_grad_norm or math.inf
+        learner._descent = make_descent(own, trained, max_norm=limit, skipped=learner._skipped)
         learner.load_model(self.before["model"])
         learner._generator.set_state(self.before["optim"]["random.update"])
         learner.set_factors(learning_rate=factor, clip=1.0)
@@ -84,7 +86,7 @@ class UpdateRecord:
 
 def named_weights(agent: OnPolicyAgent) -> Weights:
     """Return copies of the networks by the names that CleanRL gives them."""
-    policy, v = agent.learner.model.policy, agent.learner._v[0]
+    policy, v = agent.learner.model.policy, agent.learner._nets.v[0]
     last = policy.head.discrete or policy.head.continuous
     nets = {"actor": nn.Sequential(*policy.net, last), "critic": nn.Sequential(*v.net, v.last)}
     found = {f"{name}.{k}": p for name, net in nets.items() for k, p in net.state_dict().items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from algorithm.agents.on_policy.acktr import sampled_loss
+from algorithm.agents.on_policy.descent import sampled_loss
 from algorithm.core.errors import ModelError
 from tests.on_policy.agents import fill, make, train
 
@@ -23,7 +23,7 @@ def outputs(learner, batch):
     with torch.no_grad():
         policy = learner.model.policy(obs["obs"], obs)
         found = policy.continuous if policy.logits is None else policy.logits.log_softmax(-1)
-        return found, learner._v[0](obs["obs"], obs)
+        return found, learner._nets.v[0](obs["obs"], obs)
 
 
 @pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])

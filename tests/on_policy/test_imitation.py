@@ -10,7 +10,8 @@ import torch
 
 from algorithm.agents.config import BehavioralCloning, ExtrinsicSignal, GailSignal, RewardSignals
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.on_policy.rollout import Rollout
+from algorithm.agents.on_policy import update
+from algorithm.agents.on_policy.rollout import estimate_advantages
 from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
@@ -131,16 +132,17 @@ def test_demonstrations_that_do_not_fit_into_the_memory_are_refused(tmp_path):
 
 def test_of_strength_0_the_environment_rewards_nothing(tmp_path, monkeypatch):
     """Also with scaled rewards; what is left is the discriminator's."""
-    found, estimate = [], Rollout.estimate
+    found = []
 
-    def estimated(rollout, bonuses, horizons, *, reward_scale, **options):
-        batch = rollout._batch
-        total = batch.reward * reward_scale + bonuses[0]
-        ctx = agent.learner._bonuses._context(batch, 1.0)
-        found.append((total[batch.valid], one.reward_bonus(ctx)[batch.valid], reward_scale))
-        return estimate(rollout, bonuses, horizons, reward_scale=reward_scale, **options)
+    def estimated(rollout, batch, values, rewards, horizons, **options):
+        own, scale = (
+            one.reward_bonus(agent.learner._bonuses._context(batch)),
+            agent.learner.return_scale.factor,
+        )
+        found.append((rewards[0][batch.valid], own[batch.valid], scale))
+        estimate_advantages(rollout, batch, values, rewards, horizons, **options)
 
-    monkeypatch.setattr(Rollout, "estimate", estimated)
+    monkeypatch.setattr(update, "estimate_advantages", estimated)
     agent, collector = make(
         PENDULUM,
         sac={"reward_scaling": True},

@@ -11,14 +11,16 @@ import pytest
 import torch
 
 from algorithm.agents.config import CuriositySignal, RewardSignals
-from algorithm.agents.on_policy.learner import _entropies
-from algorithm.agents.on_policy.rollout import Rollout
+from algorithm.agents.on_policy import update
+from algorithm.agents.on_policy.descent import make_descent
+from algorithm.agents.on_policy.family_config import PpoConfig
+from algorithm.agents.on_policy.results import _spread
+from algorithm.agents.on_policy.rollout import estimate_advantages, make_rollout
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.extensions.base import Horizon
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.nn.learning.optimiser import FlatAdam, FlatRms
-from algorithm.ops.discrete import branch_log_probs
+from algorithm.nn.learning.optimiser import FlatRms
 from algorithm.replay.budget import MemoryBudget
 from tests.on_policy import agents
 from tests.on_policy.agents import fill, make, train, weights
@@ -38,7 +40,7 @@ def test_each_transition_is_learned_from_once_and_first_with_ratio_1(kind, monke
     agent, collector = make(env_name, 3, num_epoch=1, sequence_step=5, **options)
     stored, learned, ratios = [], [], []
     add_steps, learner = agent.replay.add_steps, agent.learner
-    epoch, update = learner._epoch, learner.update
+    descend, learn = learner._descend, learner.update
 
     def added(steps):
         ids = add_steps(steps)
@@ -49,17 +51,17 @@ def test_each_transition_is_learned_from_once_and_first_with_ratio_1(kind, monke
         first = agent._ring.burn_in
         learned.extend(batch.ids[:, first:-1][batch.valid[:, first:]].tolist())
         assert sorted(learned) == sorted(stored)
-        return update(batch, current=current)
+        return learn(batch, current=current)
 
-    def begin(rollout, metrics, *, checked):
-        log_ratio, *_ = learner._evaluate(rollout.part(torch.arange(len(rollout))))
+    def begin(rollout, batch, *, current):
+        log_ratio, *_ = learner._nets.evaluate(rollout)
         ratios.append(float(log_ratio.detach().abs().max()))
-        assert checked and (rollout.weight == 1).all()
-        return epoch(rollout, metrics, checked=True)
+        assert current and (rollout.weight == 1).all()
+        return descend(rollout, batch, current=True)
 
     monkeypatch.setattr(agent.replay, "add_steps", added)
     monkeypatch.setattr(learner, "update", updated)
-    monkeypatch.setattr(learner, "_epoch", begin)
+    monkeypatch.setattr(learner, "_descend", begin)
     train(agent, collector, 200)
     assert len(learned) > 180 and len(ratios) >= 4 and max(ratios) < 1e-5
 
@@ -69,11 +71,10 @@ def test_ppo_with_one_plain_update_is_a2c(monkeypatch):
     options = {"rollout_step": 8, "gae_lambda": 0.9, "entropy_coef": 0.01, "learning_rate": 1e-3}
     ppo, of_ppo = make(num_epoch=1, num_minibatch=1, clip=1e9, normalise_advantage="none", **options)
     a2c, of_a2c = make(algorithm="A2C", **options)
-    flat = a2c.learner._optimiser.flat
-    monkeypatch.setattr(a2c.learner, "_optimiser", FlatAdam.__new__(FlatAdam))
-    vars(a2c.learner._optimiser).update(vars(make(algorithm="PPO")[0].learner._optimiser))
-    a2c.learner._optimiser.flat = flat
-    a2c.learner._optimiser.learning_rate = 1e-3
+    learner = a2c.learner
+    learner._descent = make_descent(
+        PpoConfig(learning_rate=1e-3), learner._nets.trained, max_norm=0.5, skipped=learner._skipped
+    )
     train(ppo, of_ppo, 200)
     train(a2c, of_a2c, 200)
     other = weights(a2c)
@@ -156,17 +157,19 @@ def test_a_normaliser_is_frozen_while_a_rollout_is_made_and_knows_the_first_befo
 
 
 def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
-    agent, _ = make("algorithm.env.toys:ToyHybrid-v0", 2)
+    agent, collector = make("algorithm.env.toys:ToyHybrid-v0", 2)
+    batch, nets = fill(agent, collector), agent.learner._nets
+    part = make_rollout(batch, nets.values(batch)).minibatch(torch.arange(5))
     logits, mean, log_std = torch.randn(5, 3), torch.randn(5, 1), torch.randn(5, 1)
     mask = torch.tensor([[True, False, True]] * 5)
-    policy = HybridAction(TanhNormal(mean, log_std), logits)
-    entropies = _entropies(policy, branch_log_probs(logits, mask, (3,)))
+    nets.model.policy.forward = lambda state, obs: HybridAction(TanhNormal(mean, log_std), logits)
+    _, entropies, _ = nets.evaluate(replace(part, action_mask=mask.unsqueeze(1)))
     choices = torch.distributions.Categorical(logits=logits.masked_fill(~mask, -torch.inf))
     allowed = torch.distributions.Categorical(logits=logits[:, [0, 2]])
     torch.testing.assert_close(choices.probs[:, [0, 2]], allowed.probs)
     number = torch.distributions.Normal(mean, log_std.exp()).entropy().sum(-1)
-    torch.testing.assert_close(entropies, {"c": number, "d": allowed.entropy()})
-    widths = agent.learner._widths({name: entropy.mean() for name, entropy in entropies.items()})
+    torch.testing.assert_close(entropies, {"continuous": number, "discrete": allowed.entropy()})
+    widths = _spread({name: entropy.mean() for name, entropy in entropies.items()}, agent.spec.action)
     assert widths["policy/std"].item() == pytest.approx(log_std.mean().exp().item())
     assert widths["policy/entropy_share"].item() == pytest.approx(allowed.entropy().mean() / math.log(3.0))
 
@@ -178,9 +181,11 @@ def test_what_older_networks_did_is_weighed(algorithm, corrects, monkeypatch):
     batch, learner, seen = fill(agent, collector), agent.learner, []
     with torch.no_grad():
         learner.model.policy.head.discrete.bias[0] += 1.0
-    monkeypatch.setattr(learner, "_epoch", lambda rollout, sums, *, checked: seen.append((rollout, checked)))
+    monkeypatch.setattr(
+        learner, "_descend", lambda rollout, _, *, current: seen.append((rollout, current)) or ([], 0)
+    )
     learner.update(batch, current=False)
-    (rollout, checked), at = seen[0], batch.valid
+    (rollout, current), at = seen[0], batch.valid
     with torch.no_grad():
         state, _ = learner.model.rep(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
         logits = learner.model.policy(state[:, :-1][at], {}).logits
@@ -188,8 +193,8 @@ def test_what_older_networks_did_is_weighed(algorithm, corrects, monkeypatch):
     ratio = (log_pi - batch.behaviour_logp[at][:, 0]).exp()
     expected = ratio.clamp(max=1.0) if corrects else torch.ones_like(ratio)
     torch.testing.assert_close(rollout.weight[at], expected)
-    assert not checked and 0.3 < ratio.min() < 0.95 < 1.05 < ratio.max()
-    now, *_ = learner._evaluate(rollout.part(torch.arange(len(rollout))))
+    assert not current and 0.3 < ratio.min() < 0.95 < 1.05 < ratio.max()
+    now, *_ = learner._nets.evaluate(rollout)
     torch.testing.assert_close(now.detach(), 0.0 * ratio if corrects else ratio.log(), rtol=0, atol=1e-5)
 
 
@@ -216,14 +221,16 @@ def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monke
     train(agent, collector, 32)
     learner, found = agent.learner, []
     (curiosity,) = learner._bonuses.extensions
-    sigma, estimate = float(curiosity.deviation()), Rollout.estimate
+    sigma = float(curiosity.deviation())
     before, model = copy.deepcopy(curiosity.own[0]), copy.deepcopy(learner.model.rep)
     monkeypatch.setattr(
-        Rollout, "estimate", lambda *args, **how: found.append(args) or estimate(*args, **how)
+        update,
+        "estimate_advantages",
+        lambda *args, **how: found.append(args) or estimate_advantages(*args, **how),
     )
     train(agent, collector, 64)
-    ((rollout, (bonus,), _),) = found  # once a rollout
-    batch = rollout._batch
+    ((rollout, batch, _, (reward,), _),) = found  # once a rollout
+    bonus = reward - batch.reward
     with torch.no_grad():
         state, _ = model(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
         error = 0.5 * (before(state[:, :-1], batch.action) - state[:, 1:]).square().sum(-1)
@@ -256,12 +263,12 @@ def test_advantages_of_two_horizons_are_added_and_one_goes_on_behind_an_end():
     keys, blocks = {"curiosity": "FORWARD", "gamma": 0.9}, curious(0.5, ends=False)
     agent, collector = make("CartPole-v1", 2, sac=keys, blocks=blocks, rollout_step=40)
     batch = fill(agent, collector)
-    values, size = agent.learner._values(batch), len(batch.reward)
-    bonuses = [torch.zeros(size, 1), torch.rand(size, 1)]
-    rollout = Rollout(batch, 0, values)
+    values, size = agent.learner._nets.values(batch), len(batch.reward)
+    rewards = [batch.reward, torch.rand(size, 1)]
+    rollout = make_rollout(batch, values)
     horizons = list(agent.learner._bonuses.by_horizon)
     assert horizons == [Horizon(0.9), Horizon(0.5, ends=False)]
-    rollout.estimate(bonuses, horizons, reward_scale=1.0, trace_decay=0.8)
+    estimate_advantages(rollout, batch, values, rewards, horizons, trace_decay=0.8)
     place = {int(number): i for i, number in enumerate(batch.ids[:, 0])}
 
     def plain(i, v, reward, gamma, ends):
@@ -274,7 +281,7 @@ def test_advantages_of_two_horizons_are_added_and_one_goes_on_behind_an_end():
         [plain(i, v, reward, gamma, ends) for i in range(size)]
         for v, reward, gamma, ends in (
             (values[0], batch.reward, 0.9, True),
-            (values[1], bonuses[1], 0.5, False),
+            (values[1], rewards[1], 0.5, False),
         )
     ]
     assert batch.terminated.any()
@@ -297,9 +304,9 @@ def test_each_horizon_has_values_that_learn(monkeypatch):
 def test_a_bonus_is_a_reward():
     agent, collector = make("CartPole-v1", 2)
     batch = fill(agent, collector)
-    found, bonus = [], torch.rand(len(batch.reward), 1)
-    for added in (0.0 * bonus, bonus):
-        rollout = Rollout(batch, 0, agent.learner._values(batch))
-        rollout.estimate([added], [Horizon(0.9)], reward_scale=1.0, trace_decay=0.0)
+    found, bonus, values = [], torch.rand(len(batch.reward), 1), agent.learner._nets.values(batch)
+    for added in (0.0, bonus):
+        rollout = make_rollout(batch, values)
+        estimate_advantages(rollout, batch, values, [batch.reward + added], [Horizon(0.9)], trace_decay=0.0)
         found.append(rollout.advantage.clone())
     torch.testing.assert_close(found[1] - found[0], bonus * batch.valid)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue
+from algorithm.agents.on_policy.rollout import make_rollout
 from algorithm.config.schema import fields
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
@@ -25,12 +26,8 @@ IMAGES = "algorithm.env.toys:ToyCatch-v0"
 
 def losses(agent, collector):
     """Log ratios and values of a rollout."""
-    batch = fill(agent, collector)
-    learner = agent.learner
-    part = {}
-    learner._step = lambda minibatch, *, first: part.update(one=minibatch) or {}
-    learner.update(batch)
-    log_ratio, _, (value,) = learner._evaluate(part["one"])
+    batch, nets = fill(agent, collector), agent.learner._nets
+    log_ratio, _, (value,) = nets.evaluate(make_rollout(batch, nets.values(batch)))
     return log_ratio.sum(), value.sum()
 
 
@@ -47,7 +44,7 @@ def test_errors_of_values_reach_the_policys_encoder_only_where_it_is_shared(shar
     encoder = agent.learner.model.rep
     assert reached(policy_loss, encoder) and reached(value_loss, encoder) == shared
     if not shared:
-        own = agent.learner._encoders.value_rep
+        own = agent.learner._nets.value_encoder
         assert reached(value_loss, own) and not reached(policy_loss, own)
         assert set(agent.acting_parts()) == {"normaliser", "rep", "policy"}
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.on_policy.rollout import advantages, explained_variance
+from algorithm.agents.on_policy.results import explained_variance
+from algorithm.agents.on_policy.rollout import advantages
 from algorithm.ops.densities import normal_entropy, normal_logp
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
 

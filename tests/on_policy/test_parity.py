@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.on_policy import update as page
 from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
-from algorithm.agents.on_policy.rollout import Rollout
+from algorithm.agents.on_policy.rollout import estimate_advantages
 from benchmarks.harness import PEER_PYTHON
 from tests.on_policy.recorded import (
     UpdateRecord,
@@ -74,7 +75,7 @@ def made(
     update: UpdateRecord, own: PpoConfig | A2cConfig, monkeypatch, *, factor: float, epsilon: float
 ) -> Weights:
     """Our update."""
-    monkeypatch.setattr("algorithm.agents.on_policy.learner.EPSILON", epsilon)
+    monkeypatch.setattr("algorithm.agents.on_policy.descent.EPSILON", epsilon)
     return update.made(own, factor)
 
 
@@ -110,12 +111,12 @@ def test_advantages_and_targets_are_those_of_plain_code(kind, monkeypatch):
     """Also that the advantages of a whole rollout can be normalised at once."""
     update, before, after = rollout(kind), [], []
 
-    def normalise(rollout: Rollout, do=Rollout.normalise) -> None:
+    def estimated(rollout, *args, **options) -> None:
+        estimate_advantages(rollout, *args, **options)
         before.append(rollout.advantage.clone())
-        do(rollout)
         after.append(rollout)
 
-    monkeypatch.setattr(Rollout, "normalise", normalise)
+    monkeypatch.setattr(page, "estimate_advantages", estimated)
     own = PpoConfig(**{**ALL, "normalise_advantage": "rollout", "num_epoch": 1})
     assert_equal(update.made(own), plain_update(update, own))
     critic = plain_net(update.weights, "critic")
@@ -173,11 +174,11 @@ def test_a_rollout_and_its_update_are_those_of_stable_baselines(kind, own, root,
     done = subprocess.run([PEER_PYTHON, script, *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
-    def estimate(rollout: Rollout, *args, do=Rollout.estimate, **options):
+    def estimated(rollout, *args, **options) -> None:
         seen.append(rollout)
-        return do(rollout, *args, **options)
+        estimate_advantages(rollout, *args, **options)
 
-    monkeypatch.setattr(Rollout, "estimate", estimate)
+    monkeypatch.setattr(page, "estimate_advantages", estimated)
     mine, answer = update.made(own), np.load(files[2])
     for name, found in (("advantages", seen[0].advantage), ("returns", seen[0].targets[0])):
         np.testing.assert_allclose(update.in_order(found), answer[name], rtol=1e-6, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Rewards of extensions, computed once for a rollout, and the learning of their networks."""
+"""Rewards of a rollout with the bonuses of extensions, and the learning of their networks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from algorithm.agents.on_policy.networks import CHUNK
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.extensions.base import Context, Extension, Horizon, OwnSteps, by_horizon, draw_all
@@ -15,14 +16,19 @@ from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.protocols import Obs
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 
 class Bonuses:
-    """Intrinsic rewards of a rollout.
+    """Rewards of a rollout, scaled, with the intrinsic ones of extensions.
+
+    by_horizon: the extensions by the horizon of their rewards; the first is the agent's
+    signals: those of each further horizon
 
     extensions: of which ``reward_bonus`` and ``own_losses`` are used
     model:      encoder and normaliser, which get no gradient from here
     make_step:  constructor of the optimiser of the extensions' own networks
+    return_scale: of the environment's rewards
     burn_in, learn: K and T of a rollout's windows
     gamma:      discount factor of the agent
     """
@@ -32,6 +38,7 @@ class Bonuses:
         extensions: Sequence[Extension],
         model: ActingModel,
         make_step: Callable[..., FlatAdam],
+        return_scale: ReturnScale | NoReturnScale,
         *,
         burn_in: int,
         learn: int,
@@ -42,48 +49,43 @@ class Bonuses:
             _check_serves(one)
         self.extensions = tuple(extension.to(device) for extension in extensions)
         self.by_horizon = by_horizon(self.extensions, Horizon(gamma))
+        _, *self.signals = self.by_horizon.values()
         self._own = OwnSteps(self.extensions, make_step)
         self.optimisers = self._own.optimisers
-        self._model, self._burn_in, self._learn, self._device = model, burn_in, learn, device
+        self._model, self._return_scale = model, return_scale
+        self._burn_in, self._learn, self._device = burn_in, learn, device
         self._encoding = make_encoding(model.rep)
 
     @torch.no_grad()
-    def rewards(self, batch: SequenceBatch, chunk: int, *, reward_scale: float) -> list[Tensor]:
-        """Return for each horizon the sum of the bonuses of the learned transitions [B, T], on the CPU.
+    def rewards(self, batch: SequenceBatch) -> list[Tensor]:
+        """Return the rewards [B, T] of the learned transitions for each horizon, on the CPU.
 
-        chunk: sequences whose bonuses are computed at once
-        reward_scale: factor that the batch's rewards are learned with
+        Those of the agent's horizon are the environment's with bonuses, of the others bonuses alone.
         """
         totals = [torch.zeros(len(batch.reward), self._learn) for _ in self.by_horizon]
-        if not self.extensions:
-            return totals
-        for rows in torch.arange(len(batch.reward)).split(chunk):
-            context = self._context(batch.rows(rows), reward_scale)
+        for rows in torch.arange(len(batch.reward)).split(CHUNK) if self.extensions else ():
+            context = self._context(batch.rows(rows))
             for total, extensions in zip(totals, self.by_horizon.values(), strict=True):
                 for one in extensions:
                     bonus = one.reward_bonus(context)
                     if isinstance(bonus, Tensor):
                         total[rows] += bonus[:, context.learned].cpu()
-        return totals
+        environment = batch.reward[:, self._burn_in : self._burn_in + self._learn] * self._return_scale.factor
+        return [environment.cpu() + totals[0], *totals[1:]]
 
-    def update(
-        self, batch: SequenceBatch, generator: torch.Generator, *, reward_scale: float
-    ) -> dict[str, Tensor]:
-        """Take the steps of the extensions' own networks on these windows; return metrics on the device.
-
-        reward_scale: as of :meth:`rewards`
-        """
+    def update(self, batch: SequenceBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Take the steps of the extensions' own networks on these windows; return metrics on the device."""
         batch, found = batch.to(self._device), dict[str, Tensor]()
         learned = slice(self._burn_in, self._burn_in + self._learn)
-        context = self._context(batch, reward_scale)
+        context = self._context(batch)
         for _ in range(self._own.rounds):
             drawn = draw_all(self.extensions, batch, learned, generator)
             found = self._own.update(replace(context, drawn=drawn))
         return found
 
-    def _context(self, batch: SequenceBatch, reward_scale: float) -> Context:
+    def _context(self, batch: SequenceBatch) -> Context:
         batch = batch.to(self._device)
-        batch = replace(batch, reward=batch.reward * reward_scale)
+        batch = replace(batch, reward=batch.reward * self._return_scale.factor)
         obs = self._model.normaliser(batch.obs)
         return Context(
             batch=batch,

@@ -17,14 +17,14 @@ from typing_extensions import override
 from algorithm.agents.base import Family
 from algorithm.agents.imitation.cloning import Pretraining
 from algorithm.agents.networks import extensions_of, make_networks
-from algorithm.agents.on_policy.acktr import AcktrLearner
+from algorithm.agents.on_policy.acting import clipping, make_acting, remote_limits
 from algorithm.agents.on_policy.config import idle
 from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, own_block, processes
-from algorithm.agents.on_policy.learner import OnPolicyLearner
 from algorithm.agents.on_policy.metrics import ACKTR_READOUTS, READOUTS, WATCHED, make_rules
-from algorithm.agents.on_policy.networks import NETWORKS, clipping, make_acting, remote_limits
+from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.on_policy.rollout_agent import RolloutAgent
+from algorithm.agents.on_policy.update import OnPolicyLearner
 from algorithm.agents.roles import AgentInputs, Contribution, Contributor
 from algorithm.agents.schedules import rate_factor
 from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
@@ -50,9 +50,8 @@ class OnPolicyAgent(RolloutAgent):
         sequence = self._own.sequence if config.run.seq_encoder else 1
         ring = Ring(inputs, networks.rep.stored_carry_shape, self._own, block, sequence=sequence)
         shown = ring.demonstrations()
-        make = AcktrLearner if isinstance(self._own, AcktrConfig) else OnPolicyLearner
         extensions = extensions_of(inputs, networks, shown)
-        learner = make(
+        learner = OnPolicyLearner(
             inputs, networks, self._own, burn_in=ring.burn_in, learn=ring.sequence, extensions=extensions
         )
         super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=shown, block=block)

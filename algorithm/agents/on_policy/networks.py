@@ -1,42 +1,40 @@
-"""Default networks of on-policy families, and acting with a policy, here and in other processes."""
+"""Networks of on-policy families: the default ones, and the passes of policy and values over a rollout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, cast
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.actions.actor import Actor
-from algorithm.actions.parts import make_parts
-from algorithm.agents.behaviour_config import BehaviourConfig
-from algorithm.agents.behaviour_policy import BehaviourPolicy
-from algorithm.agents.networks import make_networks
-from algorithm.agents.on_policy.family_config import own_block
-from algorithm.agents.roles import Acting, ActingInputs, RemoteLimits
+from algorithm.agents.on_policy.rollout import Rollout
+from algorithm.agents.roles import AgentInputs, Inputs
+from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
 from algorithm.core.fields import AtLeastOne, Natural
-from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.acting.model import ActingModel, TrainingMode
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
+from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.mlp import ACTIVATIONS, LOG_STD_RANGE, ActionHead, Activation, hidden_widths, mlp
 from algorithm.nn.layers.norm import has_batch_norm
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Obs, Rep
+from algorithm.ops.densities import normal_entropy, normal_logp
+from algorithm.ops.discrete import branch_log_probs
 
 CLIP = 10.0
 """Bound of normalised observations, in standard deviations (The 37 Implementation Details, 29)."""
 
-SHORTEST = 16
-"""Transitions of a remote actor's segments, at least, in rollouts that have as many."""
+CHUNK = 1024
+"""Sequences of a rollout that are passed at once where no gradient is taken."""
 
 _LogStd = Annotated[float, Field(ge=LOG_STD_RANGE[0], le=LOG_STD_RANGE[1])]
 
@@ -145,51 +143,6 @@ NETWORKS = {
 """Classes of an ``nn.py``."""
 
 
-class SharedEncoder(nn.Module):
-    """One encoder, whose states both policy and values get. Arguments of both are those of :class:`Rep`."""
-
-    def __init__(self, rep: Rep) -> None:
-        super().__init__()
-        self.rep = rep
-
-    @override
-    def forward(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the states [B, T, S] for the policy and for values."""
-        state, _ = self.rep(obs, prev_action, carry, valid)
-        return state, state
-
-    def for_values(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> Tensor:
-        """Return the states [B, T, S] for values alone."""
-        state: Tensor = self.rep(obs, prev_action, carry, valid)[0]
-        return state
-
-    def own(self) -> dict[str, nn.Module]:
-        """Return what is no part of the policy, by name."""
-        return {}
-
-
-class SeparateEncoders(SharedEncoder):
-    """An encoder for the policy and one of the same kind for values, each learned by its own loss."""
-
-    def __init__(self, rep: Rep, value_rep: Rep) -> None:
-        super().__init__(rep)
-        self.value_rep = value_rep
-
-    @override
-    def forward(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        state, _ = self.rep(obs, prev_action, carry, valid)
-        return state, self.for_values(obs, prev_action, carry, valid)
-
-    @override
-    def for_values(self, obs: Obs, prev_action: Tensor, carry: Tensor, valid: Tensor) -> Tensor:
-        state: Tensor = self.value_rep(obs, prev_action, carry, valid)[0]
-        return state
-
-    @override
-    def own(self) -> dict[str, nn.Module]:
-        return {"value_encoder": self.value_rep}
-
-
 def check_norms(networks: Networks) -> None:
     """Raise ModelError for a batch norm: a ratio of 1 needs the networks to act as they are trained."""
     for name, network in {"ModelRep": networks.rep, **networks.built}.items():
@@ -201,67 +154,117 @@ def check_norms(networks: Networks) -> None:
             )
 
 
-def make_encoders(networks: Networks, *, shared: bool, device: torch.device) -> SharedEncoder:
-    """Return the encoder or encoders of a learner; default ones begin orthogonal."""
-    reps = [networks.rep] if shared else [networks.rep, cast(Rep, networks.make("ModelRep"))]
-    if networks.sources["ModelRep"] == "default":
-        for rep in reps:
-            set_orthogonal(rep)
-    return (SharedEncoder if shared else SeparateEncoders)(*reps).to(device).eval()
-
-
-def clipping(spec: AgentSpec) -> AgentSpec:
-    """Return the spec with continuous actions that are clipped, not squashed."""
-    return replace(spec, action=replace(spec.action, squash="clip"))
-
-
-def make_acting_model(
-    spec: AgentSpec, networks: Networks, *, normalised: bool, device: torch.device
-) -> ActingModel:
-    """Return the networks that act; normalised: observations by their statistics."""
+def make_acting_model(inputs: Inputs, networks: Networks) -> ActingModel:
+    """Return the networks that act, with a normaliser of observations where the keys ask for one."""
+    normalised, device = inputs.config.run.use_normalization, inputs.device
     return ActingModel(
-        (Normaliser(spec.obs, CLIP) if normalised else NoNormaliser()).to(device),
+        (Normaliser(inputs.spec.obs, CLIP) if normalised else NoNormaliser()).to(device),
         networks.rep.to(device),
         networks.built["ModelPolicy"].to(device),
     )
 
 
-def acting_parts(model: ActingModel) -> dict[str, nn.Module]:
-    """Return the modules that act, by name."""
-    return {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
+class ActorCritic:
+    """Policy and values of one agent, and their passes over the sequences of a rollout.
 
+    model: normaliser, encoder and policy, which act
+    v: a value function for each horizon of rewards
+    value_encoder: of the values; the policy's itself where they share one
+    trained: all networks, in the order of their optimiser's storage
+    parts, named: the same by what they are, and all that is saved by its name in a checkpoint
 
-def new_actor(spec: AgentSpec, model: ActingModel, *, device: torch.device, seed: int) -> Actor:
-    """Return a policy that draws from the distribution itself."""
-    return Actor(model, make_parts(spec.action), device=device, exploring=False, seed=seed)
-
-
-def make_acting(
-    inputs: ActingInputs,
-    *,
-    spec_of: Callable[[AgentSpec], AgentSpec] = clipping,
-    networks_of: Callable[[AgentSpec], Mapping[str, Network]] = lambda _: NETWORKS,
-) -> Acting:
-    """Build the policy of a remote actor, and the modules that its weights are loaded into.
-
-    spec_of, networks_of: the family's own spec of an environment's, and its classes of an ``nn.py``
+    networks: the task's; default encoders begin orthogonal
+    num_values: G, the number of horizons
+    burn_in: K, tokens that attention sees before the steps of a sequence
+    Raises ModelError for a batch norm.
     """
-    inputs = replace(inputs, spec=spec_of(inputs.spec))
-    spec, device, behaviour = inputs.spec, inputs.device, inputs.behaviour
-    networks = make_networks(inputs, networks_of(spec))
-    normalised = inputs.config.run.use_normalization
-    model = make_acting_model(spec, networks, normalised=normalised, device=device)
-    actor = new_actor(spec, model, device=device, seed=stream_seed(inputs.own_seed, "acting", behaviour))
-    warm_up = stream(inputs.own_seed, "warm-up", behaviour)
-    return Acting(BehaviourPolicy(spec, actor, warm_up, warming_up=False), acting_parts(model))
 
+    def __init__(
+        self, inputs: AgentInputs, networks: Networks, *, shared: bool, num_values: int, burn_in: int
+    ) -> None:
+        value_encoder = networks.rep if shared else cast(Rep, networks.make("ModelRep"))
+        if networks.sources["ModelRep"] == "default":
+            for encoder in (networks.rep,) if shared else (networks.rep, value_encoder):
+                set_orthogonal(encoder)
+        check_norms(networks)
+        self.model = make_acting_model(inputs, networks)
+        self.value_encoder: Rep = value_encoder.to(inputs.device).eval()
+        further = [networks.make("ModelV") for _ in range(num_values - 1)]
+        v = networks.built["ModelV"]
+        self.v = nn.ModuleList([v, *further]).to(inputs.device).eval()
+        apart = {} if shared else {"value_encoder": value_encoder}
+        actor = self.model.rep, self.model.policy
+        self.trained = [*actor, v, *apart.values(), *further]
+        self.parts = {"encoder": self.model.rep, "policy": self.model.policy, "value": self.v, **apart}
+        self.named = {"model": self.model, "v": v, **apart, "signal_v": nn.ModuleList(further)}
+        self._action, self._device, self._burn_in = inputs.spec.action, inputs.device, burn_in
+        # Images that the policy has acted on were not shifted.
+        self.training_mode = TrainingMode(self.trained, never=(RandomShift,))
 
-def remote_limits(config: BehaviourConfig) -> RemoteLimits:
-    """Return limits on what remote actors send: short segments, of which several actors share a rollout."""
-    own = own_block(config)
-    return RemoteLimits(segments_of(own.rollout_step), max_lag=None if own.use_vtrace else 1)
+    def evaluate(self, minibatch: Rollout) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
+        """Return log ρ, the policy's entropies and each V, all [M], of the transitions of a minibatch.
 
+        ``log ρ = log π(a|s) − log π_old(a|s)`` of the whole action. An entropy is the sum over the components
+        of the continuous part of actions, or over the branches of the discrete one; there are those of the
+        parts that an action has.
+        """
+        obs = self.model.normaliser(minibatch.obs)
+        tokens = obs, minibatch.prev_action, minibatch.carry, minibatch.exists
+        policy_state, _ = self.model.rep(*tokens)
+        shared = self.value_encoder is self.model.rep
+        value_state = policy_state if shared else self.value_encoder(*tokens)[0]
+        steps, flat = slice(-minibatch.valid.shape[1], None), minibatch.flat
+        obs = {name: flat(x[:, steps]) for name, x in obs.items()}
+        policy_state, value_state = flat(policy_state[:, steps]), flat(value_state[:, steps])
+        policy: HybridAction = self.model.policy(policy_state, obs)
+        logp, entropies = flat(minibatch.behaviour_logp), {}
+        log_ratio = -flat(minibatch.old_log_ratio)  # log μ − log π_old, to which log π − log μ is added
+        if policy.continuous is not None:
+            mean, log_std = policy.continuous.mean, policy.continuous.log_std
+            log_ratio = normal_logp(flat(minibatch.z), mean, log_std) - logp[:, -1] + log_ratio
+            entropies["continuous"] = normal_entropy(log_std)
+        if policy.logits is not None:
+            mask = None if minibatch.action_mask is None else flat(minibatch.action_mask)
+            log_probs, probs = branch_log_probs(policy.logits, mask, self._action.branches)
+            chosen = flat(minibatch.action)[:, : self._action.discrete]
+            log_ratio = log_ratio + (log_probs * chosen).sum(-1) - logp[:, 0]
+            entropies["discrete"] = -(probs * log_probs).sum(-1)
+        return log_ratio, entropies, [v(value_state, obs) for v in self.v]
 
-def segments_of(rollout_step: int) -> int:
-    """Return the length of segments of which several actors share a rollout."""
-    return min(rollout_step, max(SHORTEST, rollout_step // 8))
+    @torch.no_grad()
+    def log_ratios(self, rollout: Rollout) -> Tensor:
+        """Return log ρ [B, T] of all transitions of a rollout, on the CPU; 0 where there is none."""
+        parts = (rollout.minibatch(rows).to(self._device) for rows in torch.arange(len(rollout)).split(CHUNK))
+        result = torch.zeros(rollout.valid.shape)
+        result[rollout.valid] = torch.cat([self.evaluate(part)[0].cpu() for part in parts])
+        return result
+
+    def values(self, batch: SequenceBatch) -> Tensor:
+        """Return each V [G, B, T+1] of the steps' tokens and of the one behind, on the CPU."""
+        exists = batch.obs_valid
+        if self.model.rep.carry_shape != (0,):
+            return self.values_of(batch.obs, batch.prev_action, batch.carry, exists)
+        # Without a memory a token has one value wherever it stands, and most stand in two windows.
+        tokens = exists.flatten().nonzero()[:, 0]
+        _, first, place = np.unique(batch.ids.flatten()[tokens], return_index=True, return_inverse=True)
+        chosen = tokens[first]
+        obs = {name: value.flatten(0, 1)[chosen].unsqueeze(1) for name, value in batch.obs.items()}
+        prev_action = batch.prev_action.flatten(0, 1)[chosen].unsqueeze(1)
+        carry, alone = batch.carry.new_zeros(len(chosen), 0), exists.new_ones(len(chosen), 1)
+        result = torch.zeros(len(self.v), *exists.shape)
+        result[:, exists] = self.values_of(obs, prev_action, carry, alone)[:, torch.from_numpy(place), 0]
+        return result
+
+    @torch.no_grad()
+    def values_of(self, raw: Obs, prev_action: Tensor, carry: Tensor, exists: Tensor) -> Tensor:
+        """Return each V [G, B, L − K] of sequences of L tokens, on the CPU; arguments as of :class:`Rep`."""
+        chunks, behind = [], slice(self._burn_in, None)
+        for begin in range(0, len(exists), CHUNK):
+            rows = slice(begin, begin + CHUNK)
+            obs = self.model.normaliser({name: x[rows].to(self._device) for name, x in raw.items()})
+            tokens = (x[rows].to(self._device) for x in (prev_action, carry, exists))
+            state = self.value_encoder(obs, *tokens)[0][:, behind]
+            seen = {name: x[:, behind].flatten(0, 1) for name, x in obs.items()}
+            values = [v(state.flatten(0, 1), seen).view(state.shape[:2]).cpu() for v in self.v]
+            chunks.append(torch.stack(values))
+        return torch.cat(chunks, 1)

@@ -1,17 +1,157 @@
-"""A rollout: transitions that are learned from once, as sequences read from the ring."""
+"""A rollout: transitions that are learned from once, their values, advantages and targets."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from algorithm.core.data import Bool, Double, Float, Int, SequenceBatch
+from algorithm.core.errors import ModelError
 from algorithm.extensions.base import Horizon
+
+LARGEST_FIRST_RATIO = 0.01
+"""Largest |log ρ| in the first step of an update, in which ρ is 1 but for rounding."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Rollout:
+    """B sequences of T steps each, of which M are transitions that exist: a rollout, or a minibatch of one.
+
+    K tokens lie before the steps of a sequence. The numbers of a transition stand side by side in
+    ``columns``, so that those of a minibatch are gathered at once.
+    """
+
+    obs: dict[str, Tensor]  # name -> [B, K+T, ...]
+    prev_action: Tensor  # [B, K+T, A]
+    carry: Tensor  # [B, *C]
+    exists: Tensor  # [B, K+T] bool, of tokens
+    action_mask: Tensor | None  # [B, T, ΣN]; None: every choice is allowed
+    valid: Tensor  # [B, T] bool, of transitions
+    whole: bool  # all of them exist
+    columns: Tensor  # [B, T, sum of the widths]
+    widths: Sequence[int]
+
+    # Views of the columns; what the minibatches of an update learn from is estimated once, before it.
+    z: Tensor = field(init=False)  # [B, T, A_c] continuous actions before they are clipped
+    behaviour_logp: Tensor = field(init=False)  # [B, T, H] log μ
+    action: Tensor = field(init=False)  # [B, T, A]
+    old_log_ratio: Tensor = field(init=False)  # [B, T] log π_old − log μ; 0 where the policy before has acted
+    weight: Tensor = field(init=False)  # [B, T] min(1, π_old/μ) of V-trace, or 1
+    advantage: Tensor = field(init=False)  # [B, T] summed over the horizons
+    values: Sequence[Tensor] = field(init=False)  # [B, T] V of each horizon
+    targets: Sequence[Tensor] = field(init=False)  # [B, T] R of these
+
+    estimates: Sequence[tuple[Double, Double]] = ()  # V and R [M] of each horizon, for statistics
+
+    def __post_init__(self) -> None:
+        self.z, self.behaviour_logp, self.action, *numbers = self.columns.split(self.widths, -1)
+        self.old_log_ratio, self.weight, self.advantage, *rest = (x.squeeze(-1) for x in numbers)
+        self.values, self.targets = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+
+    def __len__(self) -> int:
+        """Return B, the number of sequences."""
+        return len(self.valid)
+
+    def flat(self, x: Tensor) -> Tensor:
+        """Return x [M, ...] of the transitions that exist, from x [B, T, ...]."""
+        return x.flatten(0, 1) if self.whole else x[self.valid]
+
+    def minibatch(self, sequences: Tensor) -> Rollout:
+        """Return copies of the sequences of these numbers [b]."""
+        return replace(
+            self,
+            obs={name: x[sequences] for name, x in self.obs.items()},
+            prev_action=self.prev_action[sequences],
+            carry=self.carry[sequences],
+            exists=self.exists[sequences],
+            action_mask=None if self.action_mask is None else self.action_mask[sequences],
+            valid=self.valid[sequences],
+            columns=self.columns[sequences],
+        )
+
+    def to(self, device: torch.device) -> Rollout:
+        """Return the same on ``device``; itself if it is there already."""
+        if self.columns.device == device:
+            return self
+        return replace(
+            self,
+            obs={name: x.to(device) for name, x in self.obs.items()},
+            prev_action=self.prev_action.to(device),
+            carry=self.carry.to(device),
+            exists=self.exists.to(device),
+            action_mask=None if self.action_mask is None else self.action_mask.to(device),
+            valid=self.valid.to(device),
+            columns=self.columns.to(device),
+        )
+
+
+def make_rollout(batch: SequenceBatch, values: Tensor) -> Rollout:
+    """Return windows that hold each transition once as a rollout on the CPU, with nothing estimated yet.
+
+    values: [G, B, T+1] V of G horizons, of the steps and of what lies behind
+    """
+    num_steps, window = values.shape[2] - 1, batch.reward.shape[1]
+    valid = batch.valid[:, -num_steps:]
+    acted = [x[:, -num_steps:] for x in (batch.z, batch.behaviour_logp, batch.action)]
+    estimated = torch.zeros(*valid.shape, 3 + 2 * len(values))
+    rollout = Rollout(
+        obs={name: x[:, :window] for name, x in batch.obs.items()},
+        prev_action=batch.prev_action[:, :window],
+        carry=batch.carry,
+        exists=batch.obs_valid[:, :window],
+        action_mask=None if batch.action_mask.all() else batch.action_mask[:, window - num_steps : window],
+        valid=valid,
+        whole=bool(valid.all()),
+        columns=torch.cat([*acted, estimated], -1),
+        widths=[*(x.shape[-1] for x in acted), *[1] * estimated.shape[-1]],
+    )
+    rollout.weight.fill_(1.0)
+    for place, value in zip(rollout.values, values, strict=True):
+        place.copy_(value[:, :-1])
+    return rollout
+
+
+def estimate_advantages(
+    rollout: Rollout,
+    batch: SequenceBatch,
+    values: Tensor,
+    rewards: Sequence[Tensor],
+    horizons: Iterable[Horizon],
+    *,
+    trace_decay: float,
+) -> None:
+    """Set the advantages A of a rollout and the targets ``R = V + A`` of each horizon's values.
+
+    batch, values: of :func:`make_rollout`
+    rewards: [B, T] for each of the horizons
+    trace_decay: λ
+    """
+    existing = rollout.valid.numpy()
+    terminated = batch.terminated[:, -existing.shape[1] :].numpy()[existing]
+    following = _following(batch.ids, existing)
+    weight = rollout.weight.numpy()[existing].astype(np.float64)
+    total = np.zeros(len(weight))
+    for i, (horizon, reward) in enumerate(zip(horizons, rewards, strict=True)):
+        value = values[i, :, :-1].numpy()[existing]
+        advantage = advantages(
+            reward.numpy()[existing],
+            value,
+            values[i, :, 1:].numpy()[existing],
+            terminated if horizon.ends else np.zeros_like(terminated),
+            following,
+            weight,
+            gamma=horizon.gamma,
+            trace_decay=trace_decay,
+        )
+        target = weight * advantage + value
+        rollout.targets[i][rollout.valid] = torch.from_numpy(target.astype(np.float32))
+        rollout.estimates = *rollout.estimates, (value.astype(np.float64), target)
+        total += advantage
+    rollout.advantage[rollout.valid] = torch.from_numpy(total.astype(np.float32))
 
 
 def advantages(
@@ -45,180 +185,37 @@ def advantages(
     return np.array(result, np.float64)
 
 
-_Columns = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]
-"""z, log μ, action, ``first``, ``weight``, ``advantage``, ``values`` and ``targets`` of transitions."""
+def _following(ids: Tensor, existing: Bool) -> Int:
+    """Return for each transition [M] the index of the next one of its chain; −1 for none.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Minibatch:
-    """Sequences of a rollout: b of them, T learned steps each, of which M exist. K tokens lie before."""
-
-    obs: dict[str, Tensor]  # name -> [b, K+T, ...]
-    prev_action: Tensor  # [b, K+T, A]
-    carry: Tensor  # [b, *C]
-    exists: Tensor  # [b, K+T] bool
-    action_mask: Tensor | None  # [b, T, ΣN]; None: every choice is allowed
-    action: Tensor  # [b, T, A]
-    z: Tensor  # [b, T, A_c]
-    behaviour_logp: Tensor  # [b, T, H]
-    first: Tensor  # [b, T] log π − log μ before the update, which later ones are compared with
-    weight: Tensor  # [b, T] of the policy's loss: min(1, π/μ) of V-trace, else 1
-    valid: Tensor  # [b, T] bool
-    advantage: Tensor  # [b, T] summed over the horizons
-    values: tuple[Tensor, ...]  # [b, T] before the update, one for each horizon
-    targets: tuple[Tensor, ...]  # [b, T] of these
-    whole: bool  # all are valid
-
-    def taken(self, x: Tensor) -> Tensor:
-        """Return the valid ones [M, ...] of x [b, T, ...]."""
-        return x.flatten(0, 1) if self.whole else x[self.valid]
-
-    def to(self, device: torch.device) -> Minibatch:
-        """Return the same on ``device``; itself if it is there already."""
-        if self.advantage.device == device:
-            return self
-        fields = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
-        return Minibatch(
-            obs={k: v.to(device) for k, v in self.obs.items()},
-            values=tuple(v.to(device) for v in self.values),
-            targets=tuple(v.to(device) for v in self.targets),
-            whole=self.whole,
-            **fields,
-        )
-
-
-class Rollout:
-    """Transitions with values and advantages, on the CPU.
-
-    batch:   windows that hold each transition once, chain by chain
-    burn_in: K
-    values:  [G, B, T+1] V of G horizons, of the learned tokens and of the one behind
+    ids: [B, K+T+1] of rows, existing: [B, T]
     """
-
-    def __init__(self, batch: SequenceBatch, burn_in: int, values: Tensor) -> None:
-        self._batch, self._burn_in = batch, burn_in
-        self._learned = slice(burn_in, batch.window)
-        self.valid = batch.valid[:, self._learned]
-        self._whole = bool(self.valid.all())
-        self._next_values = values[:, :, 1:]
-        self._restricted = not bool(batch.action_mask.all())
-        # All numbers of a transition stand side by side, so that a minibatch of them is gathered at once.
-        given = [one[:, self._learned] for one in (batch.z, batch.behaviour_logp, batch.action)]
-        self._widths = [*(one.shape[-1] for one in given), 1, 1, 1, *[1] * 2 * len(values)]
-        own = torch.zeros(*self.valid.shape, 3 + 2 * len(values))
-        self._columns = torch.cat([*given, own], -1)
-        _, _, _, self.first, self.weight, self.advantage, *both = self._split(self._columns)
-        self.values, self.targets = both
-        self.weight.fill_(1.0)
-        for place, value in zip(self.values, values, strict=True):
-            place.copy_(value[:, :-1])
-
-    def __len__(self) -> int:
-        """Return the number of sequences."""
-        return len(self.valid)
-
-    def _split(self, columns: Tensor) -> _Columns:
-        """Return the numbers of transitions by what they are."""
-        z, logp, action, *own = columns.split(self._widths, -1)
-        first, weight, advantage, *numbers = (one.squeeze(-1) for one in own)
-        half = len(numbers) // 2
-        return z, logp, action, first, weight, advantage, tuple(numbers[:half]), tuple(numbers[half:])
-
-    def estimate(
-        self,
-        bonuses: Sequence[Tensor],
-        horizons: Sequence[Horizon],
-        *,
-        reward_scale: float,
-        trace_decay: float,
-    ) -> list[tuple[Double, Double]]:
-        """Set advantages and the targets of V; return values and targets [M] in float64, for statistics.
-
-        bonuses: [B, T] for each horizon; the first ones are added to the scaled rewards
-        """
-        batch, at, total = self._batch, self.valid.numpy(), None
-        reward = batch.reward[:, self._learned].numpy()[at] * np.float32(reward_scale)
-        ended, following = batch.terminated[:, self._learned].numpy()[at], self._following()
-        weight, found = self.weight.numpy()[at].astype(np.float64), []
-        for i, (horizon, bonus) in enumerate(zip(horizons, bonuses, strict=True)):
-            value = self.values[i].numpy()[at]
-            advantage = advantages(
-                bonus.numpy()[at] if i else reward + bonus.numpy()[at],
-                value,
-                self._next_values[i].numpy()[at],
-                ended if horizon.ends else np.zeros_like(ended),
-                following,
-                weight,
-                gamma=horizon.gamma,
-                trace_decay=trace_decay,
-            )
-            target = self.weight.numpy()[at] * advantage + value
-            self._put(self.targets[i], target)
-            found.append((value.astype(np.float64), target))
-            total = advantage if total is None else total + advantage
-        assert total is not None, "there is a horizon"
-        self._put(self.advantage, total)
-        return found
-
-    def _put(self, place: Tensor, found: Double) -> None:
-        place[self.valid] = torch.from_numpy(found.astype(np.float32))
-
-    def correct(self) -> None:
-        """Set the weights of V-trace, min(1, π/μ), from ``first``."""
-        self.weight.copy_(self.first.clamp(max=0.0).exp())
-
-    def normalise(self) -> None:
-        """Give all advantages mean 0 and standard deviation 1; a single one stays as it is."""
-        own = self.advantage[self.valid]
-        if len(own) > 1:
-            self.advantage[self.valid] = standardised(own)
-
-    def windows(self, sequences: Tensor) -> SequenceBatch:
-        """Return the windows of the sequences of these numbers [b], with the tokens behind."""
-        return self._batch.rows(sequences)
-
-    def part(self, sequences: Tensor) -> Minibatch:
-        """Return the sequences of these numbers [b]."""
-        batch, tokens, learned = self._batch, slice(self._burn_in + self.valid.shape[1]), self._learned
-        # Where all rows are the same, as many of the first ones are these.
-        plain = slice(len(sequences)) if self._whole else sequences
-        z, logp, action, first, weight, advantage, values, targets = self._split(self._columns[sequences])
-        return Minibatch(
-            obs={name: one[sequences, tokens] for name, one in batch.obs.items()},
-            prev_action=batch.prev_action[sequences, tokens],
-            carry=batch.carry[sequences],
-            exists=batch.obs_valid[sequences if self._burn_in else plain, tokens],
-            action_mask=batch.action_mask[sequences, learned] if self._restricted else None,
-            action=action,
-            z=z,
-            behaviour_logp=logp,
-            first=first,
-            weight=weight,
-            valid=self.valid[plain],
-            advantage=advantage,
-            values=values,
-            targets=targets,
-            whole=self._whole,
-        )
-
-    def _following(self) -> Int:
-        """Return for each transition [M] the index of the next one of its chain; −1 for none."""
-        valid = self.valid.numpy()
-        ids = self._batch.ids.numpy()
-        own = ids[:, self._burn_in : -1][valid]
-        after = ids[:, self._burn_in + 1 :][valid]
-        order = own.argsort()
-        place = np.searchsorted(own, after, sorter=order).clip(max=len(own) - 1)
-        found = order[place]
-        return np.where(own[found] == after, found, -1)
+    num_steps = existing.shape[1]
+    own = ids[:, -num_steps - 1 : -1].numpy()[existing]
+    after = ids[:, -num_steps:].numpy()[existing]
+    order = own.argsort()
+    place = order[np.searchsorted(own, after, sorter=order).clip(max=len(own) - 1)]
+    return np.where(own[place] == after, place, -1)
 
 
 def standardised(advantage: Tensor) -> Tensor:
-    """Return advantages [M] with mean 0 and standard deviation 1."""
+    """Return advantages [M] with mean 0 and standard deviation 1; a single one stays as it is."""
+    if len(advantage) < 2:
+        return advantage
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
-def explained_variance(value: Double, target: Double) -> float:
-    """Return ``1 − Var(R − V) / Var(R)``; NaN where the targets do not vary."""
-    spread = float(np.var(target))
-    return 1.0 - float(np.var(target - value)) / spread if spread > 0.0 else math.nan
+def check_ratios(log_ratio: Tensor) -> None:
+    """Raise ModelError unless all ratios are 1, as they are before the first step of an update.
+
+    log_ratio: of any shape
+    """
+    off = float(log_ratio.detach().abs().max())
+    if off > LARGEST_FIRST_RATIO:
+        raise ModelError(
+            "the policy gives other probabilities while it learns than while it acted",
+            where="ModelRep and ModelPolicy",
+            why=f"before the first update of a rollout the logarithm of a ratio is {off:.4g} instead of 0",
+            fix="leave out of nn.py what differs between training and acting: dropout, batch statistics, "
+            "noise",
+        )

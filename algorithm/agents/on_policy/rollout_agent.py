@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -15,103 +13,16 @@ from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.learner import Learner
-from algorithm.agents.on_policy.bonuses import Bonuses
-from algorithm.agents.on_policy.networks import acting_parts, check_norms, make_acting_model, new_actor
+from algorithm.agents.on_policy.acting import acting_parts, new_actor
+from algorithm.agents.on_policy.learner import RolloutLearner
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
-from algorithm.core.errors import ModelError
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
-from algorithm.extensions.base import Extension
-from algorithm.nn.learning.optimiser import FlatAdam
-from algorithm.nn.loader import Networks
-from algorithm.nn.normalise import Normaliser, normalised_names
-from algorithm.nn.return_scale import FIRST, make_return_scale
+from algorithm.nn.normalise import normalised_names
 from algorithm.replay.buffer import ReplayBuffer
-
-LARGEST_FIRST_RATIO = 0.01
-"""Largest |log ρ| in the first update of a rollout, in which ρ is 1 but for rounding."""
-
-
-class RolloutLearner(Learner):
-    """Learner with the networks that act, and bonuses of extensions.
-
-    networks: the task's
-    rate, limit: step size of the networks of extensions, and of its gradients' norm
-    burn_in:  K, tokens that attention sees before a sequence; learn: T, steps of a sequence
-    extensions: whose bonuses are added to the scaled rewards
-    """
-
-    def __init__(
-        self,
-        inputs: AgentInputs,
-        networks: Networks,
-        *,
-        rate: float,
-        limit: float | None,
-        burn_in: int,
-        learn: int,
-        extensions: Sequence[Extension],
-    ) -> None:
-        run, device = inputs.config.run, inputs.device
-        seed = stream_seed(inputs.seed, "learner", inputs.behaviour)
-        super().__init__(device, seed)
-        check_norms(networks)
-        normalised = run.use_normalization
-        self.model = make_acting_model(inputs.spec, networks, normalised=normalised, device=device)
-        self.return_scale = make_return_scale(run.reward_scaling, run.gamma, FIRST)
-        self._burn_in = burn_in
-        self._limit = limit or math.inf
-        self._bonuses = Bonuses(
-            extensions,
-            self.model,
-            partial(FlatAdam, learning_rate=rate, max_norm=self._limit, skipped=self._skipped),
-            burn_in=burn_in,
-            learn=learn,
-            device=device,
-            gamma=run.gamma,
-        )
-        self._generator = torch.Generator().manual_seed(seed)  # on the CPU, where rollouts are
-
-    @property
-    def observations(self) -> int:
-        """Number of observations that the normaliser knows."""
-        normaliser = self.model.normaliser
-        return int(normaliser.count) if isinstance(normaliser, Normaliser) else 0
-
-    @abstractmethod
-    def parts(self) -> Mapping[str, nn.Module]:
-        """Return the trained networks by what they are, but for those of extensions."""
-
-    def num_parameters(self) -> dict[str, int]:
-        """Return the numbers of trained parameters by part."""
-        sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in self.parts().items()}
-        return {**sizes, **self._bonuses.num_parameters()}
-
-
-def means(found: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Return the mean of each metric over the updates of a rollout; none without any."""
-    names = found[0] if found else ()
-    return {name: float(torch.stack([one[name] for one in found]).mean()) for name in names}
-
-
-def check_ratios(log_ratio: Tensor) -> None:
-    """Raise ModelError unless all ratios are 1, as they are before the first update of a rollout.
-
-    log_ratio: of any shape
-    """
-    off = float(log_ratio.detach().abs().max())
-    if off > LARGEST_FIRST_RATIO:
-        raise ModelError(
-            "the policy gives other probabilities while it learns than while it acted",
-            where="ModelRep and ModelPolicy",
-            why=f"before the first update of a rollout the logarithm of a ratio is {off:.4g} instead of 0",
-            fix="leave out of nn.py what differs between training and acting: dropout, batch statistics, "
-            "noise",
-        )
 
 
 class RolloutAgent(Agent):

@@ -15,9 +15,11 @@ from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.on_policy.acer.config import BLOCK, acer_block, idle
 from algorithm.agents.on_policy.acer.learner import AcerLearner
 from algorithm.agents.on_policy.acer.metrics import READOUTS
-from algorithm.agents.on_policy.networks import NETWORKS, TanhLayers, clipping, make_acting, segments_of
+from algorithm.agents.on_policy.acting import clipping, make_acting, segments_of
+from algorithm.agents.on_policy.networks import NETWORKS, TanhLayers
+from algorithm.agents.on_policy.results import means
 from algorithm.agents.on_policy.ring import Ring
-from algorithm.agents.on_policy.rollout_agent import RolloutAgent, means
+from algorithm.agents.on_policy.rollout_agent import RolloutAgent
 from algorithm.agents.roles import AgentInputs, RemoteLimits
 from algorithm.agents.schedules import rate_factor
 from algorithm.core.data import SequenceBatch

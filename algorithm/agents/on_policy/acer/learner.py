@@ -12,7 +12,9 @@ from typing_extensions import override
 
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.acer.heads import AcerHeads, AcerTerms, ChoiceHeads, NormalHeads, Positions
-from algorithm.agents.on_policy.rollout_agent import RolloutLearner, check_ratios
+from algorithm.agents.on_policy.learner import RolloutLearner
+from algorithm.agents.on_policy.networks import check_norms, make_acting_model
+from algorithm.agents.on_policy.rollout import check_ratios
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import UsageError
@@ -28,8 +30,6 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.protocols import Obs, Rep
 from algorithm.ops.on_policy import retrace, trust_region
 from algorithm.ops.shapes import valid_share
-
-_CHUNK = 1024  # windows whose bonuses are computed at once
 
 
 class AcerLearner(RolloutLearner):
@@ -55,9 +55,10 @@ class AcerLearner(RolloutLearner):
     ) -> None:
         if networks.sources["ModelRep"] == "default":
             set_orthogonal(networks.rep)
+        check_norms(networks)
         super().__init__(
             inputs,
-            networks,
+            make_acting_model(inputs, networks),
             rate=own.adam_rate,
             limit=own.max_grad_norm,
             burn_in=burn_in,
@@ -67,6 +68,7 @@ class AcerLearner(RolloutLearner):
         self._own, self._gamma = own, inputs.config.run.gamma
         critics = [one for name, one in networks.built.items() if name != "ModelPolicy"]
         self._critics = nn.ModuleList(critics).to(self.device).eval()
+        self.parts = {"encoder": self.model.rep, "policy": self.model.policy, "critics": self._critics}
         action = inputs.spec.action
         heads = ChoiceHeads if action.branches else NormalHeads
         self._heads: AcerHeads = heads(action, own, *critics)
@@ -98,8 +100,7 @@ class AcerLearner(RolloutLearner):
         current: the present networks have acted, in all of it
         Raises ModelError if the policy gives other probabilities than while it acted.
         """
-        scale = self.return_scale.factor
-        (bonus,) = self._bonuses.rewards(batch, _CHUNK, reward_scale=scale)
+        (reward,) = self._bonuses.rewards(batch)
         own = batch.to(self.device)
         learned = slice(self._burn_in, own.window)
         valid = own.valid[:, learned]
@@ -109,7 +110,7 @@ class AcerLearner(RolloutLearner):
                 check_ratios(terms.ratio[valid].log())
             returns = partial(
                 retrace,
-                own.reward[:, learned] * scale + bonus.to(self.device),
+                reward.to(self.device),
                 own.terminated[:, learned],
                 valid,
                 terms.value,
@@ -121,7 +122,7 @@ class AcerLearner(RolloutLearner):
         self._average.polyak_(1.0 - self._own.average_decay)
         self.updates += 1
         if self._bonuses.extensions:
-            metrics |= self._bonuses.update(batch, self._generator, reward_scale=scale)
+            metrics |= self._bonuses.update(batch, self._generator)
         return {**metrics, "optim/grad_norm": norm}
 
     def _terms(self, batch: SequenceBatch) -> AcerTerms:
@@ -179,11 +180,6 @@ class AcerLearner(RolloutLearner):
             "value/target": (target * weight).sum() / scale,
         }
         return policy_loss + own.q_coef * q_loss, metrics
-
-    @override
-    def parts(self) -> dict[str, nn.Module]:
-        """Return encoder, policy and critics."""
-        return {"encoder": self.model.rep, "policy": self.model.policy, "critics": self._critics}
 
     @override
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:

@@ -1,0 +1,216 @@
+"""The update of PPO, A2C, A3C and ACKTR: from a rollout to the last step of the optimiser.
+
+Every step lowers the same loss on a minibatch of the rollout (arXiv 1707.06347, eq. 7 and 9), with
+``ρ = π(a|s) / π_old(a|s)``, advantages A and targets R that are estimated once, before the first step:
+
+    mean(−min(ρ A, clip(ρ, 1 ± clip) A)) + value_coef · mean((V − R)²) − entropy_coef · mean(entropy of π)
+
+The families differ by what their learner is made with: the keys of their block (``family_config.py``), and
+their descent (``descent.py``).
+
+    PPO        num_epoch · num_minibatch steps, by Adam
+    A2C, A3C   one step, on the whole rollout: there ρ is 1, and the gradient of −ρ A that of −A log π
+               (arXiv 1602.01783, algorithm S3); by RMSprop
+    ACKTR      one step like A2C's, along the natural gradient (arXiv 1708.05144), by K-FAC
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.actions.parts import make_parts
+from algorithm.agents.config import BehavioralCloning
+from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.imitation.cloning import Cloning
+from algorithm.agents.on_policy.descent import make_descent
+from algorithm.agents.on_policy.family_config import OwnConfig
+from algorithm.agents.on_policy.learner import RolloutLearner
+from algorithm.agents.on_policy.networks import ActorCritic
+from algorithm.agents.on_policy.results import GradientStep, update_metrics
+from algorithm.agents.on_policy.rollout import (
+    Rollout,
+    check_ratios,
+    estimate_advantages,
+    make_rollout,
+    standardised,
+)
+from algorithm.agents.roles import AgentInputs
+from algorithm.core.data import SequenceBatch
+from algorithm.extensions.base import Extension, Horizon, by_horizon
+from algorithm.nn.learning.optimiser import FlatOptimiser
+from algorithm.nn.loader import Networks
+from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
+from algorithm.ops.shapes import added
+
+
+class OnPolicyLearner(RolloutLearner):
+    """Networks of one agent, and their updates.
+
+    inputs:   with actions whose ``squash`` is ``clip``
+    keys:     the family's block
+    burn_in:  K, tokens that attention sees before a sequence. Its caches while acting are those of networks
+              before the last update, so there the ratio is to the policy before this update.
+    networks, learn, extensions: as of :class:`ActorCritic` and :class:`RolloutLearner`
+    """
+
+    PARTS: ClassVar = {**RolloutLearner.PARTS, "v": ("v.", "signal_v.", "value_encoder.")}
+
+    def __init__(
+        self,
+        inputs: AgentInputs,
+        networks: Networks,
+        keys: OwnConfig,
+        *,
+        burn_in: int,
+        learn: int,
+        extensions: Sequence[Extension],
+    ) -> None:
+        num_values = len(by_horizon(extensions, Horizon(inputs.config.run.gamma)))
+        self._nets = ActorCritic(inputs, networks, shared=keys.shared, num_values=num_values, burn_in=burn_in)
+        super().__init__(
+            inputs,
+            self._nets.model,
+            rate=keys.adam_rate,
+            limit=keys.max_grad_norm,
+            burn_in=burn_in,
+            learn=learn,
+            extensions=extensions,
+        )
+        self.parts = self._nets.parts
+        self._keys, self._action = keys, inputs.spec.action
+        self._descent = make_descent(keys, self._nets.trained, max_norm=self._limit, skipped=self._skipped)
+        self._clip_factor = 1.0
+        self._cloning: Cloning | None = None
+
+    def update(self, batch: SequenceBatch, *, current: bool = True) -> dict[str, float]:
+        """Learn from a rollout; return the metrics. Waits for the device at its end.
+
+        batch:   windows that hold each transition once, of ``ReplayBuffer.chains``
+        current: the present networks have acted, in all of it
+        Raises ModelError if the policy gives other probabilities than while it acted.
+        """
+        with self._nets.training_mode():
+            rollout = self._estimate(batch, current=current)
+            steps, epochs = self._descend(rollout, batch, current=current)
+        cloned = self.clone(len(steps) * self._cloning.updates) if self._cloning else {}
+        metrics = update_metrics(
+            rollout,
+            steps,
+            epochs=epochs,
+            reward_scale=self.return_scale.factor,
+            action=self._action,
+            signals=self._bonuses.signals,
+        )
+        return {**metrics, **{name: float(value) for name, value in cloned.items()}}
+
+    def _estimate(self, batch: SequenceBatch, *, current: bool) -> Rollout:
+        """Return the rollout with the values, advantages and targets that all steps learn from."""
+        keys = self._keys
+        values = self._nets.values(batch)
+        rollout = make_rollout(batch, values)
+        corrected = keys.use_vtrace and not current
+        if corrected or self._burn_in:  # π_old is the policy before this update; μ, another one, has acted
+            rollout.old_log_ratio.copy_(self._nets.log_ratios(rollout))
+        if corrected:  # V-trace (arXiv 1802.01561, section 4.1), ρ̄ = c̄ = 1
+            rollout.weight.copy_(rollout.old_log_ratio.clamp(max=0.0).exp())
+        rewards, horizons = self._bonuses.rewards(batch), self._bonuses.by_horizon
+        estimate_advantages(rollout, batch, values, rewards, horizons, trace_decay=keys.gae_lambda)
+        if keys.normalise_advantage == "rollout":
+            rollout.advantage[rollout.valid] = standardised(rollout.advantage[rollout.valid])
+        return rollout
+
+    def _descend(
+        self, rollout: Rollout, batch: SequenceBatch, *, current: bool
+    ) -> tuple[list[GradientStep], int]:
+        """Take the steps of all epochs, or until ``target_kl`` ends them; return the full epochs too."""
+        keys, steps = self._keys, list[GradientStep]()
+        for epoch in range(keys.num_epoch):
+            order = torch.randperm(len(rollout), generator=self._generator)
+            for sequences in order.tensor_split(min(keys.num_minibatch, len(rollout))):
+                minibatch = rollout.minibatch(sequences).to(self.device)
+                step = self._step(minibatch, first=current and not steps)
+                if self._bonuses.extensions:
+                    bonuses = self._bonuses.update(batch.rows(sequences), self._generator)
+                    step = replace(step, further={**step.further, **bonuses})
+                steps.append(step)
+                if keys.target_kl is not None and float(step.kl) > 1.5 * keys.target_kl:
+                    return steps, epoch
+        return steps, keys.num_epoch
+
+    def _step(self, minibatch: Rollout, *, first: bool) -> GradientStep:
+        """Take a step on a minibatch. ``first``: the policy is still the one that acted, so that ρ is 1."""
+        keys, flat = self._keys, minibatch.flat
+        advantage, clip = flat(minibatch.advantage), keys.clip * self._clip_factor
+        if keys.normalise_advantage == "minibatch":
+            advantage = standardised(advantage)
+
+        with self._descent.recorded():
+            log_ratio, entropies, values = self._nets.evaluate(minibatch)
+        self._descent.measure(log_ratio, values, self._generator)
+        if first:
+            check_ratios(log_ratio)
+
+        policy_loss = (flat(minibatch.weight) * surrogate(log_ratio, advantage, clip)).mean()
+        value_losses = [
+            value_error(value, flat(old), flat(target), keys.clip_value).mean()
+            for value, old, target in zip(values, minibatch.values, minibatch.targets, strict=True)
+        ]
+        mean_entropies = {kind: entropy.mean() for kind, entropy in entropies.items()}
+        value_loss, entropy = added(value_losses), added(mean_entropies.values())
+        loss = policy_loss + keys.value_coef * value_loss - keys.entropy_coef * entropy
+
+        grad_norm = self._descent.optimiser.step(loss)
+        self.updates += 1
+        return GradientStep(
+            policy_loss=policy_loss.detach(),
+            value_losses=[one.detach() for one in value_losses],
+            entropies={kind: mean.detach() for kind, mean in mean_entropies.items()},
+            log_ratio=log_ratio.detach(),
+            kl=approximate_kl(log_ratio.detach()).mean(),
+            clip=clip,
+            grad_norm=grad_norm,
+            further=self._descent.metrics(),
+        )
+
+    def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
+        """Set learning rates, clip and the rate of cloning to so many times those of the configuration."""
+        self._clip_factor = clip
+        self.scale_learning_rate(learning_rate)
+        if self._cloning:
+            self._cloning.factor = cloning
+
+    def begin_cloning(self, store: DemoStore, keys: BehavioralCloning, *, batch_size: int) -> None:
+        """Clone demonstrations into encoder and policy after each rollout from now on."""
+        self._cloning = Cloning(
+            self.model,
+            {"cloning": self._descent.optimiser.flat},
+            make_parts(self._action).discrete,
+            training_mode=self._nets.training_mode,
+            store=store,
+            batch_size=batch_size,
+            updates=keys.updates,
+            learning_rate=keys.strength * self._keys.adam_rate,
+            skipped=self._skipped,
+        )
+
+    def clone(self, n: int) -> dict[str, Tensor]:
+        """Take n steps of behavioural cloning; return the means of their metrics."""
+        assert self._cloning is not None, "the configuration asks for it"
+        return self._cloning.update(n, self._generator)
+
+    @override
+    def modules(self) -> nn.Module:
+        """Return all networks, those of extensions among them."""
+        return nn.ModuleDict({**self._nets.named, "extensions": nn.ModuleList(self._bonuses.extensions)})
+
+    @override
+    def optimisers(self) -> dict[str, FlatOptimiser]:
+        """Return that of the networks, those of extensions, and that of cloning."""
+        cloning = self._cloning.optimisers if self._cloning else {}
+        return {"all": self._descent.optimiser, **self._bonuses.optimisers, **cloning}
