@@ -92,7 +92,7 @@ def encoded(agent: AcerAgent, batch: SequenceBatch):
 def returned(learner, batch: SequenceBatch, value, q, trace) -> np.ndarray:
     reward = batch.reward * learner.return_scale.factor
     columns = reward, batch.terminated, batch.valid, value, q, trace
-    return retrace_returns(*(x.detach().numpy() for x in columns), gamma=learner._gamma)
+    return retrace_returns(*(x.detach().numpy() for x in columns), gamma=learner._heads._gamma)
 
 
 def restricted(objective, divergence, leaf, own: AcerConfig, can=slice(None)):
@@ -207,7 +207,7 @@ def test_actions_of_the_policy_are_worth_its_value():
     z = part.mean + part.log_std.exp() * torch.randn(
         part.mean.shape, generator=torch.Generator().manual_seed(0)
     )
-    terms = learner._terms(replace(batch, z=z[:, :-1].detach()))
+    terms = learner._terms(replace(batch, z=z[:, :-1].detach()), batch.reward)
     excess = (terms.q - terms.own_value)[:, 0].detach()
     assert abs(float(excess.mean())) < 4 * float(excess.std()) / 2000**0.5
     assert float(excess.std()) > 0.01

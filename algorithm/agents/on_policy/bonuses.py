@@ -54,6 +54,7 @@ class Bonuses:
         self.optimisers = self._own.optimisers
         self._model, self._return_scale = model, return_scale
         self._burn_in, self._learn, self._device = burn_in, learn, device
+        self._learned = slice(burn_in, burn_in + learn)
         self._encoding = make_encoding(model.rep)
 
     @torch.no_grad()
@@ -69,17 +70,16 @@ class Bonuses:
                 for one in extensions:
                     bonus = one.reward_bonus(context)
                     if isinstance(bonus, Tensor):
-                        total[rows] += bonus[:, context.learned].cpu()
-        environment = batch.reward[:, self._burn_in : self._burn_in + self._learn] * self._return_scale.factor
+                        total[rows] += bonus[:, self._learned].cpu()
+        environment = batch.reward[:, self._learned] * self._return_scale.factor
         return [environment.cpu() + totals[0], *totals[1:]]
 
     def update(self, batch: SequenceBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Take the steps of the extensions' own networks on these windows; return metrics on the device."""
         batch, found = batch.to(self._device), dict[str, Tensor]()
-        learned = slice(self._burn_in, self._burn_in + self._learn)
         context = self._context(batch)
         for _ in range(self._own.rounds):
-            drawn = draw_all(self.extensions, batch, learned, generator)
+            drawn = draw_all(self.extensions, batch, self._learned, generator)
             found = self._own.update(replace(context, drawn=drawn))
         return found
 

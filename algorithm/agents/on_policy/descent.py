@@ -77,17 +77,18 @@ def make_descent(
     if isinstance(own, PpoConfig):
         return Descent(FlatAdam(modules, rate, max_norm=max_norm, skipped=skipped, epsilon=EPSILON))
     if isinstance(own, AcktrConfig):
-        kfac = FlatKfac(
-            modules,
-            rate,
-            skipped=skipped,
-            kl_clip=own.kl_clip,
-            damping=own.damping,
-            stat_decay=own.stat_decay,
-            momentum=own.momentum,
-            inverse_every=own.inverse_every,
+        return NaturalDescent(
+            FlatKfac(
+                modules,
+                rate,
+                skipped=skipped,
+                kl_clip=own.kl_clip,
+                damping=own.damping,
+                stat_decay=own.stat_decay,
+                momentum=own.momentum,
+                inverse_every=own.inverse_every,
+            )
         )
-        return NaturalDescent(kfac)
     inside = own.use_tf_rms
     return Descent(FlatRms(modules, rate, max_norm=max_norm, skipped=skipped, epsilon=EPSILON, inside=inside))
 

@@ -156,12 +156,12 @@ def check_norms(networks: Networks) -> None:
 
 def make_acting_model(inputs: Inputs, networks: Networks) -> ActingModel:
     """Return the networks that act, with a normaliser of observations where the keys ask for one."""
-    normalised, device = inputs.config.run.use_normalization, inputs.device
+    normalised = inputs.config.run.use_normalization
     return ActingModel(
-        (Normaliser(inputs.spec.obs, CLIP) if normalised else NoNormaliser()).to(device),
-        networks.rep.to(device),
-        networks.built["ModelPolicy"].to(device),
-    )
+        Normaliser(inputs.spec.obs, CLIP) if normalised else NoNormaliser(),
+        networks.rep,
+        networks.built["ModelPolicy"],
+    ).to(inputs.device)
 
 
 class ActorCritic:
@@ -234,8 +234,8 @@ class ActorCritic:
     @torch.no_grad()
     def log_ratios(self, rollout: Rollout) -> Tensor:
         """Return log ρ [B, T] of all transitions of a rollout, on the CPU; 0 where there is none."""
-        parts = (rollout.minibatch(rows).to(self._device) for rows in torch.arange(len(rollout)).split(CHUNK))
-        result = torch.zeros(rollout.valid.shape)
+        result, chunks = torch.zeros(rollout.valid.shape), torch.arange(len(rollout)).split(CHUNK)
+        parts = (rollout.minibatch(rows, self._device) for rows in chunks)
         result[rollout.valid] = torch.cat([self.evaluate(part)[0].cpu() for part in parts])
         return result
 

@@ -60,32 +60,18 @@ class Rollout:
         """Return x [M, ...] of the transitions that exist, from x [B, T, ...]."""
         return x.flatten(0, 1) if self.whole else x[self.valid]
 
-    def minibatch(self, sequences: Tensor) -> Rollout:
-        """Return copies of the sequences of these numbers [b]."""
+    def minibatch(self, sequences: Tensor, device: torch.device) -> Rollout:
+        """Return copies of the sequences of these numbers [b], on ``device``."""
+        mask = self.action_mask
         return replace(
             self,
-            obs={name: x[sequences] for name, x in self.obs.items()},
-            prev_action=self.prev_action[sequences],
-            carry=self.carry[sequences],
-            exists=self.exists[sequences],
-            action_mask=None if self.action_mask is None else self.action_mask[sequences],
-            valid=self.valid[sequences],
-            columns=self.columns[sequences],
-        )
-
-    def to(self, device: torch.device) -> Rollout:
-        """Return the same on ``device``; itself if it is there already."""
-        if self.columns.device == device:
-            return self
-        return replace(
-            self,
-            obs={name: x.to(device) for name, x in self.obs.items()},
-            prev_action=self.prev_action.to(device),
-            carry=self.carry.to(device),
-            exists=self.exists.to(device),
-            action_mask=None if self.action_mask is None else self.action_mask.to(device),
-            valid=self.valid.to(device),
-            columns=self.columns.to(device),
+            obs={name: x[sequences].to(device) for name, x in self.obs.items()},
+            prev_action=self.prev_action[sequences].to(device),
+            carry=self.carry[sequences].to(device),
+            exists=self.exists[sequences].to(device),
+            action_mask=None if mask is None else mask[sequences].to(device),
+            valid=self.valid[sequences].to(device),
+            columns=self.columns[sequences].to(device),
         )
 
 

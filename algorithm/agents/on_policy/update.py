@@ -133,7 +133,7 @@ class OnPolicyLearner(RolloutLearner):
         for epoch in range(keys.num_epoch):
             order = torch.randperm(len(rollout), generator=self._generator)
             for sequences in order.tensor_split(min(keys.num_minibatch, len(rollout))):
-                minibatch = rollout.minibatch(sequences).to(self.device)
+                minibatch = rollout.minibatch(sequences, self.device)
                 step = self._step(minibatch, first=current and not steps)
                 if self._bonuses.extensions:
                     bonuses = self._bonuses.update(batch.rows(sequences), self._generator)

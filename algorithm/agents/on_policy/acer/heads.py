@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +32,9 @@ class Positions:
     action: Tensor  # [B, T, A]
     z: Tensor  # [B, T, A_c]
     recorded: Tensor  # [B, T, H] the whole distribution that acted
+    reward: Tensor  # [B, T] scaled, with bonuses
+    terminated: Tensor  # [B, T] bool
+    valid: Tensor  # [B, T] bool
     policy: HybridAction  # [B, T+1]
     average: HybridAction  # [B, T], of the average network
 
@@ -42,27 +44,28 @@ class AcerTerms:
     """Terms of an update at B windows of T transitions. D: parameters of a distribution."""
 
     q: Tensor  # [B, T] Q(s, a), with gradient
-    value: Tensor  # [B, T+1] V(s), without
+    target: Tensor  # [B, T] Q_ret, of Retrace
     own_value: Tensor | None  # [B, T] V(s), with gradient, where a network of its own gives it
     ratio: Tensor  # [B, T] π/μ of the action
-    trace: Tensor  # [B, T] c of Retrace
     parameters: Tensor  # [B, T, D] φ, with gradient
+    ascent: Tensor  # [B, T, D] gradient of the objective by φ
     divergence: Tensor  # [B, T, D] ∂KL(average ‖ π)/∂φ
     entropy: Tensor  # [B, T]
-    ascent: Callable[[Tensor], Tensor]  # returns [B, T] -> gradient of the objective by φ, [B, T, D]
 
 
 class AcerHeads(ABC):
-    """A kind of action. whole_returns: the policy learns from returns whose traces are not cut off."""
+    """A kind of action. gamma: discount factor."""
 
-    whole_returns = False
-
-    def __init__(self, action: ActionSpec, own: AcerConfig) -> None:
-        self._action, self._own = action, own
+    def __init__(self, action: ActionSpec, own: AcerConfig, gamma: float) -> None:
+        self._action, self._own, self._gamma = action, own, gamma
 
     @abstractmethod
     def terms(self, at: Positions, generator: torch.Generator) -> AcerTerms:
         """Return the terms of an update."""
+
+    def _returns(self, at: Positions, value: Tensor, q: Tensor, trace: Tensor) -> Tensor:
+        """Return the returns [B, T] of Retrace; value: [B, T+1], q, trace: [B, T]."""
+        return ops.retrace(at.reward, at.terminated, at.valid, value, q, trace, gamma=self._gamma)
 
 
 class ChoiceHeads(AcerHeads):
@@ -74,13 +77,13 @@ class ChoiceHeads(AcerHeads):
     q: the critic
     """
 
-    def __init__(self, action: ActionSpec, own: AcerConfig, q: nn.Module) -> None:
-        super().__init__(action, own)
+    def __init__(self, action: ActionSpec, own: AcerConfig, gamma: float, q: nn.Module) -> None:
+        super().__init__(action, own, gamma)
         self._q = q
 
     @override
     def terms(self, at: Positions, generator: torch.Generator) -> AcerTerms:
-        branches, number = self._action.branches, len(self._action.branches)
+        branches, number, limit = self._action.branches, len(self._action.branches), self._own.ratio_max
         shape = at.mask.shape
         log_probs, probs = branch_log_probs(logits_of(at.policy), at.mask, branches)
         nothing = at.state.new_empty(shape[0] * shape[1], 0)
@@ -92,38 +95,35 @@ class ChoiceHeads(AcerHeads):
         advantages = q_all[:, here].detach()
         advantages = (advantages - branch_values(advantages, own, branches)) / number
         _, average = branch_log_probs(logits_of(at.average), at.mask[:, here], branches)
-
-        def ascent(returns: Tensor) -> Tensor:
-            limit = self._own.ratio_max
-            gain = of_joint.clamp(max=limit) * (returns - value[:, here])
-            found = ops.choice_gradient(own, ratio, at.action, gain, advantages, ratio_max=limit)
-            return found - self._own.entropy_coef * (log_probs[:, here].detach() + 1.0)
-
+        q = reduce_branches(q_all[:, here], at.action, number)
+        target = self._returns(at, value, q.detach(), of_joint.clamp(max=1.0))
+        gain = of_joint.clamp(max=limit) * (target - value[:, here])
+        ascent = ops.choice_gradient(own, ratio, at.action, gain, advantages, ratio_max=limit)
         return AcerTerms(
-            q=reduce_branches(q_all[:, here], at.action, number),
-            value=value,
+            q=q,
+            target=target,
             own_value=None,
             ratio=of_joint,
-            trace=of_joint.clamp(max=1.0),
             parameters=probs[:, here],
+            ascent=ascent - self._own.entropy_coef * (log_probs[:, here].detach() + 1.0),
             divergence=ops.choice_divergence(average, own),
             entropy=-(constant * log_probs.detach()).sum(-1)[:, here],
-            ascent=ascent,
         )
 
 
 class NormalHeads(AcerHeads):
     """Gaussian actions with a stochastic dueling critic (arXiv 1611.01224, section 3.2).
 
-    ``Q(s, a) = V(s) + A(s, a) − mean_i A(s, u_i)``, u_i drawn from π. φ are mean and log σ.
+    ``Q(s, a) = V(s) + A(s, a) − mean_i A(s, u_i)``, u_i drawn from π. φ are mean and log σ. The policy learns
+    from returns whose traces are not cut off.
 
     advantage, value: the networks of A and V
     """
 
-    whole_returns = True
-
-    def __init__(self, action: ActionSpec, own: AcerConfig, advantage: nn.Module, value: nn.Module) -> None:
-        super().__init__(action, own)
+    def __init__(
+        self, action: ActionSpec, own: AcerConfig, gamma: float, advantage: nn.Module, value: nn.Module
+    ) -> None:
+        super().__init__(action, own, gamma)
         self._advantage, self._value = advantage, value
 
     @override
@@ -144,28 +144,26 @@ class NormalHeads(AcerHeads):
         acted = at.recorded.split(size, -1)
         log_ratio = normal_logp(at.z, m, s) - normal_logp(at.z, *acted)
         ratio = log_ratio.exp()
+        q = own_value + centred
         with torch.no_grad():
+            target = self._returns(at, constant, q, (log_ratio / size).exp().clamp(max=1.0))
+            whole = self._returns(at, constant, q, torch.ones_like(ratio))
+            gain = ratio.clamp(max=limit) * (whole - constant[:, here])
             advantage_other = self._advantages(state, drawn[DRAWS:])[0] - advantage[:DRAWS].mean(0)
             ratio_other = (normal_logp(other, m, s) - normal_logp(other, *acted)).exp()
             gain_other = (1.0 - limit / ratio_other).clamp(min=0.0) * advantage_other
-
-        def ascent(returns: Tensor) -> Tensor:
-            gain = ratio.clamp(max=limit) * (returns - constant[:, here])
-            found: Tensor = gain.unsqueeze(-1) * ops.normal_gradient(m, s, at.z)
-            found = found + gain_other.unsqueeze(-1) * ops.normal_gradient(m, s, other)
-            found[..., size:] += self._own.entropy_coef
-            return found
-
+            ascent = gain.unsqueeze(-1) * ops.normal_gradient(m, s, at.z)
+            ascent = ascent + gain_other.unsqueeze(-1) * ops.normal_gradient(m, s, other)
+            ascent[..., size:] += self._own.entropy_coef
         return AcerTerms(
-            q=own_value + centred,
-            value=constant,
+            q=q,
+            target=target,
             own_value=own_value,
             ratio=ratio,
-            trace=(log_ratio / size).exp().clamp(max=1.0),
             parameters=torch.cat([mean, log_std], -1),
+            ascent=ascent,
             divergence=ops.normal_divergence((average.mean, average.log_std), m, s),
             entropy=normal_entropy(s),
-            ascent=ascent,
         )
 
     def _advantages(self, state: Tensor, z: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
 import torch
@@ -28,7 +27,7 @@ from algorithm.nn.learning.flat import Target
 from algorithm.nn.learning.optimiser import FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
 from algorithm.nn.protocols import Obs, Rep
-from algorithm.ops.on_policy import retrace, trust_region
+from algorithm.ops.on_policy import trust_region
 from algorithm.ops.shapes import valid_share
 
 
@@ -65,13 +64,13 @@ class AcerLearner(RolloutLearner):
             learn=own.rollout_step,
             extensions=extensions,
         )
-        self._own, self._gamma = own, inputs.config.run.gamma
+        self._own = own
         critics = [one for name, one in networks.built.items() if name != "ModelPolicy"]
         self._critics = nn.ModuleList(critics).to(self.device).eval()
         self.parts = {"encoder": self.model.rep, "policy": self.model.policy, "critics": self._critics}
         action = inputs.spec.action
         heads = ChoiceHeads if action.branches else NormalHeads
-        self._heads: AcerHeads = heads(action, own, *critics)
+        self._heads: AcerHeads = heads(action, own, inputs.config.run.gamma, *critics)
         actor = self.model.rep, self.model.policy
         self._optimiser = FlatRms(
             [*actor, *critics], own.learning_rate, max_norm=self._limit, skipped=self._skipped, inside=True
@@ -102,22 +101,12 @@ class AcerLearner(RolloutLearner):
         """
         (reward,) = self._bonuses.rewards(batch)
         own = batch.to(self.device)
-        learned = slice(self._burn_in, own.window)
-        valid = own.valid[:, learned]
+        valid = own.valid[:, self._burn_in :]
         with self._training_mode():
-            terms = self._terms(own)
+            terms = self._terms(own, reward.to(self.device))
             if current and not self._burn_in:  # attention has caches of older networks while acting
                 check_ratios(terms.ratio[valid].log())
-            returns = partial(
-                retrace,
-                reward.to(self.device),
-                own.terminated[:, learned],
-                valid,
-                terms.value,
-                terms.q.detach(),
-                gamma=self._gamma,
-            )
-            loss, metrics = self._loss(terms, returns, _weights(valid, drawn=drawn))
+            loss, metrics = self._loss(terms, _weights(valid, drawn=drawn))
             norm = self._optimiser.step(loss)
         self._average.polyak_(1.0 - self._own.average_decay)
         self.updates += 1
@@ -125,7 +114,7 @@ class AcerLearner(RolloutLearner):
             metrics |= self._bonuses.update(batch, self._generator)
         return {**metrics, "optim/grad_norm": norm}
 
-    def _terms(self, batch: SequenceBatch) -> AcerTerms:
+    def _terms(self, batch: SequenceBatch, reward: Tensor) -> AcerTerms:
         rep, policy = self.model.rep, self.model.policy
         average_rep, average_policy = self._average.modules
         first, tokens = self._burn_in, slice(self._burn_in, None)
@@ -143,27 +132,21 @@ class AcerLearner(RolloutLearner):
             action=batch.action[:, tokens],
             z=batch.z[:, tokens],
             recorded=batch.behaviour_logp[:, tokens],
+            reward=reward,
+            terminated=batch.terminated[:, tokens],
+            valid=batch.valid[:, tokens],
             policy=_run(policy, state, seen),
             average=average,
         )
         return self._heads.terms(at, self._generator)
 
-    def _loss(
-        self, terms: AcerTerms, returns: Callable[[Tensor], Tensor], weight: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and metrics.
-
-        returns: of Retrace, for traces [B, T]; weight: [B, T] of the positions, whose sum is 1
-        """
-        own = self._own
-        with torch.no_grad():
-            target = returns(terms.trace)
-            whole = returns(torch.ones_like(terms.trace)) if self._heads.whole_returns else target
-            step, shortened = terms.ascent(whole), torch.zeros_like(weight)
-            if own.trust_region is not None:
-                step, shortened = trust_region(step, terms.divergence, own.trust_region)
+    def _loss(self, terms: AcerTerms, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and metrics; weight: [B, T] of the positions, whose sum is 1."""
+        own, step, shortened = self._own, terms.ascent, torch.zeros_like(weight)
+        if own.trust_region is not None:
+            step, shortened = trust_region(step, terms.divergence, own.trust_region)
         policy_loss = -((step * terms.parameters).sum(-1) * weight).sum()
-        error = target - terms.q
+        error = terms.target - terms.q
         q_loss = 0.5 * (error.square() * weight).sum()
         if terms.own_value is not None:  # its target is V + min(1, ρ) (Q_ret − Q)
             missing = terms.ratio.clamp(max=1.0) * error.detach()
@@ -177,7 +160,7 @@ class AcerLearner(RolloutLearner):
             "acer/cut_off": ((terms.ratio > own.ratio_max) * weight).sum(),
             "acer/shortened": (shortened * weight).sum(),
             "value/q_mean": (terms.q.detach() * weight).sum() / scale,
-            "value/target": (target * weight).sum() / scale,
+            "value/target": (terms.target * weight).sum() / scale,
         }
         return policy_loss + own.q_coef * q_loss, metrics
 
