@@ -20,7 +20,7 @@ from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 
 class Bonuses:
-    """Rewards of a rollout, scaled, with the intrinsic ones of extensions.
+    """Rewards of a rollout: the environment's, scaled, and the intrinsic ones of extensions.
 
     by_horizon: the extensions by the horizon of their rewards; the first is the agent's
     signals: those of each further horizon
@@ -63,16 +63,17 @@ class Bonuses:
 
         Those of the agent's horizon are the environment's with bonuses, of the others bonuses alone.
         """
-        totals = [torch.zeros(len(batch.reward), self._learn) for _ in self.by_horizon]
-        for rows in torch.arange(len(batch.reward)).split(CHUNK) if self.extensions else ():
+        bonuses = [torch.zeros(len(batch.reward), self._learn) for _ in self.by_horizon]
+        chunks = torch.arange(len(batch.reward)).split(CHUNK) if self.extensions else ()
+        for rows in chunks:
             context = self._context(batch.rows(rows))
-            for total, extensions in zip(totals, self.by_horizon.values(), strict=True):
-                for one in extensions:
-                    bonus = one.reward_bonus(context)
+            for total, extensions in zip(bonuses, self.by_horizon.values(), strict=True):
+                for extension in extensions:
+                    bonus = extension.reward_bonus(context)
                     if isinstance(bonus, Tensor):
                         total[rows] += bonus[:, self._learned].cpu()
         environment = batch.reward[:, self._learned] * self._return_scale.factor
-        return [environment.cpu() + totals[0], *totals[1:]]
+        return [environment.cpu() + bonuses[0], *bonuses[1:]]
 
     def update(self, batch: SequenceBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Take the steps of the extensions' own networks on these windows; return metrics on the device."""

@@ -66,31 +66,39 @@ class NaturalDescent(Descent):
 
 
 def make_descent(
-    own: OwnConfig, modules: Sequence[nn.Module], *, max_norm: float, skipped: Tensor
+    keys: OwnConfig, modules: Sequence[nn.Module], *, max_norm: float, skipped: Tensor
 ) -> Descent:
     """Return the descent of a family.
 
-    own: the family's block of keys, whose class tells the family
+    keys: the family's block, whose class tells the family
     modules: all that is trained; max_norm, skipped: as of :class:`FlatOptimiser`
     """
-    rate = own.learning_rate
-    if isinstance(own, PpoConfig):
+    rate = keys.learning_rate
+    if isinstance(keys, PpoConfig):
         return Descent(FlatAdam(modules, rate, max_norm=max_norm, skipped=skipped, epsilon=EPSILON))
-    if isinstance(own, AcktrConfig):
+    if isinstance(keys, AcktrConfig):
         return NaturalDescent(
             FlatKfac(
                 modules,
                 rate,
                 skipped=skipped,
-                kl_clip=own.kl_clip,
-                damping=own.damping,
-                stat_decay=own.stat_decay,
-                momentum=own.momentum,
-                inverse_every=own.inverse_every,
+                kl_clip=keys.kl_clip,
+                damping=keys.damping,
+                stat_decay=keys.stat_decay,
+                momentum=keys.momentum,
+                inverse_every=keys.inverse_every,
             )
         )
-    inside = own.use_tf_rms
-    return Descent(FlatRms(modules, rate, max_norm=max_norm, skipped=skipped, epsilon=EPSILON, inside=inside))
+    return Descent(
+        FlatRms(
+            modules,
+            rate,
+            max_norm=max_norm,
+            skipped=skipped,
+            epsilon=EPSILON,
+            inside=keys.use_tf_rms,
+        )
+    )
 
 
 def sampled_loss(log_prob: Tensor, values: Sequence[Tensor], noise: Sequence[Tensor]) -> Tensor:

@@ -89,18 +89,13 @@ class OnPolicyAgent(RolloutAgent):
 
     @override
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
-        self._set_factors(run_step)
-        self._passes(batch, self.learner.update(batch, current=lag == 0), step)
-
-    def _set_factors(self, step: int) -> None:
-        left = self._share_left(step)
-        clip_falls = self._own.clip_schedule == "linear"
-        steps = self.config.behavioral_cloning.steps
+        left, cloning = self._share_left(run_step), self.config.behavioral_cloning.steps
         self.learner.set_factors(
             learning_rate=rate_factor(self.config.run, left),
-            clip=left if clip_falls else 1.0,
-            cloning=max(0.0, 1.0 - step / steps) if steps else 1.0,
+            clip=left if self._own.clip_schedule == "linear" else 1.0,
+            cloning=max(0.0, 1.0 - run_step / cloning) if cloning else 1.0,
         )
+        self._passes(batch, self.learner.update(batch, current=lag == 0), step)
 
     @override
     def own_state(self) -> dict[str, State]:

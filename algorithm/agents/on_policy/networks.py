@@ -156,9 +156,8 @@ def check_norms(networks: Networks) -> None:
 
 def make_acting_model(inputs: Inputs, networks: Networks) -> ActingModel:
     """Return the networks that act, with a normaliser of observations where the keys ask for one."""
-    normalised = inputs.config.run.use_normalization
     return ActingModel(
-        Normaliser(inputs.spec.obs, CLIP) if normalised else NoNormaliser(),
+        Normaliser(inputs.spec.obs, CLIP) if inputs.config.run.use_normalization else NoNormaliser(),
         networks.rep,
         networks.built["ModelPolicy"],
     ).to(inputs.device)
@@ -211,8 +210,8 @@ class ActorCritic:
         obs = self.model.normaliser(minibatch.obs)
         tokens = obs, minibatch.prev_action, minibatch.carry, minibatch.exists
         policy_state, _ = self.model.rep(*tokens)
-        shared = self.value_encoder is self.model.rep
-        value_state = policy_state if shared else self.value_encoder(*tokens)[0]
+        apart = self.value_encoder is not self.model.rep
+        value_state = self.value_encoder(*tokens)[0] if apart else policy_state
         steps, flat = slice(-minibatch.valid.shape[1], None), minibatch.flat
         obs = {name: flat(x[:, steps]) for name, x in obs.items()}
         policy_state, value_state = flat(policy_state[:, steps]), flat(value_state[:, steps])

@@ -35,17 +35,17 @@ class Rollout:
     columns: Tensor  # [B, T, sum of the widths]
     widths: Sequence[int]
 
-    # Views of the columns; what the minibatches of an update learn from is estimated once, before it.
+    # Views of the columns, G of values and targets. From the ratio on they are set before the first step.
     z: Tensor = field(init=False)  # [B, T, A_c] continuous actions before they are clipped
     behaviour_logp: Tensor = field(init=False)  # [B, T, H] log μ
     action: Tensor = field(init=False)  # [B, T, A]
-    old_log_ratio: Tensor = field(init=False)  # [B, T] log π_old − log μ; 0 where the policy before has acted
+    old_log_ratio: Tensor = field(init=False)  # [B, T] log π_old − log μ; 0 where π_old has acted
     weight: Tensor = field(init=False)  # [B, T] min(1, π_old/μ) of V-trace, or 1
     advantage: Tensor = field(init=False)  # [B, T] summed over the horizons
-    values: Sequence[Tensor] = field(init=False)  # [B, T] V of each horizon
-    targets: Sequence[Tensor] = field(init=False)  # [B, T] R of these
+    values: Sequence[Tensor] = field(init=False)  # [B, T] V
+    targets: Sequence[Tensor] = field(init=False)  # [B, T] R
 
-    estimates: Sequence[tuple[Double, Double]] = ()  # V and R [M] of each horizon, for statistics
+    estimates: list[tuple[Double, Double]] = field(default_factory=list)  # V and R [M], for statistics
 
     def __post_init__(self) -> None:
         self.z, self.behaviour_logp, self.action, *numbers = self.columns.split(self.widths, -1)
@@ -135,7 +135,7 @@ def estimate_advantages(
         )
         target = weight * advantage + value
         rollout.targets[i][rollout.valid] = torch.from_numpy(target.astype(np.float32))
-        rollout.estimates = *rollout.estimates, (value.astype(np.float64), target)
+        rollout.estimates.append((value.astype(np.float64), target))
         total += advantage
     rollout.advantage[rollout.valid] = torch.from_numpy(total.astype(np.float32))
 

@@ -1,17 +1,19 @@
 """The update of PPO, A2C, A3C and ACKTR: from a rollout to the last step of the optimiser.
 
-Every step lowers the same loss on a minibatch of the rollout (arXiv 1707.06347, eq. 7 and 9), with
-``ρ = π(a|s) / π_old(a|s)``, advantages A and targets R that are estimated once, before the first step:
+Each step goes down the same loss on a minibatch of the rollout (arXiv 1707.06347, eq. 7 and 9):
 
-    mean(−min(ρ A, clip(ρ, 1 ± clip) A)) + value_coef · mean((V − R)²) − entropy_coef · mean(entropy of π)
+    mean(−min(ρ A, clip(ρ, 1 ± clip) A)) + value_coef · mean((V − R)²) − entropy_coef · mean(H(π))
 
-The families differ by what their learner is made with: the keys of their block (``family_config.py``), and
-their descent (``descent.py``).
+with ``ρ = π(a|s) / π_old(a|s)``. Advantages A and targets R are estimated once, before the first step. Where
+rewards have several horizons, each has a V and an R of its own, and A is the sum of their advantages.
 
-    PPO        num_epoch · num_minibatch steps, by Adam
-    A2C, A3C   one step, on the whole rollout: there ρ is 1, and the gradient of −ρ A that of −A log π
-               (arXiv 1602.01783, algorithm S3); by RMSprop
-    ACKTR      one step like A2C's, along the natural gradient (arXiv 1708.05144), by K-FAC
+The families differ by what a learner is made with: the keys of its block (``family_config.py``), and its
+descent (``descent.py``).
+
+    PPO        num_epoch · num_minibatch steps; Adam
+    A2C, A3C   one step, on the whole rollout. There ρ is 1, so that −ρ A has the gradient of −A log π
+               (arXiv 1602.01783, algorithm S3); RMSprop
+    ACKTR      one step as A2C's, but along the natural gradient (arXiv 1708.05144); K-FAC
 """
 
 from __future__ import annotations
@@ -115,9 +117,9 @@ class OnPolicyLearner(RolloutLearner):
         values = self._nets.values(batch)
         rollout = make_rollout(batch, values)
         corrected = keys.use_vtrace and not current
-        if corrected or self._burn_in:  # π_old is the policy before this update; μ, another one, has acted
+        if corrected or self._burn_in:  # π_old is the policy before the update, not μ, which has acted
             rollout.old_log_ratio.copy_(self._nets.log_ratios(rollout))
-        if corrected:  # V-trace (arXiv 1802.01561, section 4.1), ρ̄ = c̄ = 1
+        if corrected:  # weights of V-trace, min(1, π_old/μ) (arXiv 1802.01561, section 4.1)
             rollout.weight.copy_(rollout.old_log_ratio.clamp(max=0.0).exp())
         rewards, horizons = self._bonuses.rewards(batch), self._bonuses.by_horizon
         estimate_advantages(rollout, batch, values, rewards, horizons, trace_decay=keys.gae_lambda)
@@ -145,14 +147,14 @@ class OnPolicyLearner(RolloutLearner):
 
     def _step(self, minibatch: Rollout, *, first: bool) -> GradientStep:
         """Take a step on a minibatch. ``first``: the policy is still the one that acted, so that ρ is 1."""
-        keys, flat = self._keys, minibatch.flat
+        keys, flat = self._keys, minibatch.flat  # flat: [B, T] -> [M], of the transitions that exist
         advantage, clip = flat(minibatch.advantage), keys.clip * self._clip_factor
         if keys.normalise_advantage == "minibatch":
             advantage = standardised(advantage)
 
         with self._descent.recorded():
             log_ratio, entropies, values = self._nets.evaluate(minibatch)
-        self._descent.measure(log_ratio, values, self._generator)
+        self._descent.measure(log_ratio, values, self._generator)  # ACKTR's Fisher matrix; nothing elsewhere
         if first:
             check_ratios(log_ratio)
 
@@ -162,14 +164,17 @@ class OnPolicyLearner(RolloutLearner):
             for value, old, target in zip(values, minibatch.values, minibatch.targets, strict=True)
         ]
         mean_entropies = {kind: entropy.mean() for kind, entropy in entropies.items()}
-        value_loss, entropy = added(value_losses), added(mean_entropies.values())
-        loss = policy_loss + keys.value_coef * value_loss - keys.entropy_coef * entropy
+        loss = (
+            policy_loss
+            + keys.value_coef * added(value_losses)
+            - keys.entropy_coef * added(mean_entropies.values())
+        )
 
         grad_norm = self._descent.optimiser.step(loss)
         self.updates += 1
         return GradientStep(
             policy_loss=policy_loss.detach(),
-            value_losses=[one.detach() for one in value_losses],
+            value_losses=[value_loss.detach() for value_loss in value_losses],
             entropies={kind: mean.detach() for kind, mean in mean_entropies.items()},
             log_ratio=log_ratio.detach(),
             kl=approximate_kl(log_ratio.detach()).mean(),
