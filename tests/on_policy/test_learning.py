@@ -159,7 +159,7 @@ def test_a_normaliser_is_frozen_while_a_rollout_is_made_and_knows_the_first_befo
 def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
     agent, collector = make("algorithm.env.toys:ToyHybrid-v0", 2)
     batch, nets = fill(agent, collector), agent.learner._nets
-    part = make_rollout(batch, nets.values(batch)).minibatch(torch.arange(5))
+    part = make_rollout(batch, nets.values(batch)).minibatch(torch.arange(5), torch.device("cpu"))
     logits, mean, log_std = torch.randn(5, 3), torch.randn(5, 1), torch.randn(5, 1)
     mask = torch.tensor([[True, False, True]] * 5)
     nets.model.policy.forward = lambda state, obs: HybridAction(TanhNormal(mean, log_std), logits)
