@@ -13,12 +13,15 @@ from algorithm.actions.parts import make_parts
 from algorithm.agents.config import RewardSignals
 from algorithm.agents.off_policy.acting import new_actor
 from algorithm.agents.off_policy.agent import OffPolicyAgent
-from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.off_policy.compiled_update import CompiledUpdate
 from algorithm.agents.off_policy.model import NETWORKS
-from algorithm.agents.off_policy.values import LearningTarget, with_values
+from algorithm.agents.off_policy.records import CriticTarget
+from algorithm.agents.off_policy.update import OffPolicyLearner
+from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.family import SAC, ActionHeads
+from algorithm.agents.sac.family import SAC
+from algorithm.agents.sac.sac import SacObjective
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions import make_extensions
@@ -113,11 +116,13 @@ def random_onehot(spec: AgentSpec, mask: torch.Tensor, *, generator: torch.Gener
 
 
 class Sac(OffPolicyLearner):
-    """Learner with the heads of Soft Actor-Critic."""
+    """Learner with the objective of Soft Actor-Critic."""
 
-    def __init__(self, spec, networks, config, **more):
-        super().__init__(spec, networks, config, ActionHeads(spec.action, config), **more)
+    def __init__(self, spec, networks, config, *, compiled=False, eager_first=0, **more):
+        super().__init__(spec, networks, config, SacObjective(spec.action, config), **more)
         self.config = config
+        if compiled:
+            self.compiled = CompiledUpdate(self, eager_first)
 
 
 def sac_agent(spec, config, **inputs) -> OffPolicyAgent:
@@ -259,24 +264,22 @@ def only_extension(sac: Sac) -> Extension:
 
 def context(sac: Sac, batch: SequenceBatch) -> Context:
     """What an update hands to its extensions."""
-    drawn = draw_all(sac.extensions, batch, sac._learned, sac._generator)
-    return replace(sac.encode(batch), drawn=drawn)
+    return sac.encode(batch, draw_all(sac.extensions, batch, sac.learned, sac._generator))
 
 
 def draw_ahead(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
     """Draw the noise of the actions at the tokens behind the burn-in."""
-    return sac._draw(batch, batch.window - sac._keys.burn_in_step)
+    return sac.draw_noise(len(batch.reward) * (batch.window - sac.keys.burn_in_step))
 
 
 @torch.no_grad()
-def learning_targets(sac: Sac, batch: SequenceBatch) -> list[LearningTarget]:
+def learning_targets(sac: Sac, batch: SequenceBatch) -> list[CriticTarget]:
     """Targets of the critics of each horizon for a batch, by the networks as they are."""
-    members, passes = sac.critics.draw_subset(), [one.apart for one in sac.critics._critics]
-    found = sac.critics._evaluate(sac.encode(batch), draw_ahead(sac, batch), members, passes)
-    return [target for _, target, _ in found]
+    members, ctx = sac.draw_subset(), sac.encode(batch)
+    return sac.compare(ctx, sac.look_ahead(ctx, draw_ahead(sac, batch)), members, joint=False)[1]
 
 
-def learning_target(sac: Sac, batch: SequenceBatch) -> LearningTarget:
+def learning_target(sac: Sac, batch: SequenceBatch) -> CriticTarget:
     """That of the environment's reward."""
     return learning_targets(sac, batch)[0]
 
@@ -290,5 +293,4 @@ def update_policy(sac: Sac, batch: SequenceBatch) -> None:
     """Take the policy's part of an update alone."""
     ctx = sac.encode(batch)
     state, obs = ctx.state[:, ctx.learned].detach(), {k: x[:, ctx.learned] for k, x in ctx.obs.items()}
-    noise = sac._draw(batch, sac._keys.learn_step)
-    sac._learn_policy(batch, obs, state, noise, sac._eager.by)
+    sac.learn_policy(batch, obs, state, sac.draw_noise(len(batch.reward) * sac.keys.learn_step))

@@ -13,7 +13,7 @@ from typing_extensions import override
 from algorithm.core.data import Float
 from algorithm.core.spec import Z_LIMIT
 from algorithm.nn.distributions import HybridAction, TanhNormal
-from algorithm.ops.densities import normal_logp
+from algorithm.ops.densities import normal_logp, tanh_normal_sample
 
 _LEAST = torch.finfo(torch.float32).min
 
@@ -40,7 +40,9 @@ class SquashedNormal:
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return a reparameterised u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
-        z, logp = continuous_part(policy).rsample(noise)
+        part = policy.continuous
+        assert part is not None, "the dry run requires it"
+        z, logp = tanh_normal_sample(part.mean, part.log_std, noise)
         return z.tanh(), logp
 
     def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:

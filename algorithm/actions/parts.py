@@ -65,8 +65,8 @@ class DiscretePart(Protocol):
         uniform: random numbers [N, ΣN] in [0, 1); None: the best choice is taken, without noise
         """
 
-    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
-        """Return π's discrete part at P positions."""
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
+        """Return π's discrete part at P positions; mean_q: [P, ΣN] of the critics where it asks them."""
 
     def log_ratio(
         self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
@@ -121,7 +121,7 @@ class Categorical:
         taken = torch.where(onehot > 0, probs, 1.0)
         return onehot, taken.log().sum(-1)
 
-    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
         """Return the probabilities of the allowed choices."""
         log_probs, probs = ops.branch_log_probs(logits_of(policy), mask, self.branches)
         return DiscretePolicy(probs=probs, log_probs=log_probs, mask=mask)
@@ -179,9 +179,10 @@ class GreedyBranches:
             onehot = ops.sample_branches(probs, self.branches, uniform)
         return onehot, onehot.new_zeros(len(onehot))
 
-    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
         """Return probability 1 for the best choice of each branch."""
-        probs = ops.greedy_probs(mean_q().detach(), mask, self.branches)
+        assert mean_q is not None, "asks_critics"
+        probs = ops.greedy_probs(mean_q.detach(), mask, self.branches)
         return DiscretePolicy(probs=probs, log_probs=torch.zeros_like(probs), mask=mask)
 
     def log_ratio(self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor) -> float:
@@ -205,7 +206,7 @@ class NoBranches:
         """Return empty one-hots."""
         return mask.to(torch.get_default_dtype()), None
 
-    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
         """Return empty probabilities."""
         empty = mask.new_empty(mask.shape, dtype=torch.get_default_dtype())
         return DiscretePolicy(probs=empty, log_probs=empty, mask=mask)
@@ -221,6 +222,16 @@ class ActionParts:
 
     discrete: DiscretePart
     continuous: ContinuousPart
+
+    def log_ratio(
+        self, policy: HybridAction, mask: Tensor, action: Tensor, z: Tensor, behaviour_logp: Tensor
+    ) -> Tensor:
+        """Return the joint log π(a|s)/μ(a|s) [...] of stored actions, the sum over the parts.
+
+        mask [..., ΣN], flat action [..., A], z [..., A_c], behaviour_logp [..., H]
+        """
+        continuous = self.continuous.log_ratio(policy, z, behaviour_logp)
+        return continuous + self.discrete.log_ratio(policy, mask, action, behaviour_logp)
 
 
 def make_parts(action: ActionSpec, *, greedy_branches: bool = False, epsilon: float = 0.0) -> ActionParts:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from algorithm.agents.behaviour_policy import MemorylessPolicy
     from algorithm.agents.learner import Learner
     from algorithm.agents.off_policy.agent import off_policy_family
-    from algorithm.agents.off_policy.variant import Heads, Variant
+    from algorithm.agents.off_policy.objective import AlgorithmSpec, Objective
     from algorithm.agents.roles import Acting, ActingInputs, AgentInputs, ExploringPolicy, SamplingPolicy
 else:
     __getattr__, __dir__ = lazy(
@@ -24,7 +24,7 @@ else:
                 "algorithm.agents.behaviour_policy": "MemorylessPolicy",
                 "algorithm.agents.learner": "Learner",
                 "algorithm.agents.off_policy.agent": "off_policy_family",
-                "algorithm.agents.off_policy.variant": "Heads Variant",
+                "algorithm.agents.off_policy.objective": "AlgorithmSpec Objective",
                 "algorithm.agents.roles": "Acting ActingInputs AgentInputs ExploringPolicy SamplingPolicy",
             },
         ),
@@ -35,13 +35,13 @@ __all__ = [
     "ActingInputs",
     "Agent",
     "AgentInputs",
+    "AlgorithmSpec",
     "BehaviourConfig",
     "ExploringPolicy",
     "Family",
-    "Heads",
     "Learner",
     "MemorylessPolicy",
+    "Objective",
     "SamplingPolicy",
-    "Variant",
     "off_policy_family",
 ]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol, cast
 
 import torch
@@ -17,9 +16,8 @@ from algorithm.agents.config import CuriositySignal, GailSignal, RewardSignals, 
 from algorithm.agents.run_config import RunConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
+from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import States
-from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
-from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.protocols import Obs
 
 
@@ -34,6 +32,25 @@ class Horizon:
     ends: bool = True
 
 
+class LearnerNetworks(Protocol):
+    """Networks of a learner, as extensions use them."""
+
+    def normalise(self, obs: Obs) -> Obs:
+        """Return raw observations of any batch as the networks' inputs."""
+
+    def states(self, obs: Obs, batch: SequenceBatch) -> States:
+        """Return the states of a batch whose observations are these inputs."""
+
+    def q(self, state: Tensor, action: Tensor) -> Tensor:
+        """Return the critics' values [E, B, T] of flat actions [B, T, A] in states [B, T, S]."""
+
+    def target_q(self, state: Tensor, action: Tensor) -> Tensor:
+        """Return the same by the target critics, without gradient."""
+
+    def policy(self, state: Tensor, obs: Obs) -> HybridAction:
+        """Return the policy's distribution [B, T, ...] in states [B, T, S], without gradient."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """Batch of an update, shared by all of its parts: encoded once, never modified.
@@ -46,11 +63,9 @@ class Context:
     states: States  # of these observations
     burn_in: int  # K
     learn: int  # T
-    normalise: Callable[[Obs], Obs]  # raw observations of any other batch, as it was done to these
-    recode: Callable[[Obs], States]  # of other observations of the same shapes, such as augmented ones
-    q: Callable[[Tensor], Tensor]  # states [B, T, S] -> values of the stored actions there, [E, B, T]
-    target_q: Callable[[Tensor], Tensor]  # the same by the target critics, without gradient
+    networks: LearnerNetworks
     drawn: Mapping[str, Any] = field(default_factory=dict)  # what extensions drew, by names of their classes
+    with_gradient: bool = True  # of states and values
 
     @property
     def learned(self) -> slice:
@@ -81,11 +96,36 @@ class Context:
         """States by the target encoder of the learned tokens, [B, T, S]."""
         return self.states.target_learned
 
+    def normalise(self, obs: Obs) -> Obs:
+        """Return raw observations of any other batch as the networks' inputs, as it was done to these."""
+        return self.networks.normalise(obs)
+
+    def recode(self, obs: Obs) -> States:
+        """Return the states of other inputs of the same shapes, such as augmented ones."""
+        return self.networks.states(obs, self.batch)
+
+    def q(self, state: Tensor, action: Tensor | None = None) -> Tensor:
+        """Return the critics' values of actions [B, T, A] in states [B, T, S]: [E, B, T], with gradient.
+
+        action: flat, of the learned positions; None: the stored ones
+        """
+        stored = self.batch.action[:, self.learned]
+        value = self.networks.q(state, stored if action is None else action)
+        return value if self.with_gradient else value.detach()
+
+    def target_q(self, state: Tensor, action: Tensor | None = None) -> Tensor:
+        """Return the same by the target critics, without gradient."""
+        stored = self.batch.action[:, self.learned]
+        return self.networks.target_q(state, stored if action is None else action)
+
+    def policy(self) -> HybridAction:
+        """Return the present policy's distribution at the learned tokens, [B, T, ...] without gradient."""
+        obs = {name: value[:, self.learned] for name, value in self.obs.items()}
+        return self.networks.policy(self.state[:, self.learned].detach(), obs)
+
     def detached(self) -> Context:
         """Return the same with states and values of actions that have no gradient."""
-        return replace(
-            self, states=cast(States, _Detached(self.states)), q=lambda state: self.q(state).detach()
-        )
+        return replace(self, states=cast(States, _Detached(self.states)), with_gradient=False)
 
 
 class _Detached:
@@ -222,63 +262,6 @@ class Build:
     def horizon(self, keys: CuriositySignal | RndSignal | GailSignal) -> Horizon:
         """Return the horizon of a reward signal."""
         return Horizon(self.options.gamma if keys.gamma is None else keys.gamma, keys.ends)
-
-
-class OwnSteps:
-    """Updates of the extensions' own parts.
-
-    Those at the agent's rate share an optimiser. An extension with a rate of its own has one for itself, so
-    that another rate never changes what a checkpoint holds. An optimiser rests in an update in which its
-    extensions have no loss.
-
-    make_step: constructor of an optimiser of modules, at the agent's rate unless ``learning_rate`` is given
-    rounds:    steps for an update
-    """
-
-    def __init__(self, extensions: Sequence[Extension], make_step: Callable[..., FlatAdam]) -> None:
-        self._extensions = tuple(extensions)
-        self.rounds = max((one.rounds for one in extensions), default=1)
-        together = [one for one in extensions if one.learning_rate is None]
-        made = {"own": (if_any(make_step, [one.own for one in together]), together)}
-        for one in extensions:
-            if one.learning_rate is not None:
-                make = partial(make_step, learning_rate=one.learning_rate)
-                made[type(one).__name__.lower()] = if_any(make, [one.own]), [one]
-        self._trained = [(step, group) for step, group in made.values() if step is not None]
-        self.optimisers = {name: step for name, (step, _) in made.items() if step is not None}
-
-    def losses(self, ctx: Context) -> tuple[list[Tensor], list[FlatAdam], dict[str, Tensor]]:
-        """Return the losses that train, and the optimisers without any; all losses and metrics by name."""
-        ctx = ctx.detached()
-        losses = {one: one.own_losses(ctx) for one in self._extensions}
-        found = shown_losses(losses)
-        found |= {f"{x.prefix}{name}": v for x in self._extensions for name, v in x.metrics().items()}
-        idle = [step for step, group in self._trained if not any(losses[one] for one in group)]
-        trained = [loss for own in losses.values() for loss in own.values()] if self.optimisers else []
-        return trained, idle, found
-
-    def update(self, ctx: Context, by: Gradients | None = None) -> dict[str, Tensor]:
-        """Take a step of each optimiser; return losses and metrics of the extensions, on the device.
-
-        by: way to the gradients; None: by backward passes
-        """
-
-        def evaluate() -> tuple[Loss, dict[str, Tensor]]:
-            losses, idle, found = self.losses(ctx)
-            return Loss(torch.stack(losses).sum() if losses else self._nothing(), idle=idle), found
-
-        if not self.optimisers:
-            return self.losses(ctx)[2]
-        return (by or Autograd()).descend(list(self.optimisers.values()), evaluate)[0]
-
-    def _nothing(self) -> Tensor:
-        """Return 0 [] with a gradient, for a backward pass behind which every optimiser rests."""
-        return next(p for one in self._extensions for p in one.own.parameters()).sum() * 0.0
-
-
-def shown_losses(losses: Mapping[Extension, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the losses of extensions by the names of their metrics, on the device."""
-    return {f"{one.prefix}loss/{k}": loss.detach() for one, own in losses.items() for k, loss in own.items()}
 
 
 def draw_all(

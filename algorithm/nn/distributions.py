@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from algorithm.core.wording import Sized
-from algorithm.ops.densities import HALF_LOG_2PI, log_tanh_jacobian, tanh_normal_logp
+from algorithm.ops.densities import tanh_normal_logp, tanh_normal_sample
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,13 +20,8 @@ class TanhNormal(Sized):
     log_std: Tensor  # [..., A_c]
 
     def rsample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised z [..., A_c] and the log-density of its u [...], of normal ``noise``.
-
-        The Gaussian part is written in the noise itself, whose gradient under reparameterisation is zero.
-        """
-        z = self.mean + self.log_std.exp() * noise
-        logp = -0.5 * noise.square() - HALF_LOG_2PI - (self.log_std + log_tanh_jacobian(z))
-        return z, logp.sum(-1)
+        """Return a reparameterised z [..., A_c] and the log-density of its u [...], of normal ``noise``."""
+        return tanh_normal_sample(self.mean, self.log_std, noise)
 
     def sample(self) -> tuple[Tensor, Tensor]:
         """Return a reparameterised u [..., A_c] and its log-density [...], of noise of torch's generator."""

@@ -121,13 +121,19 @@ class WholeWindow(_Whole):
         return OneView(self.rep, len(self.batch.reward))
 
 
-class Stateless(_Whole):
-    """States without parameters: one pass, because the representation is the same as its target."""
+class Stateless:
+    """States without memory and parameters: one pass, because the representation is its own target.
 
-    @computed_once
-    @override
-    def _frozen(self) -> Tensor:
-        return self.online.detach()
+    online, learned, carry, target_following, target_learned: as of the other encodings
+    """
+
+    def __init__(
+        self, rep: Rep, target: Rep, obs: Obs, batch: SequenceBatch, *, burn_in: int, learn: int
+    ) -> None:
+        state, self.carry = rep(obs, batch.prev_action, batch.carry, batch.obs_valid)
+        self.online, self.learned = state, state[:, burn_in : burn_in + learn]
+        self.target_following = state[:, burn_in + 1 :].detach()
+        self.target_learned = self.learned.detach()
 
 
 class TokenByToken(_Window):
@@ -202,10 +208,10 @@ class RecurrentEncoding(WholeWindow):
             return torch.cat(states, 1), torch.cat([carry.detach() for carry in carries], 1)
 
 
-States = _Whole | TokenByToken
-"""States of a window. Each is computed at its first use, and once: use no more than needed."""
+States = Stateless | _Whole | TokenByToken
+"""States of a window. With parameters each is computed at its first use: use no more than needed."""
 
-Encoding = type[_Whole] | type[TokenByToken]
+Encoding = type[Stateless] | type[_Whole] | type[TokenByToken]
 """Lazy run of the online representation and its target over a batch."""
 
 

@@ -25,6 +25,20 @@ def log_tanh_jacobian(z: Tensor) -> Tensor:
     return torch.add(w, F.softplus(w), alpha=-2.0) + LOG_4
 
 
+def tanh_normal_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Return z = mean + exp(log_std) · noise, reparameterised, and the log-density of u = tanh(z).
+
+    arXiv 1812.05905, appendix C. The Gaussian part is written in the noise itself, whose gradient under
+    reparameterisation is zero.
+
+    mean, log_std, noise: [..., A_c]
+    Returns z [..., A_c] and log π(u) [...].
+    """
+    z = mean + log_std.exp() * noise
+    logp = -0.5 * noise.square() - HALF_LOG_2PI - (log_std + log_tanh_jacobian(z))
+    return z, logp.sum(-1)
+
+
 def normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the log-density ``Σ_i log N(z_i)`` of z ~ N(mean, exp(log_std)²).
 

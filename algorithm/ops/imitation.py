@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from algorithm.ops.shapes import check_shapes, masked_mean
+from algorithm.ops.shapes import check_shapes
 
 SURE = 1e-7
 """Addend of 1 − D, which bounds its logarithm."""
@@ -69,11 +69,11 @@ def constraint_weight(value: Tensor, share: Tensor, *, alpha: float) -> Tensor:
     """Return ``λ = α / mean|Q(s, π(s))|``, the weight of a policy's loss beside cloning (arXiv 2106.06860).
 
     value: [P] what the critics say of the policy's actions, which gets no gradient
-    share: [P] of each position in the mean
+    share: [P] of each position in the mean, with the sum 1
     Returns a scalar. Values of 0, as of critics that know nothing, count as 1e-6.
     """
     check_shapes("constraint_weight", share.shape, {"value": value})
-    return alpha / masked_mean(value.detach().abs(), share).clamp(min=1e-6)
+    return alpha / (value.detach().abs() * share).sum().clamp(min=1e-6)
 
 
 def cloning_error(mean: Tensor, u: Tensor) -> Tensor:

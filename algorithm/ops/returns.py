@@ -13,16 +13,6 @@ from torch import Tensor
 from algorithm.ops.shapes import check_shapes
 
 
-def one_step(reward: Tensor, terminated: Tensor, next_value: Tensor, *, gamma: float) -> Tensor:
-    """Return the soft one-step target ``y = r + γ (1 − terminated) V(s')`` (arXiv 1812.05905, eq. 3).
-
-    reward, terminated, next_value: [B, T]
-    Returns y [B, T].
-    """
-    check_shapes("one_step", reward.shape, {"terminated": terminated, "next_value": next_value})
-    return reward + gamma * next_value.masked_fill(terminated, 0.0)
-
-
 def soft_n_step(
     reward: Tensor,
     terminated: Tensor,

@@ -29,7 +29,8 @@ def critic_loss(q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> Ten
     valid:  [B, T]
     Returns a scalar.
     """
-    _check_critic_shapes("critic_loss", q, target, weight, valid)
+    check_shapes("critic_loss", q.shape[1:], {"target": target, "valid": valid})
+    check_shapes("critic_loss", q.shape[1:2], {"weight": weight})
     return _weighted((q - target).square(), weight, valid)
 
 
@@ -45,7 +46,8 @@ def clipped_critic_loss(
     target, weight, valid: as in :func:`critic_loss`
     Returns a scalar.
     """
-    _check_critic_shapes("clipped_critic_loss", q, target, weight, valid)
+    check_shapes("clipped_critic_loss", q.shape[1:], {"target": target, "valid": valid})
+    check_shapes("clipped_critic_loss", q.shape[1:2], {"weight": weight})
     check_shapes("clipped_critic_loss", q.shape, {"q_target": q_target})
     clipped = q_target + (q - q_target).clamp(-epsilon, epsilon)
     return _weighted((q - target).square().maximum((clipped - target).square()), weight, valid)
@@ -71,11 +73,11 @@ def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, share: Tensor) -> Te
     logp:  [P] of the fresh action
     value: [P] reduced Q of it
     alpha: scalar, without gradient
-    share: [P] of each position in its window's mean, see :func:`~algorithm.ops.shapes.valid_share`
+    share: [P] of each position in the mean, with the sum 1; see :func:`~algorithm.ops.shapes.valid_share`
     Returns a scalar.
     """
     check_shapes("policy_loss", logp.shape, {"value": value, "share": share})
-    return masked_mean(alpha * logp - value, share)
+    return ((alpha * logp - value) * share).sum()
 
 
 def temperature_loss(
@@ -92,7 +94,7 @@ def temperature_loss(
     Returns a scalar.
     """
     check_shapes("temperature_loss", entropy.shape, {"share": share})
-    return log_alpha * masked_mean(entropy - target_entropy, share)
+    return log_alpha * ((entropy - target_entropy) * share).sum()
 
 
 def sequence_priority(td_error: Tensor, valid: Tensor) -> Tensor:
@@ -108,11 +110,6 @@ def sequence_priority(td_error: Tensor, valid: Tensor) -> Tensor:
         return error[:, 0] * valid[:, 0]
     error = error * valid
     return MAX_SHARE * error.amax(-1) + (1.0 - MAX_SHARE) * masked_mean(error, valid)
-
-
-def _check_critic_shapes(name: str, q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> None:
-    check_shapes(name, q.shape[1:], {"target": target, "valid": valid})
-    check_shapes(name, q.shape[1:2], {"weight": weight})
 
 
 def _weighted(squared: Tensor, weight: Tensor, valid: Tensor) -> Tensor:

@@ -69,10 +69,7 @@ def counting_context(k=2, t=3, n=2):
     state = of(step, exists).requires_grad_()
     following = of(step[:, k + 1 :], exists[:, k + 1 :]).requires_grad_()
     states = SimpleNamespace(online=state, target_following=following)
-    ctx = Context(
-        batch=batch, obs=batch.obs, states=states, burn_in=k, learn=t, normalise=None, recode=None,
-        q=None, target_q=None,
-    )  # fmt: skip
+    ctx = Context(batch=batch, obs=batch.obs, states=states, burn_in=k, learn=t, networks=None)
     return spec, ctx
 
 
@@ -136,7 +133,7 @@ def test_gradient_reaches_learned_states_and_no_target():
 def test_neither_target_nor_policy_gets_a_gradient(kind):
     sac = learner(spec=MIXED, seq_encoder=kind)
     losses = sac.extensions[0].auxiliary_losses(sac.encode(small_windows(sac, MIXED)))
-    for step in (sac.critics.step, sac.critics.joint):
+    for step in (sac.critic_optimiser, sac.joint_optimiser):
         step.gradient.zero_()
     sum(losses.values()).backward()
     assert all(p.grad.any() for p in sac.extensions[0].joint.parameters() if p.dim() > 1)

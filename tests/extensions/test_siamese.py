@@ -181,10 +181,10 @@ def test_the_encoder_and_the_joint_parts_learn_and_the_policy_does_not(siamese):
     for step in sac.optimisers().values():
         step.gradient.zero_()
     loss.backward()
-    assert sac.critics.step.gradient[sac.critics.encoder].any()
-    assert not sac.critics.step.gradient[sac.critics.encoder.stop :].any()  # the critics
+    assert sac.critic_optimiser.gradient[sac.encoder].any()
+    assert not sac.critic_optimiser.gradient[sac.encoder.stop :].any()  # the critics
     assert all(p.grad.any() for p in extension.joint.parameters() if p.dim() > 1)
-    assert not sac._policy_step.gradient.any()
+    assert not sac.policy_optimiser.gradient.any()
 
 
 def test_agreement_of_values_reaches_encoder_and_critics():
@@ -192,19 +192,17 @@ def test_agreement_of_values_reaches_encoder_and_critics():
     sac = make_sac("ATC", siamese_use_q=True, seq_encoder="RNN")
     (extension,) = sac.extensions
     with torch.no_grad():  # the targets have fallen behind
-        sac.critics.step.flat.data.add_(0.1 * torch.randn_like(sac.critics.step.flat.data))
+        sac.critic_optimiser.flat.data.add_(0.1 * torch.randn_like(sac.critic_optimiser.flat.data))
     batch = make_batch(sac)
     ctx = context(sac, batch)
     losses = extension.auxiliary_losses(ctx)
     view = extension._view(ctx, ctx.drawn["Atc"]["views"][0])
     valid = batch.valid[:, 2:5]
-    difference = ctx.q(view.learned) - sac.critics.taken_q(
-        batch, sac.model.target_q.frozen, ctx.states.target_learned
-    )
+    difference = ctx.q(view.learned) - sac.target_q(ctx.states.target_learned, batch.action[:, 2:5])
     torch.testing.assert_close(losses["siamese_q"], window_mean(difference.square().mean(0), valid))
-    sac.critics.step.gradient.zero_()
+    sac.critic_optimiser.gradient.zero_()
     losses["siamese_q"].backward()
-    assert sac.critics.step.gradient[sac.critics.encoder].any()
-    assert sac.critics.step.gradient[sac.critics.encoder.stop :].any()
+    assert sac.critic_optimiser.gradient[sac.encoder].any()
+    assert sac.critic_optimiser.gradient[sac.encoder.stop :].any()
     plain = make_sac("ATC", seq_encoder="RNN")
     assert set(plain.extensions[0].auxiliary_losses(context(plain, batch))) == {"siamese"}

@@ -103,7 +103,7 @@ def test_a_signal_with_a_rate_of_its_own_has_an_optimiser_of_its_own():
         gail=GailSignal(strength=1.0, learning_rate=0.02), rnd=RndSignal(strength=1.0, learning_rate=0.01)
     )
     sac = make_agent(signals=signals, curiosity="FORWARD", demonstrations=Shown(), learning_rate=0.004)
-    rates = {name: step.learning_rate for name, step in sac.critics.own.optimisers.items()}
+    rates = {name: step.learning_rate for name, step in sac.own.optimisers.items()}
     assert rates == {"own": 0.004, "rndbonus": 0.01, "gail": 0.02}
     before = {name: value.clone() for name, value in sac.tensors()["model"].items()}
     sac.update(small_windows(sac))

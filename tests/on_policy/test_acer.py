@@ -16,8 +16,8 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.ops.discrete import branch_log_probs
 from algorithm.replay.budget import replay_bytes
 from tests.grid.agents import N, make_agent, play

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.ops.returns import one_step, soft_n_step, soft_vtrace
+from algorithm.agents.off_policy.returns import OneStep
+from algorithm.ops.returns import soft_n_step, soft_vtrace
 from tests import oracles
 
 
@@ -22,7 +23,8 @@ def flags(*values: int) -> torch.Tensor:
 
 def test_one_step_bootstraps_unless_terminated():
     # 1 + 0.5·8 = 5; terminated: just the reward
-    y = one_step(row(1.0, 2.0), flags(0, 1), row(8.0, 8.0), gamma=0.5)
+    value = row(8.0, 8.0)
+    y = OneStep(0.5)(row(1.0, 2.0), flags(0, 1), flags(1, 1), value, value, None)
     assert y.tolist() == [[5.0, 2.0]]
 
 
@@ -58,7 +60,7 @@ def test_vtrace_by_hand(terminated, valid, ratio, trace_decay, expected):
 
 def test_shapes_are_checked_by_name():
     with pytest.raises(ValueError, match="next_value must have shape"):
-        one_step(row(1.0), flags(0), row(1.0, 2.0), gamma=0.9)
+        soft_n_step(row(1.0), flags(0), flags(1), row(1.0, 2.0), row(1.0), gamma=0.9, n=1)
 
 
 @st.composite
@@ -108,7 +110,7 @@ def test_on_policy_vtrace_is_soft_n_step_and_that_of_one_step_is_one_step(window
     reward, terminated, valid, value, _ = tensors = torches(arrays)
     plain = soft_n_step(*tensors, gamma=0.9, n=n)
     if n == 1:
-        same = one_step(reward, terminated, value, gamma=0.9)
+        same = OneStep(0.9)(reward, terminated, valid, value, value, None)
     else:
         options = {"gamma": 0.9, "n": n, "trace_decay": 1.0, "rho_max": 1.0, "c_max": 1.0}
         same = soft_vtrace(*tensors, torch.ones(ratio.shape).double(), **options)

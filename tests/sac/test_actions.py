@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from algorithm.actions.parts import DiscretePolicy
+from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.family import ActionHeads
+from algorithm.agents.sac.sac import SacObjective
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.ops.shapes import valid_share
 from tests.batches import SMALL, random_batch, small_sac, target_of, update_policy
 from tests.oracles import n_step_target, vtrace_target
 
@@ -43,7 +45,7 @@ def at_state(sac, spec: AgentSpec, batch, states, at: tuple[int, int], noise) ->
     u, log_ratio, h = torch.zeros(0), torch.zeros(()), torch.zeros(())
     if policy.continuous is not None:
         z = policy.continuous.mean + policy.continuous.log_std.exp() * noise
-        u, h = z.tanh(), -sac.heads.continuous.temperature.alpha * policy.continuous.logp(z)
+        u, h = z.tanh(), -sac.objective.continuous.alpha * policy.continuous.logp(z)
         if stored:
             log_ratio += policy.continuous.logp(batch.z[at]) - batch.behaviour_logp[at][-1]
     q = sac.model.target_q.frozen(target, u).amin(0)
@@ -55,7 +57,7 @@ def at_state(sac, spec: AgentSpec, batch, states, at: tuple[int, int], noise) ->
     else:
         chosen = plain_policy(policy.logits, mask, spec)
         entropy = sum(torch.distributions.Categorical(p).entropy() for p in chosen) / num
-        h = h + keys.discrete_soft_target * sac.heads.discrete.temperature.alpha * entropy
+        h = h + keys.discrete_soft_target * sac.objective.discrete.alpha * entropy
         if stored:
             taken = each_branch(spec, batch.action[at])
             log_ratio += sum(p[t.argmax()].log() for p, t in zip(chosen, taken, strict=True))
@@ -106,14 +108,19 @@ def test_the_target_is_that_of_loops_over_states_and_branches(kind, use_is, gree
 
 
 def composition(spec: AgentSpec, **options):
-    return ActionHeads(spec.action, SacConfig(**options))
+    return SacObjective(spec.action, SacConfig(**options))
+
+
+def expected(q, choice):
+    """R(q, π) without gradient to π, as an update computes it."""
+    return ScalarValues(HYBRID.action, smallest).expected(q, choice.probs.detach())
 
 
 def parts_of_hybrid(p: int = 16):
     g = torch.Generator().manual_seed(3)
     normal = TanhNormal(torch.randn(p, 2, generator=g), torch.randn(p, 2, generator=g) - 1)
     logits, q = torch.randn(p, 5, generator=g), torch.randn(p, 5, generator=g)
-    valid = torch.rand(p, generator=g) < 0.8
+    valid = valid_share(torch.rand(p, generator=g) < 0.8, q.dtype)
     return normal, logits, q, valid, torch.ones(p, 5, dtype=torch.bool)
 
 
@@ -122,34 +129,36 @@ def test_the_hybrid_loss_is_the_sum_of_its_parts():
     normal, logits, q, valid, mask = parts_of_hybrid()
     hybrid = composition(HYBRID)
     policy = HybridAction(normal, logits)
-    u, logp = hybrid.sample(policy, torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
-    choice = hybrid.choose(policy, mask, lambda: q)
-    together = hybrid.losses(choice, logp, q, valid)
+    u, logp = hybrid.next_action(policy, torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
+    choice = hybrid.parts.discrete.distribution(policy, mask, None)
+    value = expected(q, choice)
+    together = hybrid.losses(logp, choice, q, value, valid)
 
     discrete = composition(BRANCHES)
-    alone = discrete.losses(discrete.choose(HybridAction(logits=logits), mask, lambda: q), logp, q, valid)
+    alone = discrete.losses(logp, choice, q, value, valid)
     continuous = composition(AgentSpec(OBS, ActionSpec(continuous=2)))
-    value = hybrid.expected(q, choice)
-    rest = continuous.losses(choice, logp, value.unsqueeze(-1), valid)
+    rest = continuous.losses(logp, None, value.unsqueeze(-1), value, valid)
     for name in ("policy", "alpha"):
         torch.testing.assert_close(together[name], alone[name] + rest[name])
-    bonus = discrete.entropy_bonus(choice, torch.zeros(16)) + continuous.entropy_bonus(choice, logp)
-    torch.testing.assert_close(hybrid.entropy_bonus(choice, logp), bonus)
+    bonus = discrete.entropy_bonus(torch.zeros(16), choice) + continuous.entropy_bonus(logp, None)
+    torch.testing.assert_close(hybrid.entropy_bonus(logp, choice), bonus)
     assert u.shape == (16, 2)
 
 
 def test_the_continuous_part_moves_no_logits_and_the_discrete_part_no_mean():
     """R(q̂, π.detach()) in one loss, q̂.detach() in the other (design, the policy's loss)."""
     normal, logits, _, valid, mask = parts_of_hybrid()
-    hybrid = composition(HYBRID)
+    hybrid, only_d = composition(HYBRID), composition(BRANCHES)
+    only_c = composition(AgentSpec(OBS, ActionSpec(continuous=2)))
     mean, logits = normal.mean.requires_grad_(), logits.requires_grad_()
     policy = HybridAction(TanhNormal(mean, normal.log_std), logits)
-    u, logp = hybrid.sample(policy, torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
+    u, logp = hybrid.next_action(policy, torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
     q = torch.cat([u, u.square(), u.sum(-1, keepdim=True)], -1)
-    choice = hybrid.choose(policy, mask, lambda: q)
-    discrete = hybrid.discrete.losses(choice, q.detach(), valid)["policy"]
-    continuous = hybrid.continuous.losses(logp, hybrid.expected(q, choice), valid)["policy"]
-    together = hybrid.losses(choice, logp, q, valid)["policy"]
+    choice = hybrid.parts.discrete.distribution(policy, mask, None)
+    value = expected(q, choice)
+    discrete = only_d.losses(logp, choice, q, value, valid)["policy"]
+    continuous = only_c.losses(logp, None, q, value, valid)["policy"]
+    together = hybrid.losses(logp, choice, q, value, valid)["policy"]
 
     def gradient(loss: torch.Tensor, of: torch.Tensor) -> torch.Tensor | None:
         return torch.autograd.grad(loss, of, retain_graph=True, allow_unused=True)[0]
@@ -163,12 +172,13 @@ def test_one_branch_is_a_plain_categorical():
     """SAC-discrete (arXiv 1910.07207, equations 10 to 12) on one state at a time."""
     sac = small_sac(spec=ONE, init_log_alpha=-1.0, target_d_alpha=0.3)
     batch = random_batch(8, 1, spec=ONE)
-    alpha, heads = math.exp(-1.0), sac.heads
+    alpha, objective = math.exp(-1.0), sac.objective
     with torch.no_grad():
         logits = sac.model.policy(batch.obs["obs"][:, 0], {}).logits
         q = sac.model.q.frozen(batch.obs["obs"][:, 0], torch.zeros(8, 0)).amin(0)
-        choice = heads.choose(HybridAction(logits=logits), batch.action_mask[:, 0], lambda: q)
-        losses = heads.losses(choice, torch.zeros(8), q, torch.ones(8, dtype=torch.bool))
+        policy = HybridAction(logits=logits)
+        choice = objective.parts.discrete.distribution(policy, batch.action_mask[:, 0], None)
+        losses = objective.losses(torch.zeros(8), choice, q, expected(q, choice), torch.full((8,), 1 / 8))
     policy = alpha_loss = 0.0
     for b in range(8):
         allowed = batch.action_mask[b, 0]
@@ -183,11 +193,13 @@ def test_one_branch_is_a_plain_categorical():
 @pytest.mark.parametrize(("gap", "grows"), [(1.0, False), (20.0, True)])
 def test_a_temperature_that_is_high_enough_waits_for_a_policy_that_was_certain(gap, grows):
     """Of q/α = 1 the softmax has 0.58 nats, of 20 none, and half of log 2 is the target."""
-    head = small_sac(spec=AgentSpec(ONE.obs, ActionSpec((2,))), init_log_alpha=0.0, target_d_alpha=0.5).heads
+    spec = AgentSpec(ONE.obs, ActionSpec((2,)))
+    objective = small_sac(spec=spec, init_log_alpha=0.0, target_d_alpha=0.5).objective
     log_probs = torch.tensor([[0.0, -50.0]])
     choice = DiscretePolicy(probs=log_probs.exp(), log_probs=log_probs, mask=log_probs > -torch.inf)
-    losses = head.discrete.losses(choice, torch.tensor([[gap, 0.0]]), torch.ones(1))
-    (slope,) = torch.autograd.grad(losses["alpha"], head.discrete.temperature.log_alpha)
+    q, zero = torch.tensor([[gap, 0.0]]), torch.zeros(1)
+    losses = objective.losses(zero, choice, q, zero, torch.ones(1))
+    (slope,) = torch.autograd.grad(losses["alpha"], objective.discrete.log_alpha)
     assert slope.item() == pytest.approx(-0.5 * math.log(2.0) if grows else 0.0, abs=1e-4)
 
 

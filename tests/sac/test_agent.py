@@ -9,7 +9,7 @@ import torch
 from algorithm.agents.config import NnConfig
 from algorithm.agents.off_policy.description import notices
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.family import ActionHeads
+from algorithm.agents.sac.sac import SacObjective
 from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
@@ -268,5 +268,5 @@ def test_keys_without_effect_are_told(monkeypatch, options, said):
 )
 def test_looks_that_are_the_same_are_told(siamese, obs, said):
     keys, spec = SacConfig(siamese=siamese), AgentSpec(obs, ActionSpec((2,)))
-    heads = ActionHeads(spec.action, keys)
+    heads = SacObjective(spec.action, keys)
     assert len(notices(spec, keys, heads, has_encoder=True, n_envs=1)) == said

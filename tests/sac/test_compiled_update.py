@@ -87,7 +87,7 @@ def compare(options, steps=7):
             if name.endswith("steps"):
                 buffer.fill_(WARM_UP - 3)
     said: list[str] = []
-    other.tell(said.append)
+    other.compiled.on_message = said.append
     window, spec = options.get("n_step", 1), options.get("spec", SMALL)
     for step in range(steps):
         exists = torch.randint(1, window + 1, (16,), generator=torch.Generator().manual_seed(step))
@@ -142,7 +142,7 @@ def test_the_first_updates_are_eager_however_often_a_run_is_resumed(pure):
 
     straight, before, after, eager = learner(), learner(), learner(), small_sac()
     said: list[str] = []
-    straight.tell(said.append)
+    straight.compiled.on_message = said.append
     for step in range(5):
         batch = random_batch(16, 1, seed=step)
         for sac in (straight, eager):
@@ -176,7 +176,7 @@ def test_an_extension_that_cannot_be_compiled_is_told(traced):
         small_sac(extensions=(copy.deepcopy(extension),), compiled=compiled) for compiled in (False, True)
     ]
     said: list[str] = []
-    sacs[1].tell(said.append)
+    sacs[1].compiled.on_message = said.append
     for step in range(2):
         update_alike(sacs, random_batch(8, 1, seed=step), step)
     assert "not compiled" in said[-1] and "in own_losses" in said[-1] and len(said) == 2
@@ -210,7 +210,7 @@ def compare_forwards(name, steps, rows):
     """Train with such an encoder by both ways on ``steps`` batches, whatever it does outside of torch."""
     sacs = [sac_with(FORWARDS[name], compiled=compiled) for compiled in (False, True)]
     said: list[str] = []
-    sacs[1].tell(said.append)
+    sacs[1].compiled.on_message = said.append
     for step in range(steps):
         update_alike(sacs, random_batch(rows, 3, seed=step), step)
     assert [name in REFUSED] == [any("not compiled" in line for line in said)]
@@ -294,7 +294,7 @@ CHANGES = {
 def test_a_change_behind_the_compilers_back_ends_compiling(pure, reason):
     sacs = [sac_with(Changing, compiled=compiled) for compiled in (False, True)]
     said: list[str] = []
-    sacs[1].tell(said.append)
+    sacs[1].compiled.on_message = said.append
     update_alike(sacs, random_batch(16, 3), 0)
     for sac in sacs:
         CHANGES[reason](sac.model.rep)
@@ -307,7 +307,7 @@ def test_a_batch_of_another_size_is_learned_from_in_training_mode(pure):
     sacs = [sac_with(Changing, compiled=compiled) for compiled in (False, True)]
     for step, rows in enumerate((16, 8)):
         update_alike(sacs, random_batch(rows, 3, seed=step), step)
-        assert sacs[1].compiled
+        assert sacs[1].compiled.graphs
 
 
 def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
@@ -317,7 +317,7 @@ def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
     monkeypatch.setattr(torch._inductor, "compile", fails)
     plain, other = small_sac(), small_sac(compiled=True)
     said: list[str] = []
-    other.tell(said.append)
+    other.compiled.on_message = said.append
     for step in range(3):
         batch = random_batch(8, 1, seed=step)
         plain.update(batch)

@@ -12,7 +12,7 @@ import torch
 from algorithm.actions.parts import Categorical, NoBranches
 from algorithm.agents.config import BehavioralCloning, NnConfig
 from algorithm.agents.imitation.batches import MixedBatches
-from algorithm.agents.imitation.cloning import Constrained, cloning_loss
+from algorithm.agents.imitation.cloning import Constraint, cloning_loss
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
@@ -104,12 +104,11 @@ def test_a_policy_offline_is_held_near_the_batch_by_hand():
     policy = HybridAction(TanhNormal(mean, mean), None)
     q = torch.tensor([[-6.0], [2.0]], requires_grad=True)
     action, share = torch.tensor([[0.8], [-0.4]]), torch.tensor([0.75, 0.25])
-    constrained = Constrained(NoBranches(), 2.5)
-    climbed = constrained.climbed(q, lambda q: q[:, 0], share)
-    losses = {"policy": climbed.sum(), "alpha": torch.tensor(5.0)}
-    found = constrained(losses, policy, action, torch.zeros(2, 0, dtype=torch.bool), share)
-    assert found["policy"].item() == pytest.approx(-2.0 + 0.07) and found["alpha"] == 5.0
-    found["policy"].backward()
+    constraint = Constraint(NoBranches(), 2.5)
+    climbed = (q * constraint.weight(q[:, 0], share)).sum()
+    cloning = constraint.cloning(policy, action, torch.zeros(2, 0, dtype=torch.bool), share)
+    assert climbed.item() == pytest.approx(-2.0) and cloning.item() == pytest.approx(0.07)
+    (climbed + cloning).backward()
     assert q.grad.flatten().tolist() == [0.5, 0.5], "λ has no gradient"
 
 

@@ -7,13 +7,13 @@ import torch
 
 from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.extensions.base import Context, Extension
-from tests.batches import Sac, random_batch, small_sac
+from tests.batches import SMALL, Sac, random_batch, small_sac
 
 
 def gradients(sac: Sac) -> tuple[torch.Tensor, torch.Tensor]:
     """Views of the encoder's and the critics' part."""
-    gradient = sac.critics.step.gradient
-    return gradient[sac.critics.encoder], gradient[sac.critics.encoder.stop :]
+    gradient = sac.critic_optimiser.gradient
+    return gradient[sac.encoder], gradient[sac.encoder.stop :]
 
 
 class Pull(Extension):
@@ -33,25 +33,25 @@ class MeanQ(ScalarValues):
     """Values whose loss is their mean."""
 
     def loss(self, taken, target):
-        return taken.mean(), {}
+        return taken.mean()
 
 
 def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of encoder and critics that one update's step is taken with; the critics' loss is mean Q."""
     sac = small_sac(rep_depth=1, extensions=extensions)
     seen = []
-    move = type(sac.critics.step).move
+    follow = type(sac.critic_optimiser).follow
 
-    def watched(adam):
-        if adam is sac.critics.step:
+    def watched(adam, gradient):
+        if adam is sac.critic_optimiser:
             seen.append([part.clone() for part in gradients(sac)])
-        return move(adam)
+        return follow(adam, gradient)
 
-    monkeypatch.setattr(type(sac.critics.step), "move", watched)
-    sac.critics._values = MeanQ(smallest)
+    monkeypatch.setattr(type(sac.critic_optimiser), "follow", watched)
+    sac.values = MeanQ(SMALL.action, smallest)
     sac.update(random_batch())
     if extensions:
-        assert sac.critics.joint.gradient.any()  # the joint parts are trained whatever the gate says
+        assert sac.joint_optimiser.gradient.any()  # the joint parts are trained whatever the gate says
     return tuple(seen[0])
 
 
@@ -72,7 +72,7 @@ def test_an_extension_without_a_loss_takes_no_step(rate):
     """Not along the moments of losses before either."""
     extension = Pauses(rate)
     sac = small_sac(extensions=(extension,))
-    (adam,) = sac.critics.own.optimisers.values()
+    (adam,) = sac.own.optimisers.values()
     states = []
     for rests in (False, True, False):
         extension.rests = rests

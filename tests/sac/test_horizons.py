@@ -84,21 +84,21 @@ def test_a_reward_in_two_parts_has_the_values_of_the_whole(options):
 @pytest.mark.parametrize("ends", [True, False])
 def test_its_target_has_its_discount_and_goes_on_behind_an_end_or_not(n, ends):
     """By the loop, from its own target critics at the episode's final observation, without a bonus."""
-    sac = with_part(Horizon(0.6, ends), n_step=n, use_n_step_is=False)
+    sac = with_part(Horizon(0.6, ends), n_step=n, use_n_step_is=False, clip_epsilon=0.2)
     batch = small_windows(sac)
     noise, ctx = draw_ahead(sac, batch), sac.encode(batch)
-    _, further = sac.critics._evaluate(ctx, noise, None, [one.apart for one in sac.critics._critics])
+    _, further = sac.compare(ctx, sac.look_ahead(ctx, noise), None, joint=False)[1]
     following = batch.obs["obs"][:, 1:].flatten(0, 1)
     with torch.no_grad():
-        u, _ = sac.heads.sample(sac.model.policy(following, {}), noise)
+        u, _ = sac.objective.next_action(sac.model.policy(following, {}), noise)
         value = sac.model.target_critics[1](following, u)[..., 0].amin(0).view(batch.reward.shape)
     ended = batch.terminated if ends else torch.zeros_like(batch.terminated)
     there = (batch.reward, ended, batch.valid, value, torch.zeros_like(value))
     expected = n_step_target(*(x.numpy() for x in there), gamma=0.6, n=n)
-    torch.testing.assert_close(further[1].y, torch.tensor(expected, dtype=torch.float32))
+    torch.testing.assert_close(further.y, torch.tensor(expected, dtype=torch.float32))
     assert batch.terminated.any()
     slow = sac.model.target_critics[1](batch.obs["obs"][:, 0], batch.action[:, 0])
-    torch.testing.assert_close(further[1].q_target(), slow, msg="what a clip holds its critics near")
+    torch.testing.assert_close(further.slow_q, slow, msg="what a clip holds its critics near")
 
 
 def test_priorities_and_the_policy_take_the_sum():
@@ -111,10 +111,10 @@ def test_priorities_and_the_policy_take_the_sum():
     with torch.no_grad():
         q = [critics(state, action) for critics in sac.model.critics]
         noise = torch.randn(8, 2)
-        loss, _ = sac._policy_losses(batch, {}, state, noise)
-        u, logp = sac.heads.sample(sac.model.policy(state, {}), noise)
+        loss, _ = sac.policy_losses(batch, {}, state.unsqueeze(1), noise)
+        u, logp = sac.objective.next_action(sac.model.policy(state, {}), noise)
         best = sum(critics(state, u)[..., 0].amin(0) for critics in sac.model.critics)
-        alpha = sac.heads.continuous.temperature.alpha
+        alpha = sac.objective.continuous.alpha
     torch.testing.assert_close(loss.value, (alpha * logp - best).mean())
     error = sum(one - target for one, target in zip(q, y, strict=True))
     sac._generator.set_state(saw)
@@ -145,7 +145,7 @@ def test_greedy_choices_are_those_of_the_sum():
         )
         assert out.action.argmax(1).tolist() == [best] * 5
         batch = random_batch(8, spec=spec)
-        chosen = sac.critics._look_ahead(sac.encode(batch), draw_ahead(sac, batch)).choice.probs
+        chosen = sac.look_ahead(sac.encode(batch), draw_ahead(sac, batch)).probs
         allowed = batch.action_mask[:, 1, best]
         assert chosen[allowed].argmax(1).eq(best).all() and allowed.any()
 
@@ -167,7 +167,7 @@ def test_signals_of_one_horizon_share_their_critics_and_begin_with_takes_all_alo
         curiosity=CuriositySignal(gamma=0.6, ends=False), rnd=RndSignal(strength=1.0, gamma=0.6, ends=False)
     )
     sac = small_sac(signals=signals, curiosity="FORWARD")
-    assert [len(one.extensions) for one in sac.critics._critics] == [0, 2]
+    assert [len(one.extensions) for one in sac.critics] == [0, 2]
     metrics = sac.update(small_windows(sac)).metrics
     assert "value/q_curiosity" in metrics and "value/q_rnd" not in metrics
     other = small_sac(signals=signals, curiosity="FORWARD", seed=3)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 
-from algorithm.agents.off_policy.values import LearningTarget, ScalarValues, smallest
+from algorithm.agents.off_policy.records import CriticTarget
+from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
@@ -51,12 +53,12 @@ def test_update_is_the_algorithm_of_the_paper():
             torch.testing.assert_close(stacked, value, atol=1e-5, rtol=1e-4)
     for own, value in zip(sac.model.policy.parameters(), plain.policy.parameters(), strict=True):
         torch.testing.assert_close(own, value, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(sac.heads.continuous.temperature.log_alpha, plain.log_alpha)
+    torch.testing.assert_close(sac.objective.continuous.log_alpha, plain.log_alpha)
 
 
 def gradients(sac: Sac) -> tuple[torch.Tensor, list[float]]:
     """Of the policy's network, and of each log α."""
-    return sac._policy_step.gradient.clone(), sac._alpha_step.gradient.tolist()
+    return sac.policy_optimiser.gradient.clone(), sac.alpha_optimiser.gradient.tolist()
 
 
 @pytest.mark.parametrize("rate, moved", [(0.05, 0.05), (None, 0.01)])
@@ -105,7 +107,7 @@ def test_td_error_is_the_priority_of_the_next_update_and_changes_no_weight():
 def test_a_subset_of_one_critic_gives_that_critics_value():
     """With M = 1 of 3 the target takes each critic in turn, never a minimum over others."""
     sac = small_sac(ensemble_q_num=3, ensemble_q_sample=1)
-    drawn = {tuple(sac.critics.draw_subset().tolist()) for _ in range(50)}
+    drawn = {tuple(sac.draw_subset().tolist()) for _ in range(50)}
     assert drawn == {(0,), (1,), (2,)}
     state, action = torch.randn(4, 3), torch.rand(4, 2)
     for index in range(3):
@@ -194,18 +196,18 @@ def test_the_share_that_is_clipped_counts_what_exists():
     """Of two critics at three positions, the last is padding: one of four lies beyond the clip."""
     q = torch.tensor([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 1.0]]])
     y, target, valid = torch.full((1, 3), 2.0), torch.zeros(2, 1, 3), torch.tensor([[True, True, False]])
-    learned = LearningTarget(
-        y=y, spread=None, q_target=lambda: target, weight=torch.ones(1), valid=valid, unit=1.0
-    )
-    found = [ScalarValues(smallest, epsilon).loss(q, learned)[1] for epsilon in (0.2, -1.0)]
-    assert found == [{"value/clipped": 0.25}, {}]
+    learned = CriticTarget(y=y, spread=None, slow_q=target, weight=torch.ones(1), valid=valid, unit=1.0)
+    values = ScalarValues(SMALL.action, smallest, 0.2)
+    assert values.metrics(q, learned) == {"value/clipped": 0.25}
+    assert values.metrics(q, replace(learned, slow_q=None)) == {}
+    assert [ScalarValues(SMALL.action, smallest, epsilon).clips for epsilon in (0.2, -1.0)] == [True, False]
 
 
 def test_noise_in_layers_is_drawn_anew_for_every_update():
     sac = small_sac()
     layer = NoisyLinear(3, 3)
     sac.model.policy.net.insert(0, layer)
-    sac._layer_noise = LayerNoise([sac.model.policy], on=True)
+    sac.layer_noise = LayerNoise([sac.model.policy], on=True)
     drawn = []
     for _ in range(2):
         sac.update(random_batch())

@@ -41,9 +41,9 @@ def test_targets_and_policy_take_the_minimum_or_the_mean(reduce, drawn):
     sac = small_sac(ensemble_q_num=3, ensemble_q_sample=drawn, ensemble_q_reduce=reduce)
     q = torch.tensor([[1.0, 5.0], [2.0, 3.0], [6.0, 4.0]])
     least = [1.0, 3.0] if reduce == "min" else [3.0, 4.0]
-    assert sac.critics._values.reduce(q).tolist() == least
+    assert sac.values.reduce(q).tolist() == least
     # REDQ: the policy climbs the mean of all where targets have a subset
-    assert sac._climbed(q).tolist() == (least if drawn == 3 else [3.0, 4.0])
+    assert sac.policy_reduce(q).tolist() == (least if drawn == 3 else [3.0, 4.0])
 
 
 # ---- weight decay and the encoder's learning rate
@@ -53,7 +53,7 @@ def test_matrices_decay_and_nothing_else():
     sac = small_sac(spec=HYBRID, rep_depth=1, weight_decay=0.5, learning_rate=0.1)
     plain = small_sac(spec=HYBRID, rep_depth=1, learning_rate=0.1)
     for one in (sac, plain):  # without a gradient Adam leaves everything
-        for adam in (one.critics.step, one._policy_step):
+        for adam in (one.critic_optimiser, one.policy_optimiser):
             adam.gradient.zero_()
             adam.move()
     for name, value in weights(plain).items():

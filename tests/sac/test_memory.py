@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.off_policy.upkeep import staleness
+from algorithm.agents.off_policy.experience_setup import staleness
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec
@@ -121,7 +121,7 @@ def test_burn_in_gets_no_gradient_and_learned_inputs_do(memory):
     batch = replace(batch, carry=torch.randn(3, *sac.model.rep.carry_shape))
     obs = batch.obs["obs"].requires_grad_()
     prev_action = batch.prev_action.requires_grad_()
-    states = sac.model.encode(sac.model.normaliser(batch.obs), batch, burn_in=4, learn=6)
+    states = sac.states(sac.model.normaliser(batch.obs), batch)
     states.online[:, 4:10].square().sum().backward()
     for grad in (obs.grad, prev_action.grad):
         assert not grad[:, :4].any() and not grad[:, 10:].any()

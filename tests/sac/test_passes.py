@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from algorithm.agents.off_policy.model import Joint, Separate
-from algorithm.agents.off_policy.targets import ValueRange
-from algorithm.agents.off_policy.upkeep import staleness
+from algorithm.agents.off_policy.experience_setup import staleness
+from algorithm.agents.off_policy.returns import ValueRange
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.nn.joint import JointPass
 from algorithm.nn.layers.norm import BatchNorm
 from algorithm.nn.return_scale import ReturnScale
 from tests.batches import SMALL, Sac, random_batch, small_sac, weights
@@ -51,14 +51,14 @@ def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
     generator.set_state(sac._generator.get_state())
     with torch.no_grad():
         noise = torch.randn(32, 2, generator=generator)
-        u, logp = sac.heads.sample(sac.model.policy(batch.obs["obs"][:, 1], {}), noise)
+        u, logp = sac.objective.next_action(sac.model.policy(batch.obs["obs"][:, 1], {}), noise)
     now = torch.cat([batch.obs["obs"][:, 0], batch.action[:, 0]], -1)
     then = torch.cat([batch.obs["obs"][:, 1], u], -1)
     both = [net(torch.cat([now, then])) for net in plain]
     with torch.no_grad():
         ahead = [net(torch.cat([now, then])) for net in targets] if own_target else both
     next_q = torch.stack([out[32:, 0] for out in ahead]).min(0).values.detach()
-    bonus = sac.heads.continuous.bonus(logp)
+    bonus = sac.objective.entropy_bonus(logp, None)
     if not own_target:
         next_q = next_q.clamp(max=(batch.reward.max() + 0.9 * bonus.max().clamp(min=0.0)) / (1.0 - 0.9))
     value = next_q + bonus
@@ -141,11 +141,10 @@ def test_without_a_norm_both_passes_say_the_same():
     sac = small_sac()
     state, action = torch.randn(8, 3), torch.rand(8, 2)
     exists = torch.ones(8, dtype=torch.bool)
-    found = []
-    critics = sac.model.q, sac.model.target_q
-    for passes in (Separate(*critics), Joint(*critics, own_target=True, all_rows_exist=True)):
-        found.append(passes((state, action), (state + 1, action), (exists, exists), None))
-    for one, two in zip(*found, strict=True):
+    joint = JointPass(sac.model.q, sac.model.target_q, own_target=True, all_rows_exist=True)
+    apart = sac.model.q(state, action), sac.model.target_q(state + 1, action)
+    together = joint((state, action), (state + 1, action), (exists, exists), None)
+    for one, two in zip(apart, together, strict=True):
         torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-6)
 
 
@@ -194,7 +193,7 @@ def test_a_bad_batch_changes_nothing_but_the_counters(options):
 
 def test_values_stay_between_those_of_the_rewards_so_far():
     scale = ReturnScale(0.5)
-    held, idle = (ValueRange(0.5, scale, binds=binds) for binds in (True, False))
+    held = ValueRange(0.5, scale)
     value, none = torch.tensor([[-9.0, 0.5, 9.0]]), torch.zeros(1, 3)
     exists = torch.ones(1, 3, dtype=torch.bool)
     bonus = torch.tensor([[0.25, 0.5, -0.5]])
@@ -205,16 +204,15 @@ def test_values_stay_between_those_of_the_rewards_so_far():
         return found[::2]
 
     assert bounds([0.5, 1.0, 2.0]) == [0.0, 4.0], "0 is among the rewards"
-    held.settle(torch.tensor(False))
+    held.commit(torch.tensor(False))
     assert bounds([1.0, 1.0, -1.5]) == [-3.0, 2.0]
-    held.settle(torch.tensor(True))
+    held.commit(torch.tensor(True))
     assert bounds([1.0, 0.0, 2.0]) == [-3.0, 4.0], "of rewards so far"
     assert bounds([1.0, 0.0, 2.0], bonus) == [-3.5, 4.5]
     assert held.state_dict()["limits"].tolist() == [-1.5, 1.0]
     scale.observe(SimpleNamespace(rewards=lambda: [(0, 0, [10.0], True)]))
     exists = torch.tensor([[True, False, True]])
     assert bounds([1.0, 7.0, 1.0], torch.tensor([[0.0, 7.0, 0.0]])) == [-1.5, 2.0], "padding is nothing"
-    assert idle(value, torch.tensor([[3.0, 1.0, 1.0]]), none, exists) is value and idle.seen[1] == 6.0
     assert scale.factor == 0.5 and bounds([0.5, 0.5, 0.5]) == [-1.5, 1.0], "in the present unit"
 
 

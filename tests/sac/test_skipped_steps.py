@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.family import ActionHeads
+from algorithm.agents.sac.sac import SacObjective
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.learning.optimiser import FlatAdam
 from tests.batches import SMALL, random_batch, small_sac, weights
@@ -142,9 +142,9 @@ def test_rolling_back_takes_networks_and_optimisers_but_no_counters():
 
 def test_saturation_is_the_share_of_components_at_the_end_of_their_range():
     """Three of six: 0.995, −1 and −0.991; 0.99 itself is not beyond."""
-    composition = ActionHeads(SMALL.action, SacConfig())
+    objective = SacObjective(SMALL.action, SacConfig())
     u = torch.tensor([[0.995, 0.0], [-1.0, 0.989], [-0.991, 0.5]], requires_grad=True)
-    found = composition.continuous.metrics(u, torch.zeros(3))["policy/saturation"]
+    found = objective.metrics(u, torch.zeros(3), None)["policy/saturation"]
     assert found.float().mean().item() == 0.5 and not found.requires_grad
-    at_the_limit = composition.continuous.metrics(torch.full((1, 1), 0.99), torch.zeros(1))
+    at_the_limit = objective.metrics(torch.full((1, 1), 0.99), torch.zeros(1), None)
     assert not at_the_limit["policy/saturation"].any()

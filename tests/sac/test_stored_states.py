@@ -28,8 +28,7 @@ def every_window(agent):
 
 
 def recomputed(agent, batch):
-    model = agent.learner.model
-    states = model.encode(model.normaliser(batch.obs), batch, burn_in=3, learn=4)
+    states = agent.learner.encode(batch).states
     return torch.cat([batch.carry.unsqueeze(1), states.carry[:, :-1]], 1)
 
 

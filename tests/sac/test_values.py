@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.records import CriticTarget
 from algorithm.agents.off_policy.values import (
     CategoricalValues,
-    LearningTarget,
     QuantileValues,
     make_values,
     with_values,
@@ -44,24 +44,19 @@ def test_the_mean_of_what_was_done_is_its_part_of_all_values(head, action):
     spec = AgentSpec(SMALL.obs, ACTIONS[action])
     config = SacConfig(**HEADS[head])
     values = make_values(config, spec.action, CPU)
-    sac = small_sac(spec=spec, **HEADS[head])
     out = torch.randn(2, 6, q_size(with_values(spec, config).action))
     chosen = random_batch(6, spec=spec).action[:, 0]
 
-    def choose(q: torch.Tensor) -> torch.Tensor:
-        return sac.heads.q_of_action(q, chosen)
-
-    taken = values.taken(out, choose)
-    mean = values.mean(taken.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(mean, choose(values.point(out)), atol=1e-5, rtol=1e-5)
+    mean = values.mean(values.taken(out, chosen).unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(mean, values.of_action(values.point(out), chosen), atol=1e-5, rtol=1e-5)
 
 
 def test_quantiles_share_the_outputs_by_value():
-    values = QuantileValues(2, 0, CPU)
+    values = QuantileValues(ActionSpec(branches=(2,)), 2, 0, CPU)
     out = torch.tensor([[1.0, 3.0, 10.0, 30.0]])  # two choices of two quantiles each
     assert values.point(out).tolist() == [[2.0, 20.0]]
     one = torch.tensor([[0.0, 1.0]])
-    assert values.taken(out, lambda q: (q * one).sum(-1)).flatten().tolist() == [10.0, 30.0]
+    assert values.taken(out, one).flatten().tolist() == [10.0, 30.0]
 
 
 def test_the_spread_follows_the_steps():
@@ -92,38 +87,39 @@ def test_v_trace_has_the_spread_of_one_step():
 
 
 def test_a_target_beyond_the_range_counts_as_its_end_and_is_logged():
-    values = CategoricalValues(5, 1.0, CPU, mixes=False, sigma=0.75, reduce=smallest)
+    values = CategoricalValues(ActionSpec(continuous=1), 5, 1.0, CPU, sigma=0.75, reduce=smallest)
     taken = torch.zeros(1, 5, 4, 1).log_softmax(1)
 
-    def target(y: list[float]) -> LearningTarget:
-        return LearningTarget(
+    def target(y: list[float]) -> CriticTarget:
+        return CriticTarget(
             y=torch.tensor(y).view(4, 1),
             spread=None,
-            q_target=lambda: torch.zeros(1, 4, 1),
+            slow_q=None,
             weight=torch.ones(4),
             valid=torch.ones(4, 1, dtype=torch.bool),
             unit=1.0,
         )
 
-    beyond, metrics = values.loss(taken, target([0.0, 7.0, -9.0, 0.5]))
-    within, _ = values.loss(taken, target([0.0, 1.0, -1.0, 0.5]))
-    assert torch.equal(beyond, within) and metrics["value/clamped"] == 0.5
+    beyond = target([0.0, 7.0, -9.0, 0.5])
+    within = values.loss(taken, target([0.0, 1.0, -1.0, 0.5]))
+    assert torch.equal(values.loss(taken, beyond), within)
+    assert values.metrics(taken, beyond)["value/clamped"] == 0.5
 
 
 def test_a_row_weighs_as_it_is_drawn():
-    values = QuantileValues(3, 0, CPU)
+    values = QuantileValues(ActionSpec(continuous=1), 3, 0, CPU)
     taken, y = torch.randn(2, 3, 2, 1), torch.randn(2, 1)
 
     def loss(weight: list[float], valid: list[bool]) -> torch.Tensor:
-        target = LearningTarget(
+        target = CriticTarget(
             y=y,
             spread=torch.zeros(1, 2, 1),
-            q_target=lambda: y.unsqueeze(0),
+            slow_q=None,
             weight=torch.tensor(weight),
             valid=torch.tensor(valid).view(2, 1),
             unit=1.0,
         )
-        return values.loss(taken, target)[0]
+        return values.loss(taken, target)
 
     whole = loss([1.0, 1.0], [True, True])
     torch.testing.assert_close(loss([1.0, 0.0], [True, True]) + loss([0.0, 1.0], [True, True]), whole)
@@ -198,7 +194,7 @@ def learned(n: int, *, own_target: bool, updates: int, **head: object) -> torch.
         sac.update(walks(64, n, generator))
     states = torch.eye(2)
     with torch.no_grad():
-        return sac._values.point(sac.model.q(states, torch.zeros(2, 0))).mean(0)
+        return sac.values.point(sac.model.q(states, torch.zeros(2, 0))).mean(0)
 
 
 QUICK = [("quantile", 2, True), ("categorical", 1, True)]

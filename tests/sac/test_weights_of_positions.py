@@ -23,22 +23,22 @@ def make_sac(learn: int) -> Sac:
 def spied(sac: Sac) -> list[tuple[str, torch.Tensor]]:
     """What each update's losses weigh a learned position with, [B, T], by loss."""
     found: list[tuple[str, torch.Tensor]] = []
-    losses = sac.heads.losses
+    losses = sac.objective.losses
 
     class Watched(ScalarValues):
         def loss(self, taken, target):
             error = torch.zeros_like(target.y).requires_grad_()  # Q − y = 1
             one = replace(target, y=0 * target.y)
-            (grad,) = torch.autograd.grad(super().loss(1 + error.unsqueeze(0), one)[0], error)
+            (grad,) = torch.autograd.grad(super().loss(1 + error.unsqueeze(0), one), error)
             found.append(("critic", grad))
             return super().loss(taken, target)
 
-    def policy(choice, logp, q, weight):
-        found.append(("policy", (weight / weight.sum()).view(BATCH, -1)))
-        return losses(choice, logp, q, weight)
+    def policy(logp, choice, q, value, share):
+        found.append(("policy", share.view(BATCH, -1)))
+        return losses(logp, choice, q, value, share)
 
-    sac.critics._values = Watched(smallest)
-    sac.heads.losses = policy
+    sac.values = Watched(VECTOR.action, smallest)
+    sac.objective.losses = policy
     return found
 
 

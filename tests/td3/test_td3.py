@@ -11,10 +11,10 @@ import torch
 
 from algorithm.actions.continuous import NoNoise, SpreadNoise
 from algorithm.agents.health import History, Summary
-from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config, misplaced, shared_keys
-from algorithm.agents.td3.family import FAMILIES, TD3, Deterministic, DeterministicHeads
+from algorithm.agents.td3.family import FAMILIES, TD3, Deterministic, Td3Objective
 from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec
@@ -34,25 +34,28 @@ def small_td3(*, own: Td3Config | None = None, **options: object) -> OffPolicyLe
     plain = {"n_step": 1, "use_normalization": False, "reward_scaling": False, **options}
     keys = shared_keys(SimpleNamespace(sac_config=SacConfig(**plain), td3_config=own))
     networks = small_networks(SMALL, keys)
-    heads = DeterministicHeads(SMALL.action, own)
-    return OffPolicyLearner(SMALL, networks, keys, heads, device=CPU, seed=0)
+    objective = Td3Objective(SMALL.action, own)
+    return OffPolicyLearner(SMALL, networks, keys, objective, device=CPU, seed=0)
 
 
 def test_actions_of_targets_have_clipped_noise():
     """σ ε = 0.2 · (1, 4, −4) = (0.2, 0.8, −0.8), clipped to (0.2, 0.5, −0.5); 0.9 + 0.2 is cut to 1."""
-    heads = DeterministicHeads(ActionSpec(continuous=1), Td3Config())
+    objective = Td3Objective(ActionSpec(continuous=1), Td3Config())
     policy = policy_of(math.atanh(0.9), 0.0, 0.0)
-    u, logp = heads.ahead(policy, torch.tensor([[1.0], [4.0], [-4.0]]))
+    u, logp = objective.next_action(policy, torch.tensor([[1.0], [4.0], [-4.0]]))
     torch.testing.assert_close(u, torch.tensor([[1.0], [0.5], [-0.5]]))
     assert logp.tolist() == [0.0, 0.0, 0.0]
-    torch.testing.assert_close(heads.sample(policy, torch.ones(3, 1))[0][0], torch.tensor([0.9]))
+    torch.testing.assert_close(
+        objective.parts.continuous.sample(policy, torch.ones(3, 1))[0][0], torch.tensor([0.9])
+    )
 
 
 def test_the_policy_climbs_the_first_critic():
     """Shares ½ each: −(½ · 3 + ½ · 5) = −4."""
-    heads = DeterministicHeads(ActionSpec(continuous=1), Td3Config())
-    losses = heads.losses(None, torch.zeros(2), torch.tensor([[3.0], [5.0]]), torch.tensor([0.5, 0.5]))
-    assert losses == {"policy": pytest.approx(-4.0)} and heads.climbed == [0]
+    objective = Td3Objective(ActionSpec(continuous=1), Td3Config())
+    q = torch.tensor([[3.0], [5.0]])
+    losses = objective.losses(torch.zeros(2), None, q, q[:, 0], torch.tensor([0.5, 0.5]))
+    assert losses == {"policy": pytest.approx(-4.0)} and objective.policy_critics == [0]
 
 
 def test_the_target_is_the_smaller_value_of_the_slow_networks():
@@ -115,7 +118,7 @@ def test_there_is_noise_only_while_exploring(exploring):
 
 def test_discrete_actions_are_refused():
     with pytest.raises(UsageError, match="continuous actions alone") as caught:
-        DeterministicHeads(ActionSpec((3,), 1), Td3Config())
+        Td3Objective(ActionSpec((3,), 1), Td3Config())
     assert "discrete actions" in caught.value.why and "SAC" in caught.value.fix
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.app.cli.parsing import parse_args
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, PREV, TRUNCATED

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from algorithm.actions.actor import Actor
-from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.config import load_config_file
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.evaluation.evaluate import Evaluator, Performance

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from algorithm.agents.off_policy.learner import OffPolicyLearner
+from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.schedules import Every
 from algorithm.app.console.base import LineConsole
 from algorithm.config import load_config_file

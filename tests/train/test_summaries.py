@@ -6,7 +6,7 @@ import pytest
 
 from algorithm.agents.off_policy import description
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.family import ActionHeads
+from algorithm.agents.sac.sac import SacObjective
 from algorithm.app import summaries
 from algorithm.app.report import settings
 from algorithm.config import load_config
@@ -69,7 +69,7 @@ def test_what_is_seen():
 )
 def test_what_learns(options, said):
     sac = SacConfig(**{"clip_epsilon": -1.0, **options})
-    assert said in description._algorithm(sac, SPEC, ActionHeads(SPEC.action, sac))
+    assert said in description._algorithm(sac, SPEC, SacObjective(SPEC.action, sac))
 
 
 STOP = "(base_config.stop_at_return)"

@@ -19,7 +19,7 @@ from algorithm.nn.layers.norm import BatchStatistics
 from algorithm.nn.learning.flat import FlatParameters
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.ops.imitation import cloning_error, constraint_weight
-from algorithm.ops.shapes import masked_mean, valid_share, window_mean
+from algorithm.ops.shapes import valid_share, window_mean
 
 _BETWEEN_STOPS = 100  # steps of cloning
 
@@ -45,25 +45,7 @@ def cloning_loss(
     return error
 
 
-Expected = Callable[[Tensor], Tensor]
-"""From values q [P, N] to those [P] of the policy's actions."""
-
-
-class Unconstrained:
-    """A policy that climbs the values as they are."""
-
-    def climbed(self, q: Tensor, expected: Expected, share: Tensor) -> Tensor:
-        """Return the values."""
-        return q
-
-    def __call__(
-        self, losses: dict[str, Tensor], policy: HybridAction, action: Tensor, mask: Tensor, share: Tensor
-    ) -> dict[str, Tensor]:
-        """Return the losses."""
-        return losses
-
-
-class Constrained:
+class Constraint:
     """A policy held near the actions of a batch: ``−λ q`` and :func:`cloning_loss` (TD3+BC).
 
     λ is :func:`~algorithm.ops.imitation.constraint_weight` (arXiv 2106.06860, eq. 5). An entropy bonus is
@@ -75,23 +57,17 @@ class Constrained:
     def __init__(self, discrete: DiscretePart, alpha: float) -> None:
         self._discrete, self._alpha = discrete, alpha
 
-    def climbed(self, q: Tensor, expected: Expected, share: Tensor) -> Tensor:
-        """Return λ q, share [P] being that of each position in a mean."""
-        return q * constraint_weight(expected(q), share, alpha=self._alpha)
+    def weight(self, value: Tensor, share: Tensor) -> Tensor:
+        """Return λ, of values [P] of the policy's actions and the share [P] of each position in the mean."""
+        return constraint_weight(value, share, alpha=self._alpha)
 
-    def __call__(
-        self, losses: dict[str, Tensor], policy: HybridAction, action: Tensor, mask: Tensor, share: Tensor
-    ) -> dict[str, Tensor]:
-        """Return the losses with cloning in that of the policy.
+    def cloning(self, policy: HybridAction, action: Tensor, mask: Tensor, share: Tensor) -> Tensor:
+        """Return the cloning's part of the policy's loss, a scalar.
 
         policy: outputs at P states
-        action, mask: [P, A] and [P, ΣN] of the batch; share: [P] of each position in a mean
+        action, mask: [P, A] and [P, ΣN] of the batch; share: [P] of each position in the mean
         """
-        error = cloning_loss(policy, action, mask, self._discrete, torch.tanh)
-        return losses | {"policy": losses["policy"] + masked_mean(error, share)}
-
-
-Constraint = Unconstrained | Constrained
+        return (cloning_loss(policy, action, mask, self._discrete, torch.tanh) * share).sum()
 
 
 class Cloning:
@@ -157,7 +133,7 @@ class Cloning:
 
     def _step(self, generator: torch.Generator) -> Tensor:
         first, *others = self.optimisers.values()
-        self._norms.look()
+        self._norms.past_warm_up()
         self._layer_noise.apply(generator)
         batch = self._store.draw(self._batch_size, generator).to(first.gradient.device)
         for optimiser in (first, *others):
@@ -167,7 +143,7 @@ class Cloning:
         for optimiser in (first, *others):
             optimiser.move()
         if self._norms:
-            self._norms.settle(first.usable)
+            self._norms.commit(first.usable)
         return loss.detach()
 
     def _loss(self, batch: SequenceBatch) -> Tensor:

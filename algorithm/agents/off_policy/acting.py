@@ -17,8 +17,8 @@ from algorithm.agents.behaviour_policy import BehaviourPolicy, HoldingPolicy
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.off_policy.values import make_values, with_values
-from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import Acting, ActingInputs
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.seeding import stream, stream_seed
@@ -97,11 +97,11 @@ def acting_parts(
     return used | scorers
 
 
-def make_acting(variant: Variant, inputs: ActingInputs) -> Acting:
+def make_acting(algorithm: AlgorithmSpec, inputs: ActingInputs) -> Acting:
     """Build the exploring policy of a remote actor, and the modules that its weights are loaded into."""
     spec, device, behaviour = inputs.spec, inputs.device, inputs.behaviour
-    keys = variant.keys(inputs.config)
-    parts = variant.make_parts(spec.action, inputs.config, True)
+    keys = algorithm.keys(inputs.config)
+    parts = algorithm.make_parts(spec.action, inputs.config, True)
     networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
     extensions = [one.to(device) for one in extensions_of(inputs, networks)]
     make_q = partial(networks.make, "ModelQ")

@@ -14,16 +14,13 @@ from algorithm.agents.base import Agent, Family
 from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.imitation.batches import Batches
-from algorithm.agents.imitation.cloning import Constrained, Pretraining
+from algorithm.agents.imitation.cloning import Constraint, Pretraining
 from algorithm.agents.metrics_window import MetricsWindow
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.acting import acting_parts, behaviour_policy, make_acting, new_actor
-from algorithm.agents.off_policy.compiled_update import reason_against
+from algorithm.agents.off_policy.compiled_update import CompiledUpdate, reason_against
 from algorithm.agents.off_policy.description import describe, notices, too_short
-from algorithm.agents.off_policy.learner import OffPolicyLearner
-from algorithm.agents.off_policy.model import NETWORKS
-from algorithm.agents.off_policy.rules import EAGER_FIRST
-from algorithm.agents.off_policy.upkeep import (
+from algorithm.agents.off_policy.experience_setup import (
     OwnTdError,
     make_replay,
     make_sources,
@@ -32,8 +29,11 @@ from algorithm.agents.off_policy.upkeep import (
     show,
     staleness_in,
 )
+from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.objective import AlgorithmSpec
+from algorithm.agents.off_policy.rules import EAGER_FIRST
+from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.off_policy.values import with_values
-from algorithm.agents.off_policy.variant import Variant
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates, rate_factor
 from algorithm.core.data import Int, Segment, State, StepBatch, UpdateResult
@@ -52,10 +52,10 @@ class OffPolicyAgent(Agent):
     learner: OffPolicyLearner
     replay: ReplayBuffer
 
-    def __init__(self, variant: Variant, inputs: AgentInputs) -> None:
+    def __init__(self, algorithm: AlgorithmSpec, inputs: AgentInputs) -> None:
         config, spec, device = inputs.config, inputs.spec, inputs.device
-        self._variant = variant
-        self._keys = keys = variant.keys(config)
+        self._algorithm = algorithm
+        self._keys = keys = algorithm.keys(config)
         networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
         self.replay = make_replay(inputs, keys, networks)
         shown = make_store(inputs, keys, networks)
@@ -63,21 +63,23 @@ class OffPolicyAgent(Agent):
         extensions = extensions_of(inputs, networks, shown)
         images, last = any(len(shape) == 3 for shape in spec.obs.shapes), config.base_config.max_step
         self._not_compiled = reason_against(keys, device, max_step=last, images=images)
-        heads = variant.make_heads(spec.action, config)
+        objective = algorithm.make_objective(spec.action, config)
         learner = OffPolicyLearner(
             spec,
             networks,
             keys,
-            heads,
+            objective,
             device=device,
             seed=stream_seed(inputs.seed, "learner", inputs.behaviour),
             extensions=extensions,
-            compiled=self._not_compiled is None,
-            eager_first=EAGER_FIRST if keys.compile == "auto" else 0,
-            constraint=Constrained(heads.parts.discrete, config.demonstrations.value_weight)
+            constraint=Constraint(objective.parts.discrete, config.demonstrations.value_weight)
             if self._offline
             else None,
         )
+        self._compiled: CompiledUpdate | None = None
+        if self._not_compiled is None:
+            self._compiled = CompiledUpdate(learner, EAGER_FIRST if keys.compile == "auto" else 0)
+            learner.compiled = self._compiled
         if shown:
             show(shown, learner, config, keys)
         super().__init__(
@@ -126,7 +128,7 @@ class OffPolicyAgent(Agent):
     @override
     def acting_parts(self) -> dict[str, nn.Module]:
         """Return the modules that an exploring remote policy needs."""
-        parts = self._variant.make_parts(self.spec.action, self.config, True)
+        parts = self._algorithm.make_parts(self.spec.action, self.config, True)
         return acting_parts(self.learner.model, self.learner.extensions, parts)
 
     @override
@@ -139,7 +141,7 @@ class OffPolicyAgent(Agent):
             self.spec,
             self.learner.model,
             self._keys,
-            self._variant.make_parts(self.spec.action, self.config, exploring),
+            self._algorithm.make_parts(self.spec.action, self.config, exploring),
             device=self.inputs.device,
             exploring=exploring,
             seed=stream_seed(self.inputs.seed, purpose, self.inputs.behaviour),
@@ -150,7 +152,9 @@ class OffPolicyAgent(Agent):
     def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
         """Go back to what ``restore`` returns when training diverges."""
         super().attach(restore=restore, report=report)
-        self.learner.tell(report.told)
+        self.learner.return_scale.on_message = report.told
+        if self._compiled:
+            self._compiled.on_message = report.told
 
     @override
     def added(self, ids: Int, new: Segment | StepBatch) -> None:
@@ -200,7 +204,8 @@ class OffPolicyAgent(Agent):
         watch.lap("sample")
         if batch is None:
             return False
-        result = self.learner.update(batch)
+        graphs = self._compiled and self._compiled.graphs
+        result = self.learner.update(batch.to(self.learner.device))
         if self.learner.cloning:
             result.metrics.update(self._clone(self.learner.cloning.updates))
         finite = self._take_back(result, batches.own)
@@ -209,7 +214,7 @@ class OffPolicyAgent(Agent):
                 self.replay.refresh_carry(result)
             self._recent.add(batch, result, batches.own)
         # Priorities included: fetching them is what waits for the device.
-        watch.lap("compile" if self.learner.compiled else "update")
+        watch.lap("update" if not self._compiled or self._compiled.graphs == graphs else "compile")
         return True
 
     def _clone(self, n: int) -> dict[str, Tensor]:
@@ -273,8 +278,8 @@ class OffPolicyAgent(Agent):
     def own_notices(self) -> list[str]:
         """Return lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self.learner.model.rep.parameters())
-        base, heads = self.config.base_config, self.learner.heads
-        own = notices(self.spec, self._keys, heads, has_encoder=has_encoder, n_envs=base.n_envs)
+        base, objective = self.config.base_config, self.learner.objective
+        own = notices(self.spec, self._keys, objective, has_encoder=has_encoder, n_envs=base.n_envs)
         if not (self.config.behavioral_cloning.pretrain or self.config.demonstrations.pretrain):
             own = [*too_short(self._keys, self.config.demonstrations, base.max_step), *own]
         own += filter(None, [self.replay.relabel.notice])
@@ -315,7 +320,7 @@ class OffPolicyAgent(Agent):
         """Return lines on memory, replay and algorithm, and on what computes actions and updates."""
         keys = self._keys
         acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
-        lines = describe(self.spec, keys, self.learner.heads, self.replay, offline=self._offline)
+        lines = describe(self.spec, keys, self.learner.objective, self.replay, offline=self._offline)
         rows = [*lines, ("acting", acting)]
         if isinstance(self.learner.return_scale, FirstReturnScale):
             rows.append(("rewards", str(self.learner.return_scale)))
@@ -328,7 +333,7 @@ class OffPolicyAgent(Agent):
 
 def off_policy_family(
     name: str,
-    variant: Variant,
+    algorithm: AlgorithmSpec,
     *,
     health_rules: Callable[[BehaviourConfig], Mapping[str, Rule]],
     watched: Sequence[str],
@@ -337,10 +342,10 @@ def off_policy_family(
     """Return a family of one off-policy algorithm; see :class:`algorithm.agents.base.Family`."""
     return Family(
         name=name,
-        make_agent=partial(OffPolicyAgent, variant),
-        make_acting=partial(make_acting, variant),
+        make_agent=partial(OffPolicyAgent, algorithm),
+        make_acting=partial(make_acting, algorithm),
         networks=NETWORKS,
-        rows=lambda config: variant.keys(config).batch_size * variant.keys(config).learn_step,
+        rows=lambda config: algorithm.keys(config).batch_size * algorithm.keys(config).learn_step,
         health_rules=health_rules,
         watched=watched,
         readouts=readouts,

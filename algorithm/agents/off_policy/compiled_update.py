@@ -1,108 +1,87 @@
-"""Updates of the learner, taken as they are written or as a compiled graph."""
+"""Steps of an update as compiled graphs."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from os import environ
 from typing import cast
 
 import torch
-from torch import nn
-from typing_extensions import TypeVarTuple, Unpack
+from torch import Tensor, nn
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model
+from algorithm.agents.off_policy.records import CriticResult, Draws
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
+from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError, Returned
 from algorithm.nn.learning.flat import NoTarget
-from algorithm.nn.learning.gradients import Functional, Gradients
+from algorithm.nn.learning.functional import Functional
 from algorithm.nn.learning.optimiser import FlatAdam
+from algorithm.nn.process import graphs_round
+from algorithm.nn.protocols import Obs
 
-Say = Callable[[str], None]
-Arguments = TypeVarTuple("Arguments")
+Step = Callable[..., Returned]
+"""A step of an update: its batch first, its way to the gradients last."""
 
 
-class EagerParts:
-    """Parts of an update, taken as they are written.
+class CompiledUpdate:
+    """Both steps of a learner's update, each a compiled graph; as written from the first that cannot be one.
 
-    by:            gradients
-    training_mode: of the networks
+    With ``matmul_precision: medium`` large matrix products are those of factors in bfloat16.
+
+    eager_first: updates before the compiled ones, counted over all runs that go on from one another
+    graphs:      number of those that were compiled
+    on_message:  hears that it compiles, and what goes wrong there
     """
 
-    graphs = 0
-
-    def __init__(self, by: Gradients, training_mode: Callable[[], AbstractContextManager[None]]) -> None:
-        self.by, self.training_mode = by, training_mode
-
-    def __call__(
-        self,
-        part: Callable[[SequenceBatch, Unpack[Arguments], Gradients], Returned],
-        _: bool,
-        batch: SequenceBatch,
-        *args: Unpack[Arguments],
-    ) -> Returned:
-        """Take the steps of a part."""
-        with self.training_mode():
-            return part(batch, *args, self.by)
-
-
-class CompiledParts:
-    """Parts of an update, each a compiled graph; as they are written from the first that cannot be one.
-
-    eager:      parts as they are written
-    functional: the networks as pure functions
-    rounded:    large matrix products are those of factors in bfloat16
-    graphs:     that were compiled since this was set to 0
-    """
-
-    def __init__(self, eager: EagerParts, functional: Functional, *, rounded: bool = False) -> None:
-        self._eager, self._check = eager, functional.check
-
-        def pure(part: Callable[..., Returned], *args: object) -> Returned:
-            return functional.call(part, *args, functional)
-
-        self._function = CompiledFunction(pure, rounded=rounded, guarded="_modules")
+    def __init__(self, learner: OffPolicyLearner, eager_first: int = 0) -> None:
+        self._learner, self.eager_first = learner, eager_first
+        others, steps = [learner.objective, *learner.extensions], list(learner.optimisers().values())
+        self._functional = functional_of(learner.model, others, steps, gate=learner.encoder)
+        rounded = learner.keys.matmul_precision == "medium" and graphs_round(learner.device)
+        self._function = CompiledFunction(self._pure, rounded=rounded, guarded="_modules")
         self._kinds = set[object]()
         self._fails, self.graphs = False, 0
-        self._say: Say = lambda _: None
+        self.on_message: Callable[[str], None] = lambda _: None
 
-    def tell(self, say: Say) -> None:
-        """Have compiling announced by ``say``, and what goes wrong there."""
-        self._say = say
+    def _pure(self, step: Step[Returned], *arguments: object) -> Returned:
+        return self._functional.call(step, *arguments, self._functional)
 
-    def __call__(
-        self,
-        part: Callable[[SequenceBatch, Unpack[Arguments], Gradients], Returned],
-        corrects: bool,
-        batch: SequenceBatch,
-        *args: Unpack[Arguments],
-    ) -> Returned:
-        """Take the steps of a part; the first of a kind is compiled before, which takes some ten seconds.
+    def learn_critics(self, batch: SequenceBatch, draws: Draws) -> CriticResult:
+        """Take the critics' step."""
+        return self._take(self._learner.learn_critics, batch, draws)
 
-        corrects: its batch norms may be past their warm-up
-        batch:    a graph is for batches of one shape, and is made in training mode
+    def learn_policy(self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """Take the policy's step."""
+        return self._take(self._learner.learn_policy, batch, obs, state, noise)
+
+    def _take(self, step: Step[Returned], batch: SequenceBatch, *arguments: object) -> Returned:
+        """Take a step; the first of a kind is compiled before, which takes some ten seconds.
+
+        A graph is for batches of one shape, and is made in training mode.
         """
-        kind = part.__name__, corrects, batch.reward.shape
         if self._fails:
-            return self._eager(part, corrects, batch, *args)
+            return step(batch, *arguments)
+        kind = step.__name__, self._learner.norm_ready[step.__name__], batch.reward.shape
         new = kind not in self._kinds
         if new:
             self._kinds.add(kind)
             self.graphs += 1
             if self.graphs == 1:
-                self._say("compiling the update: up to a minute the first time, some with a memory")
+                self.on_message("compiling the update: up to a minute the first time, some with a memory")
         try:
-            self._check()
-            with self._eager.training_mode() if new else nullcontext():
-                return cast(Returned, self._function(kind, part, batch, *args))
+            self._functional.check()
+            with self._learner.model.training_mode() if new else nullcontext():
+                return cast(Returned, self._function(kind, step, batch, *arguments))
         except NotCompilableError as error:
             self._fails = True
-            self._say(f"the update is not compiled, the training goes on without that: {error}")
-            return self._eager(part, corrects, batch, *args)
+            self.on_message(f"the update is not compiled, the training goes on without that: {error}")
+            return step(batch, *arguments)
 
 
 def functional_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.variant import Heads
+from algorithm.agents.off_policy.objective import Objective
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
@@ -16,7 +16,7 @@ from algorithm.replay.buffer import ReplayBuffer
 
 
 def describe(
-    spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, replay: ReplayBuffer, *, offline: bool
+    spec: AgentSpec, keys: OffPolicyConfig, objective: Objective, replay: ReplayBuffer, *, offline: bool
 ) -> Rows:
     """Return lines on memory, replay and algorithm."""
     free = psutil.virtual_memory().available
@@ -24,7 +24,7 @@ def describe(
     if offline:
         size = "none: nothing is stored offline"
     goals = [("goals", replay.relabel.text)] if replay.relabel.text else []
-    return [*_memory(keys), ("replay", size), *goals, ("algorithm", _algorithm(keys, spec, heads))]
+    return [*_memory(keys), ("replay", size), *goals, ("algorithm", _algorithm(keys, spec, objective))]
 
 
 def _memory(keys: OffPolicyConfig) -> Rows:
@@ -40,7 +40,7 @@ def _memory(keys: OffPolicyConfig) -> Rows:
     ]
 
 
-def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, heads: Heads) -> str:
+def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, objective: Objective) -> str:
     target = "1-step"
     if keys.n_step > 1:
         target = f"{keys.n_step}-step " + ("V-trace" if keys.use_n_step_is else "uncorrected")
@@ -55,7 +55,7 @@ def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, heads: Heads) -> str:
         "normalised observations": keys.use_normalization and normalised_names(spec.obs),
         "scaled rewards": keys.reward_scaling is True,
     }
-    parts = [target, _critics(keys), data, *heads.words, *(text for text, is_so in more.items() if is_so)]
+    parts = [target, _critics(keys), data, *objective.words, *(text for text, is_so in more.items() if is_so)]
     return ", ".join(parts)
 
 
@@ -92,13 +92,13 @@ def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[s
 
 
 def notices(
-    spec: AgentSpec, keys: OffPolicyConfig, heads: Heads, *, has_encoder: bool, n_envs: int
+    spec: AgentSpec, keys: OffPolicyConfig, objective: Objective, *, has_encoder: bool, n_envs: int
 ) -> list[str]:
     """Return a line for each key that is set and has no effect, or another one than expected."""
     moot = [key for key in ("tau", "update_target_per_step") if getattr(keys, key) != _DEFAULT[key].default]
     table = (
         (
-            not heads.learns and keys.policy_update_per_step > 1,
+            not objective.learns and keys.policy_update_per_step > 1,
             "policy_update_per_step has no effect: there is no policy to update",
         ),
         (
@@ -126,7 +126,7 @@ def notices(
         ),
         *_of_extensions(spec, keys, has_encoder=has_encoder),
     )
-    return [*heads.notices, *(f"{RUN_BLOCK}.{text}" for holds, text in table if holds)]
+    return [*objective.notices, *(f"{RUN_BLOCK}.{text}" for holds, text in table if holds)]
 
 
 def _of_extensions(

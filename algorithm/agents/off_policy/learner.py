@@ -1,4 +1,4 @@
-"""The off-policy learner: updates of networks from batches, without environment, replay or files."""
+"""What an off-policy learner owns: networks, optimisers, random numbers. ``update.py`` is what it does."""
 
 from __future__ import annotations
 
@@ -12,189 +12,250 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.agents.imitation.cloning import Cloning, Constraint, Unconstrained
+from algorithm.agents.imitation.cloning import Cloning, Constraint
 from algorithm.agents.learner import Learner
-from algorithm.agents.off_policy.compiled_update import CompiledParts, EagerParts, Say, functional_of
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.critic_update import CriticUpdate, Critique
-from algorithm.agents.off_policy.model import Model, check_norms, flatten_time
+from algorithm.agents.off_policy.model import Model, check_norms
+from algorithm.agents.off_policy.objective import Objective
+from algorithm.agents.off_policy.returns import make_critics
 from algorithm.agents.off_policy.values import choose_reduce, make_values
-from algorithm.agents.off_policy.variant import Heads
-from algorithm.core.data import Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.data import Segment, SequenceBatch, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
+from algorithm.extensions.steps import OwnSteps
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.encoding import States
+from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.noisy import LayerNoise
-from algorithm.nn.layers.norm import BatchStatistics
-from algorithm.nn.learning.gradients import Autograd, Gradients, Loss
+from algorithm.nn.layers.norm import BatchNorm, BatchStatistics
+from algorithm.nn.learning.gradients import Autograd, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, if_any
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.process import graphs_round
 from algorithm.nn.protocols import Obs
-from algorithm.nn.return_scale import make_return_scale
-from algorithm.ops.sac import sequence_priority
-from algorithm.ops.shapes import added, valid_share
+from algorithm.nn.return_scale import NoReturnScale, make_return_scale
+from algorithm.ops.shapes import added
 
 
-class OffPolicyLearner(Learner):
-    """Critics that learn from a replay, and a policy that climbs them (REDQ's subset: arXiv 2101.05982).
+class OffPolicyState(Learner):
+    """Networks, optimisers and random numbers of an off-policy learner.
 
     spec:       observations and actions of the agent
     networks:   the task's single networks
-    config:     the shared keys, as the algorithm means them
-    heads:      of the algorithm: losses of the policy, its part in targets; constraint: on the policy
+    keys:       the shared keys, as the algorithm means them
+    objective:  of the algorithm
     device, seed: of the networks and of all random numbers drawn in updates
     extensions: attached through :class:`~algorithm.extensions.base.Extension` only
-    compiled:   updates are; see :func:`~algorithm.agents.off_policy.compiled_update.reason_against`
-    eager_first: updates before the compiled ones, counted over all runs that go on from one another
+    constraint: on the policy; None without
     """
 
     PARTS: ClassVar = Learner.PARTS | {
         "q": ("model.q.", "model.signal_q.", "model.bounds."),
-        "temperature": ("composition.",),
+        "temperature": ("objective.",),
     }
 
     def __init__(
         self,
         spec: AgentSpec,
         networks: Networks,
-        config: OffPolicyConfig,
-        heads: Heads,
+        keys: OffPolicyConfig,
+        objective: Objective,
         *,
         device: torch.device,
         seed: int,
         extensions: Sequence[Extension] = (),
-        compiled: bool = False,
-        eager_first: int = 0,
         constraint: Constraint | None = None,
     ) -> None:
         super().__init__(device, seed)
-        self._keys, self._eager_first = config, eager_first
-        self._learned = slice(config.burn_in_step, config.burn_in_step + config.learn_step)
+        self.keys, self.constraint = keys, constraint
+        self.objective, self.parts = objective.to(device), objective.parts
         self.extensions = tuple(extension.to(device) for extension in extensions)
+        self.cloning: Cloning | None = None  # whoever sets it, clones by it
         self.model = Model(
             networks,
-            Normaliser(spec.obs) if config.use_normalization else NoNormaliser(),
+            Normaliser(spec.obs) if keys.use_normalization else NoNormaliser(),
             action_size=spec.action.continuous,
-            ensemble_size=config.ensemble_q_num,
-            horizons=len(by_horizon(self.extensions, Horizon(config.gamma))),
+            ensemble_size=keys.ensemble_q_num,
+            horizons=len(by_horizon(self.extensions, Horizon(keys.gamma))),
             device=device,
         )
-        check_norms(self.model, config)
-        self.return_scale = make_return_scale(config.reward_scaling, config.gamma, config.start_step)
-        self.heads = heads.to(device)
-        self._constraint = constraint or Unconstrained()
-        self.cloning: Cloning | None = None  # whoever sets it, clones by it
-        self._values = make_values(config, spec.action, device)
-        _, self._climbed = choose_reduce(config)
-        self._action_size = spec.action.continuous
-        members = [member for q in self.model.critics for member in q.members]
-        self._layer_noise = LayerNoise([self.model.rep, self.model.policy, *members], on=True)
-        self._make_optimisers(spec, seed)
-        self._eager = EagerParts(Autograd(gate=self.critics.encoder), self.model.training_mode)
-        self._compiled: CompiledParts | None = None
-        if compiled:
-            others, steps = [self.heads, *self.extensions], list(self.optimisers().values())
-            functional = functional_of(self.model, others, steps, gate=self.critics.encoder)
-            rounded = config.matmul_precision == "medium" and graphs_round(device)
-            self._compiled = CompiledParts(self._eager, functional, rounded=rounded)
+        check_norms(self.model, keys)
+        self.return_scale = make_return_scale(keys.reward_scaling, keys.gamma, keys.start_step)
+        self.values = make_values(keys, spec.action, device)
+        _, self.policy_reduce = choose_reduce(keys)
+        self._choose_ways(spec)
+        self._make_optimisers(seed)
+        self._make_statistics()
 
-    def _make_optimisers(self, spec: AgentSpec, seed: int) -> None:
+    def _choose_ways(self, spec: AgentSpec) -> None:
+        """Note which positions are learned, and what an update of these settings has to do."""
+        keys, action = self.keys, spec.action
+        self.learned = slice(keys.burn_in_step, keys.burn_in_step + keys.learn_step)
+        self.continuous, self.branches = slice(action.discrete, None), len(action.branches)
+        self._action_size = action.continuous
+        self.scales_rewards = not isinstance(self.return_scale, NoReturnScale)
+        self.prepares_obs = keys.use_normalization or "float64" in spec.obs.dtypes
+
+    def _make_optimisers(self, seed: int) -> None:
         """Lay the networks into the storages of their optimisers, and the slow copies beside them."""
-        keys, model, heads = self._keys, self.model, self.heads
+        keys, model, objective, extensions = self.keys, self.model, self.objective, self.extensions
         rate, adam = keys.learning_rate, partial(FlatAdam, skipped=self._skipped, beta_1=keys.adam_beta_1)
-        make_step = partial(adam, learning_rate=rate, max_norm=keys.max_grad_norm or math.inf)
-        self.critics = CriticUpdate(
-            model,
-            heads,
-            spec.action,
-            keys,
-            make_step=make_step,
-            return_scale=self.return_scale,
-            extensions=self.extensions,
-            values=self._values,
-            seed=seed,
+        make = partial(adam, learning_rate=rate, max_norm=keys.max_grad_norm or math.inf)
+        self.critic_optimiser = make([model.rep, *model.critics], weight_decay=keys.weight_decay)
+        self.joint_optimiser = if_any(make, [extension.joint for extension in extensions])
+        self.own = OwnSteps(extensions, make)
+        model.follow(self.critic_optimiser.flat if keys.use_target_network else None)
+        self.critics = make_critics(model, keys, extensions, self.return_scale)
+        self._subset_generator = torch.Generator().manual_seed(seed)
+        self.policy_optimiser = make([model.policy], weight_decay=keys.weight_decay)
+        if objective.slow_policy and keys.use_target_network:
+            model.follow_policy(self.policy_optimiser.flat)
+        make_alpha = partial(adam, learning_rate=objective.learning_rate or rate)
+        self.alpha_optimiser = if_any(make_alpha, [objective])
+        every = [self.critic_optimiser, self.joint_optimiser, *self.own.optimisers.values()]
+        self.critic_optimisers = [optimiser for optimiser in every if optimiser]
+        self.policy_optimisers = [x for x in (self.policy_optimiser, self.alpha_optimiser) if x]
+        self.encoder = slice(0, sum(p.numel() for p in model.rep.parameters()))
+        self.autograd = Autograd(gate=self.encoder, mode=model.training_mode)
+
+    def _make_statistics(self) -> None:
+        """Find what notes statistics of a batch, and the layers with noise."""
+        model, first = self.model, self.model.q.members[0]
+        norms = any(isinstance(layer, nn.LayerNorm | BatchNorm) for layer in first.modules())
+        self.logs_weight_norm = self.keys.weight_decay > 0.0 or norms
+        policy_norms = BatchStatistics([model.policy])
+        self.policy_norms = policy_norms if policy_norms else None
+        joint = any(critics.joint is not None for critics in self.critics)
+        self.has_statistics = joint or any(critics.bounds is not None for critics in self.critics)
+        self.has_batch_norms = joint or self.policy_norms is not None
+        self.norm_ready = {"learn_critics": False, "learn_policy": False}
+        members = [member for q in model.critics for member in q.members]
+        self.layer_noise = LayerNoise([model.rep, model.policy, *members], on=True)
+
+    def draw_noise(self, size: int) -> Tensor:
+        """Draw the noise of so many continuous actions, [size, A_c]."""
+        return torch.randn((size, self._action_size), generator=self._generator, device=self.device)
+
+    def draw_subset(self) -> Tensor | None:
+        """Draw the M critics of an update's targets, [M] on the CPU; None stands for all."""
+        number, drawn = self.keys.ensemble_q_num, self.keys.ensemble_q_sample
+        if drawn == number:
+            return None
+        return torch.randperm(number, generator=self._subset_generator)[:drawn]
+
+    def draw_extensions(self, batch: SequenceBatch) -> list[dict[str, object]]:
+        """Draw the numbers of the extensions, for each step of their own parts."""
+        rounds = range(self.own.rounds)
+        return [draw_all(self.extensions, batch, self.learned, self._generator) for _ in rounds]
+
+    @override
+    def generators(self) -> dict[str, torch.Generator]:
+        """Return those of the noise, and of the subset of critics in a target."""
+        return {"update": self._generator, "subset": self._subset_generator}
+
+    # Networks, as extensions use them, too
+
+    def extension_losses(
+        self, batch: SequenceBatch, drawn: Mapping[str, object]
+    ) -> tuple[Loss, dict[str, Tensor]]:
+        """Return the losses of the extensions' own parts, for a further step of these, and values to log."""
+        return self.own.loss(self.encode(batch, drawn))
+
+    def encode(self, batch: SequenceBatch, drawn: Mapping[str, object] | None = None) -> Context:
+        """Return a batch with its states; observations and rewards on one scale, the same for all losses."""
+        if self.scales_rewards:
+            batch = replace(batch, reward=batch.reward * self.return_scale.scale)
+        obs = self.model.normaliser(batch.obs) if self.prepares_obs else batch.obs
+        return Context(
+            batch=batch,
+            obs=obs,
+            states=self.states(obs, batch),
+            burn_in=self.keys.burn_in_step,
+            learn=self.keys.learn_step,
+            networks=self,
+            drawn=drawn or {},
         )
-        self._policy_step = make_step([model.policy], weight_decay=keys.weight_decay)
-        if heads.slow_policy and keys.use_target_network:
-            model.follow_policy(self._policy_step.flat)
-        self._policy_norms = BatchStatistics([model.policy])
-        self._alpha_step = if_any(partial(adam, learning_rate=heads.learning_rate or rate), [heads])
 
-    def tell(self, say: Say) -> None:
-        """Have compiling announced by ``say``, what goes wrong there, and a factor on rewards."""
-        self.return_scale.on_message = say
-        if self._compiled:
-            self._compiled.tell(say)
+    def normalise(self, obs: Obs) -> Obs:
+        """Return raw observations of any batch as the networks' inputs."""
+        inputs: Obs = self.model.normaliser(obs)
+        return inputs
 
-    def update(self, batch: SequenceBatch) -> UpdateResult:
-        """Take one gradient step of critics, policy, temperature and extensions; the target follows.
+    def states(self, obs: Obs, batch: SequenceBatch) -> States:
+        """Return online and target states of a batch's tokens, from one carry; obs: the networks' inputs."""
+        burn_in, learn, model = self.keys.burn_in_step, self.keys.learn_step, self.model
+        return model.encoding(model.rep, model.target_rep, obs, batch, burn_in=burn_in, learn=learn)
 
-        No operation waits for the device. A step with a gradient that is not finite is skipped and counted in
-        ``skipped``; then ``priority`` may hold NaN. The target follows, since the parameters stay finite.
+    def q(self, state: Tensor, action: Tensor) -> Tensor:
+        """Return the first critics' values [E, B, T] of flat actions [B, T, A] in states [B, T, S]."""
+        flat = action.flatten(0, 1)
+        return self._mean_of(self.model.q(state.flatten(0, 1), flat[:, self.continuous]), flat, state)
+
+    @torch.no_grad()
+    def target_q(self, state: Tensor, action: Tensor, critics: Ensemble | None = None) -> Tensor:
+        """Return the same by target critics, the first ones if None, without gradient."""
+        flat, q = action.flatten(0, 1), critics or self.model.target_q
+        return self._mean_of(q.frozen(state.flatten(0, 1), flat[:, self.continuous]), flat, state)
+
+    def _mean_of(self, out: Tensor, action: Tensor, state: Tensor) -> Tensor:
+        """Return the mean returns [E, B, T] that outputs [E, B·T, N·K] say of flat actions [B·T, A]."""
+        taken = self.values.taken(out, action)
+        return self.values.mean(taken.view(*taken.shape[:-1], *state.shape[:2]))
+
+    def mean_q(self, state: Tensor, u: Tensor) -> Tensor:
+        """Return the mean over critics [P, N] of continuous actions u [P, A_c] in states [P, S]."""
+        return added(self.values.point(q.frozen(state, u)).mean(0) for q in self.model.critics)
+
+    @torch.no_grad()
+    def policy(self, state: Tensor, obs: Obs) -> HybridAction:
+        """Return the policy's distribution [B, T, ...] in states [B, T, S] of these inputs."""
+        flat = {name: x.flatten(0, 1) for name, x in obs.items()}
+        policy: HybridAction = self.model.policy(state.flatten(0, 1), flat)
+        return policy.map(lambda x: x.unflatten(0, state.shape[:2]))
+
+    def policy_in_batch(self, state: Tensor, obs: Obs, share: Tensor) -> HybridAction:
+        """Return the policy's output; its batch norms use the statistics of these states."""
+        if self.policy_norms is None:
+            policy: HybridAction = self.model.policy(state, obs)
+        else:
+            with self.policy_norms.of_batch(None if self.keys.learn_step == 1 else share):
+                policy = self.model.policy(state, obs)
+        return policy
+
+    def log_ratio(self, batch: SequenceBatch, policy: HybridAction) -> Tensor:
+        """Return log π/μ [B, L−1] of the stored actions behind the first learned one: tokens K+1 … W−1.
+
+        policy: at tokens K+1 … W, [B·L, ...]
         """
-        self.updates += 1
-        corrects = self.critics.look(), self._policy_norms.look()
-        batch = batch.to(self.device)
-        self._layer_noise.apply(self._generator)
-        ahead = self._draw(batch, batch.window - self._keys.burn_in_step)
-        due = self.updates % self._keys.policy_update_per_step == 0
-        now = self._draw(batch, self._keys.learn_step) if due else None
-        members = self.critics.draw_subset()
-        drawn = [
-            draw_all(self.extensions, batch, self._learned, self._generator)
-            for _ in range(self.critics.own.rounds)
-        ]
-        run = self._compiled if self._compiled and self.updates > self._eager_first else self._eager
-        run.graphs = 0
-        found = run(self._learn_critics, corrects[0], batch, ahead, members, drawn)
-        if now is not None:
-            obs, state = found["obs"], found["state"]
-            found["metrics"] |= run(self._learn_policy, corrects[1], batch, obs, state, now)
-        if self.updates % self._keys.update_target_per_step == 0:
-            self.move_targets(self._keys.tau)
-        return UpdateResult(
-            ids=batch.ids,
-            anchor=batch.anchor,
-            valid=batch.valid[:, self._learned],
-            priority=sequence_priority(found["td_error"], batch.valid[:, self._learned]),
-            carry=found.get("carry"),
-            metrics=found["metrics"],
+        interior = slice(self.keys.burn_in_step + 1, -1)  # the last token has no action
+        following = slice(self.keys.burn_in_step + 1, None)
+        size, length = batch.z[:, following].shape[:2]
+        return self.parts.log_ratio(
+            policy.map(lambda x: x.view(size, length + 1, -1)[:, :-1]),
+            batch.action_mask[:, interior],
+            batch.action[:, following],
+            batch.z[:, following],
+            batch.behaviour_logp[:, following],
         )
 
-    @property
-    def compiled(self) -> bool:
-        """True if a part of the last update was compiled before it was taken."""
-        return self._compiled is not None and self._compiled.graphs > 0
+    # Statistics and targets
 
-    def _draw(self, batch: SequenceBatch, tokens: int) -> Tensor:
-        """Draw the noise of the actions at so many tokens of each window, [P, A_c]."""
-        size = len(batch.reward) * tokens, self._action_size
-        return torch.randn(size, generator=self._generator, device=self.device)
+    def commit_statistics(self) -> dict[str, Tensor]:
+        """Take over what the critics' passes noted, if their step was taken; return values to log."""
+        usable = self.critic_optimiser.usable
+        shifts: list[Tensor] = []
+        for critics in self.critics:
+            if critics.bounds is not None:
+                critics.bounds.commit(usable)
+            if critics.joint is not None:
+                shifts.append(critics.joint.commit(usable))
+        return {"norm/shift": torch.stack(shifts).amax()} if shifts else {}
 
-    def _learn_critics(
-        self,
-        batch: SequenceBatch,
-        noise: Tensor,
-        members: Tensor | None,
-        drawn: Sequence[Mapping[str, object]],
-        by: Gradients,
-    ) -> Critique:
-        """Take the steps of encoder, critics and extensions; see :meth:`.CriticUpdate.update`.
-
-        drawn: by the extensions, for each step of their own parts
-        """
-        first, *further = drawn
-        found = self.critics.update(replace(self.encode(batch), drawn=first), noise, members, by)
-        for one in further:
-            found["metrics"] |= self.critics.own.update(replace(self.encode(batch), drawn=one), by)
-        return found
-
-    def move_targets(self, tau: float) -> None:
-        """Let everything slow follow by ``tau``; 1: it equals what it follows."""
-        self.model.move_targets(tau)
-        for extension in self.extensions:
-            extension.updated(tau)
+    def note_warm_up(self) -> None:
+        """Note whether a batch norm may be past its warm-up, by the step of an update that uses it."""
+        joint = [critics.joint.past_warm_up() for critics in self.critics if critics.joint is not None]
+        self.norm_ready["learn_critics"] = any(joint)
+        self.norm_ready["learn_policy"] = self.policy_norms is not None and self.policy_norms.past_warm_up()
 
     @override
     def observe(self, new: Segment | StepBatch) -> None:
@@ -205,69 +266,13 @@ class OffPolicyLearner(Learner):
         self.model.normaliser.add(new.new_obs(self.model.normaliser.names))
         super().observe(new)
 
-    @torch.no_grad()
-    def td_error(self, batch: SequenceBatch) -> Tensor:
-        """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
-        batch = batch.to(self.device)
-        ctx = self.encode(batch)
-        noise = self._draw(batch, batch.window - self._keys.burn_in_step)
-        td_error = self.critics.td_error(ctx, noise, self.critics.draw_subset())
-        return sequence_priority(td_error, batch.valid[:, ctx.learned])
-
-    def encode(self, batch: SequenceBatch) -> Context:
-        """Encode a batch; its observations and rewards are on one scale, the same for all losses."""
-        batch = replace(batch, reward=batch.reward * self.return_scale.scale)
-        obs = self.model.normaliser(batch.obs)
-        burn_in, learn = self._keys.burn_in_step, self._keys.learn_step
-        recode = partial(self.model.encode, batch=batch, burn_in=burn_in, learn=learn)
-        return Context(
-            batch=batch,
-            obs=obs,
-            states=recode(obs),
-            burn_in=burn_in,
-            learn=learn,
-            normalise=self.model.normaliser,
-            recode=recode,
-            q=partial(self.critics.taken_q, batch, self.model.q),
-            target_q=partial(self.critics.target_q, batch),
-        )
-
-    def _learn_policy(
-        self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor, by: Gradients
-    ) -> dict[str, Tensor]:
-        """Take a step of policy and temperature on the learned states [B, T, S].
-
-        obs:   the networks' inputs there [B, T, ...]
-        noise: [P, A_c]
-        """
-        now = {name: flatten_time(x) for name, x in obs.items()}
-        evaluate = partial(self._policy_losses, batch, now, flatten_time(state), noise)
-        steps = [step for step in (self._policy_step, self._alpha_step) if step]
-        # greedy actions alone have no policy to learn
-        metrics = by.descend(steps, evaluate)[0] if self.heads.learns else evaluate()[1]
-        if self.heads.learns and self._policy_norms:
-            metrics["norm/shift_policy"] = self._policy_norms.settle(self._policy_step.usable)
-        shape = -1, self._keys.learn_step
-        return {name: x.unflatten(-1, shape) if x.dim() else x for name, x in metrics.items()}
-
-    def _policy_losses(
-        self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor
-    ) -> tuple[Loss, dict[str, Tensor]]:
-        share = flatten_time(valid_share(batch.valid[:, self._learned], batch.weight.dtype))
-        of_rows = None if self._keys.learn_step == 1 else share / share.sum().clamp(min=1.0)
-        with self._policy_norms.of_batch(of_rows):
-            policy = self.model.policy(state, obs)
-        u, logp = self.heads.sample(policy, noise)
-        outs = (q.frozen(state, u, members=self.heads.climbed) for q in self.model.critics)
-        every_q = [self._values.point(out) for out in outs]
-        mask, action = (flatten_time(x[:, self._learned]) for x in (batch.action_mask, batch.action))
-        choice = self.heads.choose(policy, mask, lambda: added(q.mean(0) for q in every_q))
-        q, expected = added(map(self._climbed, every_q)), lambda q: self.heads.expected(q, choice)
-        losses = self.heads.losses(choice, logp, self._constraint.climbed(q, expected, share), share)
-        losses = self._constraint(losses, policy, action, mask, share)
-        shown = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
-        total = sum(losses.values(), start=state.new_zeros(()))
-        return Loss(total), shown | self.heads.metrics(choice, u, logp)
+    def move_targets(self, tau: float) -> None:
+        """Let everything slow follow by θ' ← θ' + τ (θ − θ'); 1: it equals what it follows."""
+        self.model.target.polyak_(tau)
+        if self.model.policy_target is not None:
+            self.model.policy_target.polyak_(tau)
+        for extension in self.extensions:
+            extension.updated(tau)
 
     @override
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
@@ -276,19 +281,14 @@ class OffPolicyLearner(Learner):
         self.move_targets(1.0)
 
     @override
-    def generators(self) -> dict[str, torch.Generator]:
-        """Return those of the noise, and of the subset of critics in a target."""
-        return {"update": self._generator, "subset": self.critics.subset_generator}
-
-    @override
     def optimisers(self) -> dict[str, FlatAdam]:
-        """Return those of critics and encoder, policy, heads, parts of extensions, and cloning."""
+        """Return those of critics and encoder, policy, objective, parts of extensions, and cloning."""
         groups = {
-            "critic": self.critics.step,
-            "policy": self._policy_step,
-            "alpha": self._alpha_step,
-            "joint": self.critics.joint,
-            **self.critics.own.optimisers,
+            "critic": self.critic_optimiser,
+            "policy": self.policy_optimiser,
+            "alpha": self.alpha_optimiser,
+            "joint": self.joint_optimiser,
+            **self.own.optimisers,
             **(self.cloning.optimisers if self.cloning else {}),
         }
         return {name: adam for name, adam in groups.items() if adam}
@@ -297,4 +297,4 @@ class OffPolicyLearner(Learner):
     def modules(self) -> nn.Module:
         """Return all networks, targets and temperatures among them."""
         extensions = nn.ModuleList(self.extensions)
-        return nn.ModuleDict({"model": self.model, "composition": self.heads, "extensions": extensions})
+        return nn.ModuleDict({"model": self.model, "objective": self.objective, "extensions": extensions})

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.targets import LearningTarget
+from algorithm.agents.off_policy.records import CriticTarget
 from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.ops.discrete import reduce_branches
 from algorithm.ops.distributional import (
     cross_entropy,
     histogram,
@@ -20,9 +23,6 @@ from algorithm.ops.distributional import (
 )
 from algorithm.ops.sac import average, clip_binds, clipped_critic_loss, critic_loss, smallest
 from algorithm.ops.shapes import masked_mean, valid_share
-
-ReduceChoices = Callable[[Tensor], Tensor]
-"""Reduction over discrete choices, [..., P, N] -> [..., P]; linear in its argument."""
 
 Reduce = Callable[[Tensor], Tensor]
 """Values of several critics [M, ...] -> one value [...]."""
@@ -40,62 +40,101 @@ def choose_reduce(config: OffPolicyConfig) -> tuple[Reduce, Reduce]:
     return target, target if config.ensemble_q_sample == config.ensemble_q_num else average
 
 
-@dataclass(frozen=True)
-class Bootstrap:
-    """Value of the states behind, by the target critics.
+class Values(ABC):
+    """Meaning of a critic's outputs.
 
-    spread: [J, P] deviations of the atoms of the return's distribution, with the mean 0; None: of a number
+    Discrete outputs are conditioned on the continuous action that a critic was given (arXiv 1912.11077). An
+    output q [..., P, N] has N values; that of an action is the mean over branches of the chosen ones.
+
+    action:     of the agent
+    per_value:  K, outputs for each of a critic's N values
+    has_spread: targets have a distribution
+    clips:      the loss needs the target critics' values of the stored actions
     """
 
-    value: Tensor  # [P]
-    spread: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class ScalarValues:
-    """A number for each value (arXiv 1812.05905).
-
-    per_value:    K, outputs for each of a critic's N values; [E, K, P] is [E, P] here
-    reduce:       of several target critics
-    clip_epsilon: how far the loss lets a prediction move from the target network's; 0 or less: any distance
-    """
-
-    reduce: Reduce
-    clip_epsilon: float = 0.0
     per_value = 1
+    has_spread = False
+    clips = False
+
+    def __init__(self, action: ActionSpec) -> None:
+        self._width, self._branches = action.discrete, len(action.branches)
+
+    def expected(self, q: Tensor, probs: Tensor | None) -> Tensor:
+        """Return R(q, π) [..., P] of values q [..., P, N] under the discrete part π of a policy.
+
+        probs: [P, ΣN] of its choices; None without discrete part
+        """
+        return q.squeeze(-1) if probs is None else reduce_branches(q, probs, self._branches)
+
+    def of_action(self, q: Tensor, action: Tensor) -> Tensor:
+        """Return Q(s, a) [..., P] of values q [..., P, N] for flat actions [P, A]."""
+        return self.expected(q, action[..., : self._width] if self._width else None)
 
     def point(self, out: Tensor) -> Tensor:
         """Return the mean return [..., P, N] of outputs [..., P, N·K]: themselves."""
         return out
 
-    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
-        """Return what the outputs [E, P, N·K] say of one action, [E, K, P]: Q(s, a)."""
-        return choose(out)
-
     def mean(self, taken: Tensor) -> Tensor:
         """Return the mean return [E, B, T] of ``taken`` [E, K, B, T]: itself."""
         return taken
 
-    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
-        """Return the value of a state by the drawn target critics' outputs [M, P, N·K]."""
-        return Bootstrap(choose(self.reduce(out)))
+    @abstractmethod
+    def taken(self, out: Tensor, action: Tensor) -> Tensor:
+        """Return what outputs [E, P, N·K] say of flat actions [P, A]: [E, K, P]; [E, P] without K."""
 
-    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the scalar loss of ``taken`` [E, K, B, T], and values to log.
+    @abstractmethod
+    def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
+        """Return the value of a state, [P] or its atoms [J, P], by target critics' outputs [M, P, N·K]."""
 
-        It is the squared error; clipped, with the share of the values that the clip holds back.
-        """
-        y, weight, valid = target.y, target.weight, target.valid
-        if self.clip_epsilon <= 0:
-            return critic_loss(taken, y, weight, valid), {}
-        slow = target.q_target()
-        binds = clip_binds(taken, y, slow, epsilon=self.clip_epsilon)
-        share = masked_mean(binds.float().mean(0).flatten(), valid.flatten())
-        loss = clipped_critic_loss(taken, y, slow, weight, valid, epsilon=self.clip_epsilon)
-        return loss, {"value/clipped": share}
+    @abstractmethod
+    def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
+        """Return the scalar loss of ``taken`` [E, K, B, T]."""
+
+    def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
+        """Return values to log, of ``taken`` without gradient."""
+        return {}
 
 
-class QuantileValues:
+class ScalarValues(Values):
+    """A number for each value (arXiv 1812.05905).
+
+    reduce:  of several target critics
+    epsilon: how far the loss lets a prediction move from the target network's; 0 or less: any distance
+    """
+
+    def __init__(self, action: ActionSpec, reduce: Reduce, epsilon: float = 0.0) -> None:
+        super().__init__(action)
+        self.reduce, self._epsilon = reduce, epsilon
+        self.clips = epsilon > 0
+
+    @override
+    def taken(self, out: Tensor, action: Tensor) -> Tensor:
+        """Return Q(s, a)."""
+        return self.of_action(out, action)
+
+    @override
+    def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
+        """Return the value that the critics agree on."""
+        return self.expected(self.reduce(out), probs)
+
+    @override
+    def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
+        """Return the squared error, which is clipped where the target has ``slow_q``."""
+        y, slow, weight, valid = target.y, target.slow_q, target.weight, target.valid
+        if slow is None:
+            return critic_loss(taken, y, weight, valid)
+        return clipped_critic_loss(taken, y, slow, weight, valid, epsilon=self._epsilon)
+
+    @override
+    def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
+        """Return the share of the values that the clip holds back."""
+        if target.slow_q is None:
+            return {}
+        binds = clip_binds(taken, target.y, target.slow_q, epsilon=self._epsilon)
+        return {"value/clipped": masked_mean(binds.float().mean(0).flatten(), target.valid.flatten())}
+
+
+class QuantileValues(Values):
     """Quantiles of the return, of whose target the largest are dropped (TQC, arXiv 2005.04269).
 
     The pooled atoms of the drawn target critics keep the shape of their distribution; its mean is the value.
@@ -103,88 +142,110 @@ class QuantileValues:
     drop: atoms dropped for each target critic
     """
 
-    def __init__(self, num: int, drop: int, device: torch.device) -> None:
+    has_spread = True
+
+    def __init__(self, action: ActionSpec, num: int, drop: int, device: torch.device) -> None:
+        super().__init__(action)
         self.per_value, self._drop = num, drop
         self._level = midpoints(num, device)
 
+    @override
     def point(self, out: Tensor) -> Tensor:
         """Return the mean of the quantiles."""
         return _by_value(out, self.per_value).mean(-1)
 
-    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
+    @override
+    def taken(self, out: Tensor, action: Tensor) -> Tensor:
         """Return the quantiles of one action: exact in the mean, and as if its branches moved together."""
-        return choose(_bins_first(out, self.per_value))
+        return self.of_action(_bins_first(out, self.per_value), action)
 
+    @override
     def mean(self, taken: Tensor) -> Tensor:
         """Return the mean of the quantiles."""
         return taken.mean(-3)
 
-    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
-        """Return the mean of the atoms that are kept, and their deviations from it."""
-        atoms = truncated(choose(_bins_first(out, self.per_value)), self._drop)
-        value = atoms.mean(0)
-        return Bootstrap(value, atoms - value)
+    @override
+    def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
+        """Return the atoms that are kept, whose mean is the value."""
+        return truncated(self.expected(_bins_first(out, self.per_value), probs), self._drop)
 
-    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
+    @override
+    def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
         """Return the quantile Huber loss, linear from one unit of reward on."""
         assert target.spread is not None
         atoms = (target.y + target.spread).flatten(1)
-        each = quantile_huber(taken.flatten(2), atoms, self._level, kappa=target.unit)
-        spread = taken.detach().std(-3, correction=0) / target.unit
-        return _weighted(each, target), {"value/spread": spread}
+        return _weighted(quantile_huber(taken.flatten(2), atoms, self._level, kappa=target.unit), target)
+
+    @override
+    def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
+        """Return the spread of the quantiles."""
+        return {"value/spread": taken.std(-3, correction=0) / target.unit}
 
 
-class CategoricalValues:
+class CategoricalValues(Values):
     """Histograms that learn towards a number, spread by a normal (HL-Gauss, arXiv 2403.03950).
 
     They learn by cross-entropy.
 
     num:    bins
     limit:  their centres reach from −limit to limit
-    mixes:  an action has several branches, whose histograms are averaged
     sigma:  of the normal, in widths of a bin
     reduce: of several target critics
     """
 
     def __init__(
-        self, num: int, limit: float, device: torch.device, *, mixes: bool, sigma: float, reduce: Reduce
+        self,
+        action: ActionSpec,
+        num: int,
+        limit: float,
+        device: torch.device,
+        *,
+        sigma: float,
+        reduce: Reduce,
     ) -> None:
-        self.per_value, self._limit, self._mixes, self._reduce = num, limit, mixes, reduce
+        super().__init__(action)
+        self.per_value, self._limit, self._reduce = num, limit, reduce
         self._centres = torch.linspace(-limit, limit, num, device=device)
         width = 2.0 * limit / (num - 1)
         self._edges = torch.linspace(-limit - width / 2, limit + width / 2, num + 1, device=device)
         self._sigma = sigma * width
 
+    @override
     def point(self, out: Tensor) -> Tensor:
         """Return the means of the histograms."""
         return _by_value(out, self.per_value).softmax(-1) @ self._centres
 
-    def taken(self, out: Tensor, choose: ReduceChoices) -> Tensor:
-        """Return the logarithms of the masses."""
+    @override
+    def taken(self, out: Tensor, action: Tensor) -> Tensor:
+        """Return the logarithms of the masses; of several branches the histograms are averaged."""
         bins = _bins_first(out, self.per_value)
-        if self._mixes:
-            return choose(bins.softmax(-3)).clamp_min(1e-12).log()
-        return choose(bins).log_softmax(-2)  # one choice: choosing is picking
+        if self._branches > 1:
+            return self.of_action(bins.softmax(-3), action).clamp_min(1e-12).log()
+        return self.of_action(bins, action).log_softmax(-2)  # one choice: choosing is picking
 
+    @override
     def mean(self, taken: Tensor) -> Tensor:
         """Return the mean of the histogram."""
         return (taken.exp() * self._centres.view(-1, 1, 1)).sum(-3)
 
-    def bootstrap(self, out: Tensor, choose: ReduceChoices) -> Bootstrap:
+    @override
+    def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
         """Return the value of the means that the critics agree on."""
-        return Bootstrap(choose(self._reduce(self.point(out))))
+        return self.expected(self._reduce(self.point(out)), probs)
 
-    def loss(self, taken: Tensor, target: LearningTarget) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the cross-entropy; a target beyond the range counts as its end, and is logged."""
-        y = target.y.flatten()
-        beyond = (y.abs() > self._limit).to(y.dtype)
-        mass = histogram(y.clamp(-self._limit, self._limit), self._edges, sigma=self._sigma)
-        each = cross_entropy(taken.flatten(2), mass)
-        return _weighted(each, target), {"value/clamped": masked_mean(beyond, target.valid.flatten())}
+    @override
+    def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
+        """Return the cross-entropy; a target beyond the range counts as its end."""
+        y = target.y.flatten().clamp(-self._limit, self._limit)
+        return _weighted(
+            cross_entropy(taken.flatten(2), histogram(y, self._edges, sigma=self._sigma)), target
+        )
 
-
-Values = ScalarValues | QuantileValues | CategoricalValues
-"""Meanings of a critic's outputs; shapes stand at the first."""
+    @override
+    def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
+        """Return the share of the targets beyond the range."""
+        beyond = (target.y.flatten().abs() > self._limit).to(target.y.dtype)
+        return {"value/clamped": masked_mean(beyond, target.valid.flatten())}
 
 
 def _by_value(out: Tensor, num: int) -> Tensor:
@@ -197,7 +258,7 @@ def _bins_first(out: Tensor, num: int) -> Tensor:
     return _by_value(out, num).movedim(-1, -3)
 
 
-def _weighted(each: Tensor, target: LearningTarget) -> Tensor:
+def _weighted(each: Tensor, target: CriticTarget) -> Tensor:
     """Return ``Σ_e mean_B w · mean_t`` of losses [E, B·T]."""
     share = valid_share(target.valid, each.dtype) * (target.weight / len(target.weight)).unsqueeze(-1)
     return (each * share.flatten()).sum()
@@ -207,11 +268,11 @@ def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.devic
     """Return the values of ``value_head``."""
     reduce, _ = choose_reduce(config)
     if config.value_head == "quantile":
-        return QuantileValues(config.quantile_num, config.quantile_drop, device)
+        return QuantileValues(action, config.quantile_num, config.quantile_drop, device)
     if config.value_head == "categorical":
-        size, mixes = (config.categorical_num, config.categorical_range), len(action.branches) > 1
-        return CategoricalValues(*size, device, mixes=mixes, sigma=config.categorical_sigma, reduce=reduce)
-    return ScalarValues(reduce, config.clip_epsilon)
+        size = config.categorical_num, config.categorical_range
+        return CategoricalValues(action, *size, device, sigma=config.categorical_sigma, reduce=reduce)
+    return ScalarValues(action, reduce, config.clip_epsilon)
 
 
 def with_values(spec: AgentSpec, config: OffPolicyConfig) -> AgentSpec:

@@ -11,8 +11,10 @@ from torch import Tensor
 from algorithm.agents.on_policy.networks import CHUNK
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import RUN_BLOCK, UsageError
-from algorithm.extensions.base import Context, Extension, Horizon, OwnSteps, by_horizon, draw_all
+from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
+from algorithm.extensions.steps import OwnSteps
 from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.protocols import Obs
@@ -91,16 +93,36 @@ class Bonuses:
         return Context(
             batch=batch,
             obs=obs,
-            states=self._states(obs, batch),
+            states=self.states(obs, batch),
             burn_in=self._burn_in,
             learn=self._learn,
-            normalise=self._model.normaliser,
-            recode=lambda other: self._states(other, batch),
-            q=_no_critics,
-            target_q=_no_critics,
+            networks=self,
         )
 
-    def _states(self, obs: Obs, batch: SequenceBatch) -> States:
+    def normalise(self, obs: Obs) -> Obs:
+        """Return raw observations of any batch as the networks' inputs."""
+        inputs: Obs = self._model.normaliser(obs)
+        return inputs
+
+    def q(self, state: Tensor, action: Tensor) -> Tensor:
+        """Raise UsageError: there are no values of actions."""
+        raise UsageError(
+            "an extension asks for values of actions",
+            where=f"{RUN_BLOCK}.extensions",
+            why="families that learn from rollouts offer none",
+            fix="leave it out, or set algorithm: SAC",
+        )
+
+    target_q = q
+
+    def policy(self, state: Tensor, obs: Obs) -> HybridAction:
+        """Return the policy's distribution [B, T, ...] in states [B, T, S] of these inputs."""
+        with torch.no_grad():
+            policy: HybridAction = self._model.policy(state, obs)
+        return policy
+
+    def states(self, obs: Obs, batch: SequenceBatch) -> States:
+        """Return the states of a batch whose observations are these inputs."""
         rep = self._model.rep
         with torch.no_grad():
             return self._encoding(rep, rep, obs, batch, burn_in=self._burn_in, learn=self._learn)
@@ -124,12 +146,3 @@ def _check_serves(one: Extension) -> None:
             why=f"it has {' and '.join(beyond)}, and they use reward_bonus and own_losses alone",
             fix="leave it out, or set algorithm: SAC",
         )
-
-
-def _no_critics(state: Tensor) -> Tensor:
-    raise UsageError(
-        "an extension asks for values of actions",
-        where=f"{RUN_BLOCK}.extensions",
-        why="families that learn from rollouts offer none",
-        fix="leave it out, or set algorithm: SAC",
-    )

@@ -17,13 +17,14 @@ from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
 from algorithm.core.fields import AtLeastOne, Natural
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.acting.model import ActingModel, TrainingMode
+from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.dry_run import check_policy, check_v
 from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.mlp import ACTIVATIONS, LOG_STD_RANGE, ActionHead, Activation, hidden_widths, mlp
 from algorithm.nn.layers.norm import has_batch_norm
+from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Obs, Rep

@@ -164,7 +164,7 @@ class Reference:
         probs = np.zeros((n, 0), np.float32)
         parts, mask = self._choice.parts, torch.from_numpy(situation.mask)
         if action.branches and not self.greedy:
-            probs = parts.discrete.distribution(policy, mask, lambda: mask).probs.numpy()
+            probs = parts.discrete.distribution(policy, mask, mask).probs.numpy()
         points = torch.special.ndtri((torch.arange(_GRID, dtype=torch.float64) + 0.5) / _GRID).float()
         normal = points.repeat(n).unsqueeze(1).expand(-1, action.continuous)
         wide = policy.map(lambda x: x.repeat_interleave(_GRID, 0))

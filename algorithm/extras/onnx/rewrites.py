@@ -244,7 +244,7 @@ class FiniteBranches:
         ]
         return found[0] if len(found) == 1 else torch.cat(found, -1), scores[:, 0] * 0.0
 
-    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: MeanQ) -> DiscretePolicy:
+    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
         """Return that of the part it stands for."""
         return self._part.distribution(policy, mask, mean_q)
 

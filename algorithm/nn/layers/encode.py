@@ -82,6 +82,7 @@ class VectorEncoder(nn.Module):
     obs:      the observations of the agent
     names:    the encoded ones, in this order; None takes all that are no images
     out_size: width of the vector
+    as_it_is: name of the only observation, if that is a vector of real numbers, which stays as it is; or None
     Raises :class:`ModelError` for a name that the spec does not have.
     """
 
@@ -93,11 +94,14 @@ class VectorEncoder(nn.Module):
         _check_names(obs, names)
         self.names = tuple(names)
         parts: list[_Flat | _OneHot] = []
-        for index in map(obs.names.index, names):
+        indices = [obs.names.index(name) for name in names]
+        for index in indices:
             shape, categories = obs.shapes[index], obs.categories[index]
             parts.append(_OneHot(shape, categories) if categories else _Flat(shape, obs.ranges[index]))
         self.parts = nn.ModuleList(parts)
         self.out_size = sum(part.out_size for part in parts)
+        kinds = [(len(obs.shapes[i]), obs.dtypes[i][:5], obs.categories[i]) for i in indices]
+        self.as_it_is = self.names[0] if kinds == [(1, "float", ())] else None
 
     @override
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:

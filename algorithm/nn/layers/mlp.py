@@ -198,10 +198,6 @@ def hidden_layers(
     return make(in_size, widths[0], len(widths), out_size, ACTIVATIONS[activation])
 
 
-def _clamped(x: Tensor) -> Tensor:
-    return x.clamp(*LOG_STD_RANGE)
-
-
 def _squashed(x: Tensor) -> Tensor:
     low, high = SQUASHED_LOG_STD_RANGE
     return low + 0.5 * (high - low) * (1.0 + x.tanh())
@@ -225,7 +221,7 @@ class ActionHead(nn.Module):
     ) -> None:
         super().__init__()
         _check_choice("log_std", log_std, get_args(LogStd))
-        self._bounded = _clamped if log_std == "clamp" else _squashed
+        self._clamps = log_std == "clamp"
         self.continuous = linear(in_size, 2 * action.continuous) if action.continuous else None
         self.discrete = linear(in_size, action.discrete) if action.discrete else None
 
@@ -235,5 +231,5 @@ class ActionHead(nn.Module):
         part = None
         if self.continuous is not None:
             mean, log_std = self.continuous(features).chunk(2, -1)
-            part = TanhNormal(mean, self._bounded(log_std))
+            part = TanhNormal(mean, log_std.clamp(*LOG_STD_RANGE) if self._clamps else _squashed(log_std))
         return HybridAction(part, None if self.discrete is None else self.discrete(features))

@@ -68,14 +68,14 @@ class LayerNoise:
     """
 
     def __init__(self, modules: Iterable[nn.Module], *, on: bool) -> None:
-        self._layers: list[Any] = [
+        self.layers: list[Any] = [
             layer for module in modules for layer in module.modules() if hasattr(layer, "resample_noise")
         ]
         self._on = on
 
     def apply(self, generator: torch.Generator) -> None:
         """Set the noise, before each step; costs nothing where there are no such layers."""
-        for layer in self._layers:
+        for layer in self.layers:
             if self._on:
                 layer.resample_noise(generator)
             else:

@@ -184,14 +184,14 @@ class BatchStatistics:
             self._use.uses_batch = False
             self._use.share = None
 
-    def look(self) -> bool:
+    def past_warm_up(self) -> bool:
         """Set ``corrects`` before an update; return it. To read a GPU's steps would wait for it."""
         steps = self._all[0].steps if self._all else None
         self.corrects = steps is not None and (steps.device.type != "cpu" or float(steps.numpy()) >= WARM_UP)
         return self.corrects
 
     @torch.no_grad()
-    def settle(self, usable: Tensor) -> Tensor:
+    def commit(self, usable: Tensor) -> Tensor:
         """Move the running statistics towards those of the last batch, if its step was taken.
 
         usable: [] bool, whether it was; else everything stays as it is

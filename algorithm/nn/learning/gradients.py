@@ -1,19 +1,21 @@
-"""Steps of optimisers along the gradient of a loss: by autograd, or as a pure function for a compiler."""
+"""Steps of optimisers along the gradient of losses, by backward passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import vjp
+from typing_extensions import TypeVarTuple, Unpack
 
-from algorithm.nn.learning.compiled import NotCompilableError
+from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.learning.optimiser import FlatOptimiser
 
-Output = TypeVar("Output")
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 
 @dataclass(frozen=True)
@@ -32,34 +34,54 @@ class Loss:
     idle: Sequence[FlatOptimiser] = ()
 
 
-Evaluate = Callable[[], tuple[Loss, Output]]
-"""Computes a loss, and nested tuples and dictionaries of tensors, without gradient, that are wanted later."""
+class Gradients(Protocol):
+    """Way from losses to the steps of their optimisers."""
+
+    def descend(
+        self,
+        optimisers: Sequence[FlatOptimiser],
+        losses: Callable[[Unpack[Arguments]], tuple[Loss, Result]],
+        *arguments: Unpack[Arguments],
+    ) -> tuple[Result, list[Tensor]]:
+        """Take a step of each optimiser along the gradient of ``losses(*arguments)``.
+
+        Returns the second result of ``losses``, nested tuples and dictionaries of tensors without gradient,
+        and the norms of the gradients.
+        """
 
 
 class Autograd:
     """Gradients by backward passes into the optimisers' storages.
 
     gate: part of the first optimiser's gradient for which a loss may be gated
+    mode: of networks that learn, on while losses are computed; None: whoever calls sets it
     """
 
-    def __init__(self, gate: slice = slice(0)) -> None:
-        self._gate = gate
+    def __init__(self, gate: slice = slice(0), mode: TrainingMode | None = None) -> None:
+        self._gate, self._mode = gate, mode or TrainingMode([])
 
     def descend(
-        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
-    ) -> tuple[Output, list[Tensor]]:
-        """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
-        for step in steps:
-            step.gradient.zero_()
-        loss, found = evaluate()
+        self,
+        optimisers: Sequence[FlatOptimiser],
+        losses: Callable[[Unpack[Arguments]], tuple[Loss, Result]],
+        *arguments: Unpack[Arguments],
+    ) -> tuple[Result, list[Tensor]]:
+        """Take a step of each optimiser; see :meth:`Gradients.descend`."""
+        for optimiser in optimisers:
+            optimiser.gradient.zero_()
+        self._mode.set(True)
+        try:
+            loss, result = losses(*arguments)
+        finally:
+            self._mode.set(False)
         if loss.gated is None:
             (loss.value if loss.free is None else loss.value + loss.free).backward()
         else:  # compared with the gradient of the value alone, so the free one comes last
             loss.value.backward(retain_graph=True)
-            self._add_where_it_agrees(steps[0], loss.gated, retain_graph=loss.free is not None)
+            self._add_where_it_agrees(optimisers[0], loss.gated, retain_graph=loss.free is not None)
             if loss.free is not None:
                 loss.free.backward()
-        return found, [step.move() for step in steps if step not in loss.idle]
+        return result, [step.follow(step.gradient) for step in optimisers if step not in loss.idle]
 
     def _add_where_it_agrees(self, step: FlatOptimiser, loss: Tensor, *, retain_graph: bool) -> None:
         """Add the gradient of ``loss``; on the gate only if its cosine with the other is positive."""
@@ -70,201 +92,41 @@ class Autograd:
         gate.mul_(torch.dot(before, gate) > 0.0).add_(before)
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Part of a flat tensor that a parameter or buffer is a view of."""
+class TrainingMode:
+    """Switch of networks to training and back, each of them in every mode that ``nn.Module.train`` gives it.
 
-    flat: int
-    start: int
-    shape: torch.Size
-    strides: tuple[int, ...]
-    learned: bool  # it has a gradient
-    dense: bool  # the compiler knows how to write into it
+    ``nn.Module.train`` visits all modules with a setter that is slow, twice an update: an eighth of an update
+    of A2C. Here the modules are listed once; one that has a ``train`` of its own is asked.
 
-    def of(self, flat: Tensor, first: int = 0) -> Tensor:
-        """Return the view; ``flat`` begins with number ``first`` of the whole."""
-        start, size = self.start - first, self.shape.numel()
-        x = flat if (start, size) == (0, len(flat)) else flat[start : start + size]
-        if not self.dense:
-            return x.as_strided(self.shape, self.strides)
-        return x if len(self.shape) == 1 else x.view(self.shape)
-
-
-@dataclass(frozen=True)
-class _Home:
-    """The parameters or the buffers of one module, without those of its parts.
-
-    place: name of the attribute that holds them · spans: of each by its name there
+    never: kinds of modules that stay as they are
     """
 
-    module: nn.Module
-    place: str
-    spans: dict[str, _Span]
+    def __init__(self, networks: Iterable[nn.Module], *, never: tuple[type[nn.Module], ...] = ()) -> None:
+        parts = [part for one in networks for part in _all_modules(one) if not isinstance(part, never)]
+        plain = (nn.Module.train, Ensemble.train)  # what an ensemble asks besides is listed
+        self._own = [part for part in parts if type(part).train not in plain]
+        self._plain = [part for part in parts if type(part).train in plain]
 
-    def of(self, views: Mapping[_Span, Tensor]) -> dict[str, Tensor]:
-        """Return those of the views that are its own, by their names there."""
-        return {name: views[span] for name, span in self.spans.items() if span in views}
-
-    def put(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Put tensors into the module; return those that they replace."""
-        place = getattr(self.module, self.place)
-        before = {name: place[name] for name in tensors}
-        place.update(tensors)
-        return before
-
-
-class Functional(nn.Module):
-    """Gradients of networks that are pure functions of a few flat tensors, by ``torch.func``.
-
-    A compiler follows views of its inputs, but not parameters that share a storage behind its back. So
-    every parameter and buffer is taken as a view of the storage that it lies in, while :meth:`call` runs.
-
-    modules: all networks that are used, each once, with modules that alias their parameters
-    steps:   optimisers
-    gate:    as in :class:`Autograd`
-    """
-
-    def __init__(
-        self,
-        modules: Iterable[nn.Module],
-        steps: Sequence[FlatOptimiser],
-        gate: slice = slice(0),
-    ) -> None:
-        super().__init__()
-        self._gate = gate
-        self.networks = nn.ModuleList(modules)
-        self._steps = tuple(steps)
-        for step in self._steps:
-            for x in step.written():  # for a launch on a GPU, which writes into them as they lie
-                torch._dynamo.mark_static_address(x, guard=False)
-        self._flats = [step.flat.data for step in self._steps]
-        self._numbers = {_storage(flat): number for number, flat in enumerate(self._flats)}
-        self._homes = [
-            _Home(module, place, {name: self._span(x) for name, x in own if not x.is_meta})
-            for module in self.modules()
-            for place, own in (
-                ("_parameters", module.named_parameters(recurse=False)),
-                ("_buffers", module.named_buffers(recurse=False)),
-            )
-        ]
-        self._spans = list(dict.fromkeys(span for home in self._homes for span in home.spans.values()))
-        buffers = (home.spans.values() for home in self._homes if home.place == "_buffers")
-        flats = {span.flat for spans in buffers for span in spans}
-        self._written = [number for number in flats if number >= len(self._steps)]
-        self._held = [
-            (f"{prefix}.{name}".split(".", 2)[-1], place, name, one)
-            for prefix, module in self.named_modules()
-            for place in (module._modules, module._parameters, module._buffers)
-            for name, one in place.items()
-        ]
-        tensors = [(name, one) for name, _, _, one in self._held if isinstance(one, Tensor)]
-        self._tensors = [(name, x, x.data_ptr(), x.requires_grad) for name, x in tensors]
-
-    def check(self) -> None:
-        """Raise NotCompilableError where something is not as it was at first, which no compiler looks at."""
-        for name, place, key, one in self._held:
-            if place.get(key) is not one:
-                raise NotCompilableError(f"{name} was replaced")
-        for name, x, start, learned in self._tensors:
-            if x.data_ptr() != start:
-                raise NotCompilableError(f"{name} lies elsewhere")
-            if x.requires_grad != learned:
-                raise NotCompilableError(f"{name} is learned no longer" if learned else f"{name} is learned")
-            if x._backward_hooks:
-                raise NotCompilableError(f"{name} has a hook")
-
-    def _span(self, x: Tensor) -> _Span:
-        number = self._numbers.get(_storage(x))
-        if number is None:
-            storage = x.untyped_storage()
-            whole = torch.empty(0, dtype=x.dtype, device=x.device)
-            whole.set_(storage, 0, (storage.nbytes() // x.element_size(),), (1,))
-            self._numbers[_storage(x)] = number = len(self._flats)
-            self._flats.append(whole)
-        dense = x.requires_grad or x.is_contiguous()
-        return _Span(number, int(x.storage_offset()), x.shape, x.stride(), x.requires_grad, dense)
-
-    def call(self, function: Callable[..., Output], *args: object) -> Output:
-        """Return what ``function`` returns where parameters and buffers are views of their storages."""
-        return self._with({span: span.of(self._flats[span.flat]) for span in self._spans}, function, *args)
-
-    def _with(self, views: Mapping[_Span, Tensor], function: Callable[..., Output], *args: object) -> Output:
-        """Return the function's result with these tensors. Raises ValueError where it replaces one."""
-        found = ((home, home.of(views)) for home in self._homes)
-        given = [(home, tensors) for home, tensors in found if tensors]
-        before = [(home, home.put(tensors)) for home, tensors in given]
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Enable dropout, batch statistics and the like inside the context."""
+        self.set(True)
         try:
-            result = function(*args)
+            yield
         finally:
-            after = [home.put(tensors) for home, tensors in before]
-        for (_, was), now in zip(given, after, strict=True):
-            for name, x in was.items():
-                if now[name] is not x:
-                    raise ValueError(f"forward replaces {name}")
-        return result
+            self.set(False)
 
-    def descend(
-        self, steps: Sequence[FlatOptimiser], evaluate: Evaluate[Output]
-    ) -> tuple[Output, list[Tensor]]:
-        """Take a step of each optimiser; return what ``evaluate`` found, and the norms of the gradients."""
-        numbers = [self._steps.index(step) for step in steps]
-        pieces = {
-            (number, part.start): step.flat.data[part.start : part.stop]
-            for number, step in zip(numbers, steps, strict=True)
-            for part in step.flat.parts
-        }
-
-        idle: Sequence[FlatOptimiser] = ()
-
-        def losses_of(
-            pieces: dict[tuple[int, int], Tensor],
-        ) -> tuple[list[Tensor], tuple[Output, dict[int, Tensor]]]:
-            written = {number: self._flats[number].clone() for number in self._written}
-            views = {
-                span: self._view(span, pieces, written)
-                for span in self._spans
-                if span.flat in written or (span.flat in numbers and span.learned)
-            }
-            nonlocal idle
-            loss, found = self._with(views, evaluate)
-            idle = loss.idle
-            if loss.gated is None:
-                return [loss.value if loss.free is None else loss.value + loss.free], (found, written)
-            return [one for one in (loss.value, loss.gated, loss.free) if one is not None], (found, written)
-
-        losses, pull, auxiliary = vjp(losses_of, pieces, has_aux=True)  # type: ignore[misc]  # two without
-        found, written = auxiliary
-        gradients = [pull([torch.full_like(one, float(one is loss)) for one in losses])[0] for loss in losses]
-        for number, x in written.items():
-            self._flats[number].copy_(x)
-        norms = []
-        for number, step in zip(numbers, steps, strict=True):
-            if step in idle:
-                continue
-            first, *more = (
-                torch.cat([gradient[number, part.start] for part in step.flat.parts])
-                for gradient in gradients
-            )
-            if more and step is steps[0]:
-                agrees = torch.dot(first[self._gate], more[0][self._gate]) > 0.0
-                more[0][self._gate].mul_(agrees)
-            norms.append(step.follow(sum(more, start=first)))
-        return found, norms
-
-    def _view(
-        self, span: _Span, pieces: Mapping[tuple[int, int], Tensor], written: Mapping[int, Tensor]
-    ) -> Tensor:
-        if span.flat in written:
-            return span.of(written[span.flat])
-        parts = self._steps[span.flat].flat.parts
-        first = next(part.start for part in parts if span.start in part)
-        return span.of(pieces[span.flat, first], first)
+    def set(self, mode: bool) -> None:
+        """Switch to training, or back to evaluation."""
+        for part in self._plain:
+            object.__setattr__(part, "training", mode)
+        for part in self._own:
+            part.train(mode)
 
 
-Gradients = Autograd | Functional
-"""Ways from a loss to the steps of its optimisers."""
-
-
-def _storage(x: Tensor) -> int:
-    """Return the identity of a tensor's storage."""
-    return x.untyped_storage().data_ptr()
+def _all_modules(network: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules of a network, and those that its ensembles run."""
+    for part in network.modules():
+        yield part
+        if isinstance(part, Ensemble):
+            yield from (inner for copy in part.copies for inner in copy.modules())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,9 @@ class FlatOptimiser(ABC):
         skipped: Tensor | None = None,
     ) -> None:
         self.flat = modules if isinstance(modules, FlatParameters) else FlatParameters(modules)
+        gradient = self.flat.grad
+        assert gradient is not None, "only targets have none"
+        self.gradient = gradient  # [P] sum of the backward passes since it was zeroed
         self.learning_rate, self._factor = learning_rate, 1.0
         # A compiled step reads it. Of one number without dimensions dynamo would begin its analysis anew.
         self._rate = torch.tensor([learning_rate], dtype=torch.float64)
@@ -73,12 +77,6 @@ class FlatOptimiser(ABC):
         self.gradient.zero_()
         loss.backward()
         return self.move()
-
-    @property
-    def gradient(self) -> Tensor:
-        """Sum of the backward passes' gradients [P] since it was zeroed."""
-        assert self.flat.grad is not None
-        return self.flat.grad
 
     @property
     def usable(self) -> Tensor:
@@ -143,6 +141,9 @@ class FlatAdam(FlatOptimiser):
         self._moments = torch.zeros_like(self.flat.data), torch.zeros_like(self.flat.data)
         self._count = torch.zeros((), device=self.flat.data.device)
         self._epsilon, self._beta_1 = epsilon, beta_1
+        self._state = [self._moments[0]], [self._moments[1]], list[Tensor](), [self._count]
+        self._kernel: dict[str, Any] = {"beta1": beta_1, "beta2": BETA_2, "eps": epsilon, "weight_decay": 0.0}
+        self._kernel |= {"fused": True, "amsgrad": False, "maximize": False}
         self._decays: Tensor | None = None
         if weight_decay:
             assert not isinstance(modules, FlatParameters), "decay needs to know the modules"
@@ -161,24 +162,8 @@ class FlatAdam(FlatOptimiser):
         if torch.compiler.is_compiling():
             self._move_in_graph(gradient, rate)
             return
-        mean, square = self._moments
-        adam(
-            [self.flat.data],
-            [gradient],
-            [mean],
-            [square],
-            [],
-            [self._count],
-            fused=True,
-            found_inf=self._unusable,
-            amsgrad=False,
-            beta1=self._beta_1,
-            beta2=BETA_2,
-            lr=rate,
-            weight_decay=0.0,
-            eps=self._epsilon,
-            maximize=False,
-        )
+        parameters = [self.flat.data]
+        adam(parameters, [gradient], *self._state, lr=rate, found_inf=self._unusable, **self._kernel)
 
     def _move_in_graph(self, gradient: Tensor, rate: Tensor) -> None:
         """Take the kernel's step in operations that a compiler can fuse."""

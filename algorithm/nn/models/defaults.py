@@ -69,6 +69,7 @@ class ModelRep(Rep):
         ]
         self.images = nn.ModuleList(images)
         self.vectors = VectorEncoder(spec.obs)
+        self.only_vector = None if images else self.vectors.as_it_is
         width = self.vectors.out_size + sum(image.out_size for image in images)
         self.net = mlp(width, [dense_n] * dense_depth, activation=ACTIVATIONS[activation])
         self.out_size = dense_n if dense_depth else width
@@ -78,6 +79,8 @@ class ModelRep(Rep):
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Encode each token on its own."""
+        if self.only_vector is not None:
+            return self.net(obs[self.only_vector]), carry
         parts = [self.vectors(obs)] if self.vectors.names else []
         parts += [encoder(obs[name]) for name, encoder in zip(self.image_names, self.images, strict=True)]
         return self.net(parts[0] if len(parts) == 1 else torch.cat(parts, -1)), carry

@@ -18,12 +18,12 @@ from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import UsageError
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting.model import TrainingMode
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import make_encoding
 from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.learning.flat import Target
+from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.nn.learning.optimiser import FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
 from algorithm.nn.protocols import Obs, Rep

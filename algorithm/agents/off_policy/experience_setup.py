@@ -13,8 +13,7 @@ from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.imitation.batches import Batches, MixedBatches, OwnBatches, ShownBatches
 from algorithm.agents.imitation.cloning import Cloning
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.learner import OffPolicyLearner
-from algorithm.agents.off_policy.model import flatten_time
+from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, SequenceBatch, UpdateResult
 from algorithm.core.plugins import SAMPLERS, find
@@ -116,14 +115,14 @@ def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, k
         learner.return_scale.observe(store)
     if not cloning.strength:
         return
-    policy, encoder = learner.optimisers()["policy"], learner.critics.encoder.stop
+    policy, encoder = learner.optimisers()["policy"], learner.encoder.stop
     flats = {"cloning": policy.flat}
     if encoder:
-        flats["cloning_encoder"] = learner.critics.step.flat.first(encoder)
+        flats["cloning_encoder"] = learner.critic_optimiser.flat.first(encoder)
     learner.cloning = Cloning(
         model,
         flats,
-        learner.heads.parts.discrete,
+        learner.parts.discrete,
         training_mode=model.training_mode,
         store=store,
         batch_size=cloning.batch_size or keys.batch_size,
@@ -172,7 +171,7 @@ class OwnTdError:
         ids = ids[self._replay.alive(ids)]  # many streams in a small ring overwrite rows of their own step
         if ids.size:
             batch = self._replay.windows(ids)
-            error = self._learner.td_error(batch)
+            error = self._learner.td_error(batch.to(self._learner.device))
             self._replay.feedback(UpdateResult(priority=error, ids=batch.ids, anchor=batch.anchor))
 
 
@@ -201,12 +200,12 @@ def staleness(learner: OffPolicyLearner, batch: SequenceBatch, stored: Tensor) -
     learned, valid = ctx.learned, batch.valid[:, ctx.learned]
 
     def alone(x: Tensor) -> Tensor:  # every token a window of its own
-        return flatten_time(x[:, learned]).unsqueeze(1)
+        return x[:, learned].flatten(0, 1).unsqueeze(1)
 
     state, _ = learner.model.rep(
         {name: alone(value) for name, value in ctx.obs.items()},
         alone(batch.prev_action),
-        flatten_time(stored.to(learner.device)),
+        stored.to(learner.device).flatten(0, 1),
         alone(batch.obs_valid),
     )
     now = ctx.q(ctx.state[:, learned])

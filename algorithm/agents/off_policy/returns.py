@@ -1,0 +1,253 @@
+"""Returns that critics learn towards, and critics by the horizon of their rewards: chosen once.
+
+A return gives y [B, T] of the L = T + n − 1 transitions from the first learned position on:
+
+reward, terminated, valid: [B, L]
+next_value: [B, L] V(s') with the entropy bonus of s'; next_bonus: [B, L] that bonus, h(s')
+log_ratio:  [B, L−1] joint log π/μ at columns 1 … L−1, where the return ``corrects``; else None
+
+``discount`` is the factor of the bootstrapped value in y, [B, T].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.model import Model
+from algorithm.extensions.base import Context, Extension, Horizon, by_horizon
+from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.joint import JointPass
+from algorithm.nn.layers.norm import has_batch_norm
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.ops.returns import last_of_n, n_step_discount, soft_n_step, soft_vtrace
+from algorithm.ops.shapes import masked_mean
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """``r + γ d V(s')`` (arXiv 1812.05905, eq. 3)."""
+
+    gamma: float
+    corrects = False
+
+    def __call__(
+        self,
+        reward: Tensor,
+        terminated: Tensor,
+        valid: Tensor,
+        next_value: Tensor,
+        next_bonus: Tensor,
+        log_ratio: Tensor | None,
+    ) -> Tensor:
+        """Return y [B, T]."""
+        return reward + self.gamma * next_value.masked_fill(terminated, 0.0)
+
+    def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
+        """Return γ d."""
+        return self.gamma * (~terminated).float()
+
+
+@dataclass(frozen=True)
+class NStep:
+    """Sum of n rewards, and the value behind the last of them, uncorrected (``use_n_step_is: false``)."""
+
+    gamma: float
+    n: int
+    corrects = False
+
+    def rows(self, valid: Tensor) -> Tensor:
+        """Return the transitions behind which y bootstraps, [B·T] of the B·L; itself where none exists."""
+        first = torch.arange(len(valid), device=valid.device).unsqueeze(-1) * valid.shape[1]
+        return (last_of_n(valid, self.n) + first).flatten()
+
+    def __call__(
+        self,
+        reward: Tensor,
+        terminated: Tensor,
+        valid: Tensor,
+        next_value: Tensor,
+        next_bonus: Tensor,
+        log_ratio: Tensor | None,
+    ) -> Tensor:
+        """Return :func:`algorithm.ops.returns.soft_n_step`."""
+        return soft_n_step(reward, terminated, valid, next_value, next_bonus, gamma=self.gamma, n=self.n)
+
+    def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
+        """Return γ^k Π d."""
+        return n_step_discount(terminated, valid, gamma=self.gamma, n=self.n)
+
+
+@dataclass(frozen=True)
+class VTrace:
+    """n steps with clipped importance ratios (arXiv 1802.01561)."""
+
+    gamma: float
+    n: int
+    trace_decay: float
+    rho_max: float
+    c_max: float
+    corrects = True
+
+    def __call__(
+        self,
+        reward: Tensor,
+        terminated: Tensor,
+        valid: Tensor,
+        next_value: Tensor,
+        next_bonus: Tensor,
+        log_ratio: Tensor | None,
+    ) -> Tensor:
+        """Return :func:`algorithm.ops.returns.soft_vtrace`."""
+        assert log_ratio is not None, "this return corrects"
+        return soft_vtrace(
+            reward,
+            terminated,
+            valid,
+            next_value,
+            next_bonus,
+            log_ratio.exp(),
+            gamma=self.gamma,
+            n=self.n,
+            trace_decay=self.trace_decay,
+            rho_max=self.rho_max,
+            c_max=self.c_max,
+        )
+
+    def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
+        """Return that of one step, γ d: the mean is exact, the spread an approximation."""
+        return self.gamma * (~terminated[:, : terminated.shape[1] - self.n + 1]).float()
+
+    def metrics(self, log_ratio: Tensor, valid: Tensor) -> dict[str, Tensor]:
+        """Return the mean clipped ratio and the share that is clipped. A ratio counts for the step before."""
+        ratio, exists = log_ratio.exp(), (valid[:, :-1] & valid[:, 1:]).flatten()
+        rho = masked_mean(ratio.clamp(max=self.rho_max).flatten(), exists)
+        clipped = masked_mean((ratio > self.rho_max).to(ratio.dtype).flatten(), exists)
+        return {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}
+
+
+Return = OneStep | NStep | VTrace
+
+
+def make_return(keys: OffPolicyConfig, gamma: float) -> Return:
+    """Return the return of these settings."""
+    if keys.n_step == 1:
+        return OneStep(gamma)
+    if not keys.use_n_step_is:
+        return NStep(gamma, keys.n_step)
+    return VTrace(gamma, keys.n_step, keys.v_lambda, keys.v_rho, keys.v_c)
+
+
+def spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
+    """Return values [B·T] at their ``rows`` of a [B, L], 0 elsewhere; of a row met twice either is right."""
+    full = value.new_zeros(shape)
+    full.view(-1)[rows] = value
+    return full
+
+
+@dataclass(frozen=True)
+class HorizonCritics:
+    """Critics of the rewards that have one horizon, and what they learn towards.
+
+    joint:      pass of what was done and what follows, for critics with a batch norm; None: two passes
+    returns:    of the rewards
+    extensions: whose rewards they are of
+    main:       the environment's reward and the bonus h(s) are part of their values
+    bounds:     of their values, where nothing else corrects them; else None
+    """
+
+    q: Ensemble
+    target_q: Ensemble
+    joint: JointPass | None
+    returns: Return
+    horizon: Horizon
+    extensions: Sequence[Extension]
+    main: bool
+    bounds: ValueRange | None
+
+    def reward(self, ctx: Context) -> Tensor:
+        """Return the sum of its rewards [B, W]."""
+        environment = ctx.batch.reward if self.main else torch.zeros_like(ctx.batch.reward)
+        return environment + sum(extension.reward_bonus(ctx) for extension in self.extensions)
+
+
+class ValueRange(nn.Module):
+    """Smallest and largest reward so far, and bounds that they give to bootstrapped values.
+
+    Critics without target networks follow themselves. Where no episode has ended, nothing else corrects
+    them, and values far above any return came of it (Acrobot). Rewards are those of updates, with relabelled
+    ones and signals. 0 is among them: an end has it.
+
+    gamma:  of the values
+    scale:  of rewards; signals that share the environment's horizon are scaled back with its rewards
+    limits: [2] both rewards, before scaling
+    seen:   [2] the same, with those of the present batch
+    """
+
+    limits: Tensor
+    seen: Tensor
+
+    def __init__(self, gamma: float, scale: ReturnScale | NoReturnScale) -> None:
+        super().__init__()
+        self._gamma = gamma
+        self._scale = scale
+        self.register_buffer("limits", torch.zeros(2))
+        self.register_buffer("seen", torch.zeros(2), persistent=False)
+
+    @override
+    def forward(self, value: Tensor, reward: Tensor, bonus: Tensor, valid: Tensor) -> Tensor:
+        """Return V within its bounds: [B, L], of r and h [B, L]. The largest bonus counts at every step."""
+        unit = self._scale.scale
+        rewards = reward.where(valid, 0.0) / unit
+        self.seen.copy_(torch.stack(torch.aminmax(torch.cat([rewards.flatten(), self.limits]))))
+        bonuses = torch.cat([bonus.where(valid, 0.0).flatten(), bonus.new_zeros(1)])
+        added = torch.stack(torch.aminmax(bonuses))
+        low, high = (self.seen * unit + self._gamma * added) / (1.0 - self._gamma)
+        return value.clamp(low, high)
+
+    def commit(self, usable: Tensor) -> None:
+        """Take over the rewards of the last batch, if its step was ``usable`` [] bool."""
+        self.limits.copy_(torch.where(usable, self.seen, self.limits))
+
+
+def make_critics(
+    model: Model, keys: OffPolicyConfig, extensions: Sequence[Extension], scale: ReturnScale | NoReturnScale
+) -> tuple[HorizonCritics, ...]:
+    """Return the critics of each horizon, those of the environment's reward first.
+
+    The bounds of their values become the model's, which saves them. With γ = 1 there are none.
+    """
+    environment = Horizon(keys.gamma)
+    groups = by_horizon(extensions, environment).items()
+    made = []
+    for q, target_q, (horizon, rewarding) in zip(model.critics, model.target_critics, groups, strict=True):
+        bounds = None
+        if not keys.use_target_network and horizon.gamma < 1.0:
+            bounds = ValueRange(horizon.gamma, scale if horizon == environment else NoReturnScale())
+            model.bounds.append(bounds.to(next(model.parameters()).device))
+        made.append(
+            HorizonCritics(
+                q,
+                target_q,
+                make_joint_pass(q, target_q, keys),
+                make_return(keys, horizon.gamma),
+                horizon,
+                rewarding,
+                main=horizon == environment,
+                bounds=bounds,
+            )
+        )
+    return tuple(made)
+
+
+def make_joint_pass(q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig) -> JointPass | None:
+    """Return the joint pass of critics with a batch norm; None for others."""
+    if not has_batch_norm(q.members[0]):
+        return None
+    alike = keys.seq_encoder is None and (keys.n_step == 1 or not keys.use_n_step_is)
+    return JointPass(q, target_q, own_target=keys.use_target_network, all_rows_exist=alike)

@@ -1,0 +1,297 @@
+"""The update of an off-policy agent, in the order of the papers: critics, policy and temperature, targets.
+
+Equations are those of Soft Actor-Critic (arXiv 1812.05905). What an algorithm adds stands in its objective
+(``agents/sac/sac.py``), returns in ``returns.py``, what a critic means in ``values.py``, formulas in
+``ops/sac.py`` and ``ops/returns.py``. What the learner owns stands in ``learner.py``, records between the
+steps in ``records.py``.
+
+A window has K burn-in steps, T learned ones and n − 1 behind them: L = T + n − 1 transitions are computed.
+P are the positions of a flattened batch, [B·T] or [B·L].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from algorithm.agents.off_policy.learner import OffPolicyState
+from algorithm.agents.off_policy.records import (
+    CompiledSteps,
+    CriticResult,
+    CriticTarget,
+    Draws,
+    NextActions,
+    Steps,
+)
+from algorithm.agents.off_policy.returns import HorizonCritics, NStep, VTrace, spread_out
+from algorithm.core.data import SequenceBatch, UpdateResult
+from algorithm.extensions.base import Context, signal_metric
+from algorithm.nn.learning.gradients import Gradients, Loss
+from algorithm.nn.protocols import Obs
+from algorithm.ops.sac import sequence_priority
+from algorithm.ops.shapes import added, valid_share
+
+
+class OffPolicyLearner(OffPolicyState):
+    """Critics that learn from a replay, and a policy that climbs them (REDQ's subset: arXiv 2101.05982).
+
+    compiled: the two steps of an update as graphs; None: they are taken as written here
+    """
+
+    compiled: CompiledSteps | None = None
+
+    def update(self, batch: SequenceBatch) -> UpdateResult:
+        """Take one gradient step of critics, policy, temperature and extensions; the targets follow.
+
+        batch: on the learner's device, which no operation waits for. A step with a gradient that is not
+        finite is skipped and counted in ``skipped``; then ``priority`` may hold NaN. The targets follow all
+        the same, since the parameters stay finite.
+        """
+        self.updates += 1
+        policy_is_due = self.updates % self.keys.policy_update_per_step == 0
+        if self.has_batch_norms:
+            self.note_warm_up()
+        draws = self.draw(batch, policy_is_due)
+        steps: Steps = self.compiled if self.compiled and self.updates > self.compiled.eager_first else self
+        result = steps.learn_critics(batch, draws)
+        if policy_is_due:
+            result["metrics"] |= steps.learn_policy(batch, result["obs"], result["state"], draws.noise)
+        if self.updates % self.keys.update_target_per_step == 0:
+            self.move_targets(self.keys.tau)
+        valid = batch.valid[:, self.learned]
+        return UpdateResult(
+            ids=batch.ids,
+            anchor=batch.anchor,
+            valid=valid,
+            priority=sequence_priority(result["td_error"], valid),
+            carry=result.get("carry"),
+            metrics=result["metrics"],
+        )
+
+    def draw(self, batch: SequenceBatch, policy_is_due: bool) -> Draws:
+        """Draw the random numbers of an update."""
+        if self.layer_noise.layers:
+            self.layer_noise.apply(self._generator)
+        windows, following = len(batch.valid), batch.valid.shape[1] - self.keys.burn_in_step
+        return Draws(
+            next_noise=self.draw_noise(windows * following),
+            noise=self.draw_noise(windows * self.keys.learn_step * policy_is_due),
+            members=self.draw_subset(),
+            extensions=self.draw_extensions(batch) if self.extensions else [{}],
+        )
+
+    # Encoder, critics and extensions
+
+    def learn_critics(
+        self, batch: SequenceBatch, draws: Draws, gradients: Gradients | None = None
+    ) -> CriticResult:
+        """Take a step of encoder and critics, and of the extensions' parts; gradients: None for autograd."""
+        gradients = gradients or self.autograd
+        result, norms = gradients.descend(self.critic_optimisers, self.critic_losses, batch, draws)
+        result["metrics"]["optim/grad_norm"] = norms[0]
+        if self.has_statistics:
+            result["metrics"] |= self.commit_statistics()
+        if self.logs_weight_norm:
+            weights = self.critic_optimiser.flat.data
+            result["metrics"]["optim/weight_norm"] = torch.linalg.vector_norm(weights)
+        for drawn in draws.extensions[1:]:
+            optimisers = list(self.own.optimisers.values())
+            metrics, _ = gradients.descend(optimisers, self.extension_losses, batch, drawn)
+            result["metrics"] |= metrics
+        return result
+
+    def critic_losses(self, batch: SequenceBatch, draws: Draws) -> tuple[Loss, CriticResult]:
+        """Return the losses of critics (eq. 5), encoder and extensions, and what the update needs of them."""
+        ctx = self.encode(batch, draws.extensions[0])
+        ahead = self.look_ahead(ctx, draws.next_noise)
+        taken, targets = self.compare(ctx, ahead, draws.members, joint=True)
+        losses = [self.values.loss(q, target) for q, target in zip(taken, targets, strict=True)]
+        means = [self.values.mean(q.detach()) for q in taken]
+        metrics = self.critic_metrics(ahead, losses, taken, means, targets)
+        loss = Loss(added(losses))
+        if self.extensions:
+            loss, of_extensions = self.own.join(loss.value, ctx)
+            metrics |= of_extensions
+        result: CriticResult = {
+            "td_error": added(q - target.y for q, target in zip(means, targets, strict=True)),
+            "state": ctx.states.learned.detach(),
+            "obs": {name: x[:, self.learned] for name, x in ctx.obs.items()},
+            "metrics": metrics,
+        }
+        if self.keys.refresh_carry:
+            result["carry"] = ctx.carry_before()
+        return loss, result
+
+    @torch.no_grad()
+    def look_ahead(self, ctx: Context, noise: Tensor) -> NextActions:
+        """Return what the policy would do behind the learned transitions and their n steps: u', π', h(s')."""
+        batch, following, slow = ctx.batch, slice(ctx.burn_in + 1, None), self.objective.slow_policy
+        states = ctx.states.target_following if slow else ctx.states.online[:, following]
+        state = states.flatten(0, 1)
+        obs = {name: x[:, following].flatten(0, 1) for name, x in ctx.obs.items()}
+        policy = self.model.next_policy(state, obs)
+        u, logp = self.objective.next_action(policy, noise)
+        choice = None
+        if self.branches:
+            mean_q = self.mean_q(state, u) if self.parts.discrete.asks_critics else None
+            mask = batch.action_mask[:, following].flatten(0, 1)
+            choice = self.parts.discrete.distribution(policy, mask, mean_q)
+        valid, returns = batch.valid[:, ctx.burn_in :], self.critics[0].returns
+        return NextActions(
+            u=u,
+            valid=valid,
+            bonus=self.objective.entropy_bonus(logp, choice).view(valid.shape),
+            probs=None if choice is None else choice.probs,
+            rows=returns.rows(valid) if isinstance(returns, NStep) else None,
+            log_ratio=self.log_ratio(batch, policy) if returns.corrects else None,
+        )
+
+    def compare(
+        self, ctx: Context, ahead: NextActions, members: Tensor | None, *, joint: bool
+    ) -> tuple[list[Tensor], list[CriticTarget]]:
+        """Return what critics say of the stored actions [E, K, B, T], with gradient, and what they should.
+
+        Both are lists by horizon. joint: critics with a batch norm see both kinds of actions together
+        """
+        valid, action = ctx.batch.valid[:, self.learned], ctx.batch.action[:, self.learned].flatten(0, 1)
+        now = ctx.states.learned.flatten(0, 1), action[:, self.continuous]
+        then = ctx.states.target_following.flatten(0, 1), ahead.u
+        if ahead.rows is not None:
+            then = then[0][ahead.rows], then[1][ahead.rows]
+        taken, targets = [], []
+        for critics in self.critics:
+            if joint and critics.joint is not None:
+                then_valid = ctx.batch.valid[:, ctx.burn_in :].flatten()
+                exist = valid.flatten(), then_valid if ahead.rows is None else then_valid[ahead.rows]
+                out, following = critics.joint(now, then, exist, members)
+            else:
+                with torch.no_grad():
+                    following = critics.target_q.frozen(*then, members=members)
+                out = critics.q(*now)
+            q = self.values.taken(out, action)
+            taken.append(q.view(*q.shape[:-1], *valid.shape))
+            targets.append(self.target(ctx, ahead, following, critics))
+        return taken, targets
+
+    @torch.no_grad()
+    def target(
+        self, ctx: Context, ahead: NextActions, following: Tensor, critics: HorizonCritics
+    ) -> CriticTarget:
+        """Return y = Σ γ^k (r_k + h(s_k)) + γ^n d (V'(s_n) + h(s_n)) of the learned positions (eq. 2, 3).
+
+        following: outputs [M, P, N·K] of the drawn target critics behind all transitions or ``ahead.rows``
+        """
+        batch, first, rows = ctx.batch, slice(ctx.burn_in, None), ahead.rows
+        valid, ended, bonus = batch.valid[:, first], batch.terminated[:, first], ahead.bonus
+        reward = (critics.reward(ctx) if critics.extensions else batch.reward)[:, first]
+        probs = ahead.probs if rows is None or ahead.probs is None else ahead.probs[rows]
+        value, spread, slow_q = self.values.bootstrap(following, probs), None, None
+        if self.values.has_spread:
+            atoms, value = value, value.mean(0)
+            spread = (atoms - value).unflatten(-1, (len(valid), -1))
+        value = value.view(valid.shape) if rows is None else spread_out(value, rows, valid.shape)
+        if not critics.main:  # the bonus belongs to the environment's reward
+            bonus = torch.zeros_like(bonus)
+        if not critics.horizon.ends:
+            ended = torch.zeros_like(ended)
+        if critics.bounds is not None:
+            value = critics.bounds(value, reward, bonus, valid)
+        y = critics.returns(reward, ended, valid, value + bonus, bonus, ahead.log_ratio)
+        if spread is not None:
+            spread = spread[..., : y.shape[1]] * critics.returns.discount(ended, valid)
+        if self.values.clips:
+            stored = batch.action[:, self.learned]
+            slow_q = self.target_q(ctx.states.target_learned, stored, critics.target_q)
+        weights = {"weight": batch.weight, "valid": batch.valid[:, self.learned]}
+        return CriticTarget(y=y, spread=spread, slow_q=slow_q, unit=self.return_scale.scale, **weights)
+
+    # The policy
+
+    def learn_policy(
+        self,
+        batch: SequenceBatch,
+        obs: Obs,
+        state: Tensor,
+        noise: Tensor,
+        gradients: Gradients | None = None,
+    ) -> dict[str, Tensor]:
+        """Take a step of policy and temperature; return values to log, scalars or [..., B, T].
+
+        state, obs: of the learned tokens, [B, T, S] and [B, T, ...], the networks' inputs
+        noise:      [B·T, A_c]
+        """
+        if self.objective.learns:
+            gradients = gradients or self.autograd
+            arguments = batch, obs, state, noise
+            metrics, _ = gradients.descend(self.policy_optimisers, self.policy_losses, *arguments)
+            if self.policy_norms is not None:
+                usable = self.policy_optimiser.usable
+                metrics["norm/shift_policy"] = self.policy_norms.commit(usable)
+        else:  # greedy actions alone
+            _, metrics = self.policy_losses(batch, obs, state, noise)
+        shape = -1, self.keys.learn_step
+        return {name: x.unflatten(-1, shape) if x.dim() else x for name, x in metrics.items()}
+
+    def policy_losses(
+        self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor
+    ) -> tuple[Loss, dict[str, Tensor]]:
+        """Return the losses α log π − Q (eq. 9) and of the temperature (eq. 18), and values to log."""
+        mask, action = batch.action_mask[:, self.learned], batch.action[:, self.learned]
+        state, obs = state.flatten(0, 1), {name: x.flatten(0, 1) for name, x in obs.items()}
+        share = valid_share(batch.valid[:, self.learned], state.dtype).flatten()  # of a window's mean
+        share = valid_share(share, state.dtype)  # of the mean of windows
+        policy = self.policy_in_batch(state, obs, share)
+        u, logp = self.parts.continuous.sample(policy, noise)
+        members = self.objective.policy_critics
+        every_q = [self.values.point(critics.q.frozen(state, u, members=members)) for critics in self.critics]
+        q, choice = added(self.policy_reduce(q) for q in every_q), None
+        if self.branches:
+            mean_q = added(q.mean(0) for q in every_q)
+            choice = self.parts.discrete.distribution(policy, mask.flatten(0, 1), mean_q)
+        probs = None if choice is None else choice.probs.detach()
+        value = self.values.expected(q, probs)
+        if self.constraint is not None:  # λ Q
+            q = q * self.constraint.weight(value, share)
+            value = self.values.expected(q, probs)
+        losses = self.objective.losses(logp, choice, q, value, share)
+        if self.constraint is not None:
+            flat = action.flatten(0, 1), mask.flatten(0, 1)
+            losses["policy"] = losses["policy"] + self.constraint.cloning(policy, *flat, share)
+        metrics = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+        total = added(losses.values()) if losses else state.new_zeros(())
+        return Loss(total), metrics | self.objective.metrics(u, logp, choice)
+
+    @torch.no_grad()
+    def td_error(self, batch: SequenceBatch) -> Tensor:
+        """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
+        ctx = self.encode(batch)
+        noise = self.draw_noise(len(batch.valid) * (batch.window - ctx.burn_in))
+        taken, targets = self.compare(ctx, self.look_ahead(ctx, noise), self.draw_subset(), joint=False)
+        differences = (self.values.mean(q) - target.y for q, target in zip(taken, targets, strict=True))
+        return sequence_priority(added(differences), batch.valid[:, self.learned])
+
+    def critic_metrics(
+        self,
+        ahead: NextActions,
+        losses: Sequence[Tensor],
+        taken: Sequence[Tensor],
+        means: Sequence[Tensor],
+        targets: Sequence[CriticTarget],
+    ) -> dict[str, Tensor]:
+        """Return values to log; those of a further horizon are named after its signal."""
+        unit = self.return_scale.scale
+        metrics: dict[str, Tensor] = {}
+        if isinstance(returns := self.critics[0].returns, VTrace) and ahead.log_ratio is not None:
+            metrics |= returns.metrics(ahead.log_ratio, ahead.valid)
+        if self.scales_rewards:
+            metrics |= self.return_scale.metrics()
+        metrics["value/target"] = targets[0].y / unit
+        parts = [self.values.metrics(q.detach(), target) for q, target in zip(taken, targets, strict=True)]
+        metrics |= {name: added(part[name] for part in parts) / len(parts) for name in parts[0]}
+        metrics |= {"loss/q": losses[0].detach(), "value/q_mean": means[0] / unit}
+        for critics, loss, mean in zip(self.critics[1:], losses[1:], means[1:], strict=True):
+            metrics[signal_metric("loss/q", critics.extensions)] = loss.detach()
+            metrics[signal_metric("value/q", critics.extensions)] = mean / unit
+        return metrics

@@ -1,0 +1,103 @@
+"""Twin delayed deep deterministic policy gradient: what it adds to an off-policy update (arXiv 1802.09477).
+
+Its policy is deterministic, with noise, and climbs the first critic.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from algorithm.actions.continuous import Noise, continuous_part
+from algorithm.actions.parts import ActionParts, DiscretePolicy, NoBranches
+from algorithm.agents.off_policy.objective import SATURATED, Objective
+from algorithm.agents.td3.config import Td3Config
+from algorithm.core.data import Float
+from algorithm.core.errors import UsageError
+from algorithm.core.spec import Z_LIMIT, ActionSpec
+from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.ops.densities import normal_logp
+
+_LARGEST = math.tanh(Z_LIMIT)
+
+
+class Deterministic:
+    """Continuous part u = tanh(m), m the mean of the policy's output; its standard deviation is not used.
+
+    std: of the noise ε while exploring, u = clip(tanh(m) + ε, −1, 1) (arXiv 1802.09477, algorithm 1)
+    exploring: there is noise
+    """
+
+    def __init__(self, std: float, *, exploring: bool = True) -> None:
+        self._log_std, self._exploring = math.log(std), exploring
+
+    @staticmethod
+    def squash(z: Float) -> Float:
+        """Return u = tanh(z)."""
+        return np.tanh(z)
+
+    def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
+        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u before it is clipped."""
+        mean = continuous_part(policy).mean
+        part = noise.widen(TanhNormal(mean.tanh(), torch.zeros_like(mean) + self._log_std))
+        if normal is None or not self._exploring:
+            z, u = mean.clamp(-Z_LIMIT, Z_LIMIT), part.mean
+        else:
+            u = (part.mean + part.log_std.exp() * normal).clamp(-_LARGEST, _LARGEST)
+            z = 0.5 * (u.log1p() - (-u).log1p())  # artanh
+        return z, normal_logp(u, part.mean, part.log_std)
+
+    def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return u [P, A_c], whatever the noise, and zeros [P]."""
+        u = continuous_part(policy).mean.tanh()
+        return u, u.new_zeros(u.shape[:-1])
+
+    def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
+        """Raise NotImplementedError: no target of TD3 is corrected."""
+        raise NotImplementedError("a deterministic policy has no density")
+
+
+class Td3Objective(Objective):
+    """A deterministic policy, without an entropy bonus. Raises UsageError for discrete actions."""
+
+    slow_policy = True
+
+    def __init__(self, action: ActionSpec, config: Td3Config) -> None:
+        super().__init__(ActionParts(NoBranches(), Deterministic(config.exploration_noise)))
+        if action.branches:
+            raise UsageError(
+                "TD3 is for continuous actions alone",
+                where="algorithm",
+                why="the environment has discrete actions, whose values have no gradient",
+                fix="set algorithm: SAC, PPO or A2C",
+            )
+        self.policy_critics = [0]
+        self._std, self._clip = config.target_noise, config.target_noise_clip
+        self.words = [f"noise {config.exploration_noise:g}, of targets {config.target_noise:g}"]
+
+    @override
+    def next_action(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return clip(u + clip(σ ε, ±c), ±1) [P, A_c] (arXiv 1802.09477, eq. 14), ε the ``noise``; zeros."""
+        u, logp = self.parts.continuous.sample(policy, noise)
+        return (u + (self._std * noise).clamp(-self._clip, self._clip)).clamp(-1.0, 1.0), logp
+
+    @override
+    def entropy_bonus(self, logp: Tensor, choice: DiscretePolicy | None) -> Tensor:
+        """Return 0 [P]."""
+        return torch.zeros_like(logp)
+
+    @override
+    def losses(
+        self, logp: Tensor, choice: DiscretePolicy | None, q: Tensor, value: Tensor, share: Tensor
+    ) -> dict[str, Tensor]:
+        """Return ``mean −Q_1(s, u)`` as ``policy`` (arXiv 1802.09477, algorithm 1)."""
+        return {"policy": (-value * share).sum()}
+
+    @override
+    def metrics(self, u: Tensor, logp: Tensor, choice: DiscretePolicy | None) -> dict[str, Tensor]:
+        """Return the mask of saturated components of u [A_c, P]."""
+        return {"policy/saturation": u.detach().t().abs() > SATURATED}

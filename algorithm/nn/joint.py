@@ -1,0 +1,63 @@
+"""One pass of critics over what was done and what follows, normalised together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.layers.norm import BatchStatistics
+
+StateActions = tuple[Tensor, Tensor]
+"""States [P, S] and continuous actions [P, A_c]."""
+
+
+class JointPass:
+    """One pass of all rows, normalised by the statistics of them all (CrossQ, arXiv 1902.05605).
+
+    What was done and what follows are two distributions of actions. A batch norm that saw one of them alone
+    would fit the other badly. The second half gives a gradient through the statistics alone. With target
+    networks it is theirs, on the same rows and by statistics of their own (XQC, arXiv 2509.25174).
+    """
+
+    def __init__(self, q: Ensemble, target_q: Ensemble, *, own_target: bool, all_rows_exist: bool) -> None:
+        self._q, self._target_q, self._all_rows_exist = q, target_q, all_rows_exist
+        self._statistics = BatchStatistics(q.members, q.copies)
+        self._target = BatchStatistics((), target_q.copies) if own_target else None
+
+    def __call__(
+        self, now: StateActions, then: StateActions, exist: tuple[Tensor, Tensor], members: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs [E, P, N·K] of ``now``, with gradient, and [M, P', N·K] of ``then``, without.
+
+        exist:   rows of both that exist, [P] and [P'] bool
+        members: the drawn target critics; None: all
+        """
+        state, action = (torch.cat(pair) for pair in zip(now, then, strict=True))
+        share = None if self._all_rows_exist else halves(*exist)
+        size = len(now[0])
+        with self._statistics.of_batch(share):
+            out = self._q(state, action)
+        if self._target is None:
+            following = out[:, size:].detach()
+            return out[:, :size], following if members is None else following[members]
+        with torch.no_grad(), self._target.of_batch(share):
+            following = self._target_q.frozen(state.detach(), action, members=members)[:, size:]
+        return out[:, :size], following
+
+    def past_warm_up(self) -> bool:
+        """Return whether a norm may be past its warm-up."""
+        corrects = self._statistics.past_warm_up()
+        if self._target is not None:  # its warm-up is a copy of theirs
+            self._target.corrects = corrects
+        return corrects
+
+    def commit(self, usable: Tensor) -> Tensor:
+        """Move the running statistics; see :meth:`.BatchStatistics.commit`."""
+        return self._statistics.commit(usable)
+
+
+def halves(now_valid: Tensor, then_valid: Tensor) -> Tensor:
+    """Return the share of each row in the statistics [P + P']: half for each part, none for missing rows."""
+    parts = [valid.float() / valid.sum().clamp(min=1.0) for valid in (now_valid, then_valid)]
+    return torch.cat(parts) / 2.0
