@@ -36,7 +36,7 @@ def of_one(
     for buffer, value in ((layer.mean, mean), (layer.var, var), (layer.steps, steps)):
         buffer.fill_(value)
     statistics = BatchStatistics([layer])
-    statistics.look()
+    statistics.past_warm_up()
     return layer, statistics
 
 
@@ -59,7 +59,7 @@ def test_the_running_statistics_by_hand(share):
     with statistics.of_batch(share):
         layer(NUMBERS)
     assert (float(layer.mean), float(layer.var)) == (1.0, 4.0)
-    shift = statistics.settle(TAKEN)
+    shift = statistics.commit(TAKEN)
     found = torch.cat([layer.mean, layer.var, layer.steps[None], shift[None]])
     expected = torch.tensor([1.06, 4.03, 1.0, 2.0 / (4.0 + module.EPSILON) ** 0.5])
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
@@ -70,7 +70,7 @@ def test_a_step_that_was_skipped_moves_nothing():
     before = copy.deepcopy(layer.state_dict())
     with statistics.of_batch():
         layer(torch.full((4, 1), torch.nan))
-    statistics.settle(SKIPPED)
+    statistics.commit(SKIPPED)
     assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
 
 
@@ -89,7 +89,7 @@ def test_it_is_torch_s_batch_norm_while_it_warms_up():
         torch.autograd.grad(y, [x, *layer.parameters()], up) for y, layer in ((ours, own), (theirs, other))
     ]
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
-    statistics.settle(TAKEN)
+    statistics.commit(TAKEN)
     torch.testing.assert_close(own.mean, other.running_mean)
     torch.testing.assert_close(own.var, 0.97 + 0.03 * x.detach().var(0, correction=0))
     other.eval().running_var.copy_(own.var)
@@ -105,7 +105,7 @@ def test_rows_without_a_share_change_nothing():
         with statistics.of_batch(torch.tensor([0.25, 0.25, 0.25, 0.25, 0.0, 0.0])):
             y = layer(x.requires_grad_())
         (gradient,) = torch.autograd.grad(y[:4].square().sum(), x)
-        statistics.settle(TAKEN)
+        statistics.commit(TAKEN)
         seen.append([y[:4], gradient[:4], layer.mean, layer.var])
     assert all(torch.equal(one, two) for one, two in zip(*seen, strict=True))
 
@@ -132,7 +132,7 @@ def test_the_back_ends_of_an_ensemble_are_alike_with_and_without_shares(kind, sh
         if backend == "vmap":
             by_parameter = [of[0] for of in by_parameter]
         assert all(one.abs().max() > 1e-9 for one in by_parameter)
-        statistics.settle(TAKEN)
+        statistics.commit(TAKEN)
         found.append([out, *by_parameter, *q.buffers(), *q.parameters(), q(x), q.frozen(x)])
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.schedules import Every
 from algorithm.app.console.base import LineConsole
@@ -217,7 +218,7 @@ def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
 
     monkeypatch.setattr(LocalCollector, "step", slow_step)
     monkeypatch.setattr(OffPolicyLearner, "update", slow_update)
-    monkeypatch.setattr(OffPolicyLearner, "compiled", property(lambda sac: sac.updates == 1))
+    monkeypatch.setattr(OffPolicyAgent, "_graphs", property(lambda agent: int(agent.updates > 0)))
     monkeypatch.setattr(LineConsole, "progress", lambda console, progress: seen.append(progress))
     monkeypatch.setattr(LineConsole, "due", lambda console: True)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))

@@ -204,7 +204,7 @@ class OffPolicyAgent(Agent):
         watch.lap("sample")
         if batch is None:
             return False
-        graphs = self._compiled and self._compiled.graphs
+        graphs = self._graphs
         result = self.learner.update(batch.to(self.learner.device))
         if self.learner.cloning:
             result.metrics.update(self._clone(self.learner.cloning.updates))
@@ -214,8 +214,13 @@ class OffPolicyAgent(Agent):
                 self.replay.refresh_carry(result)
             self._recent.add(batch, result, batches.own)
         # Priorities included: fetching them is what waits for the device.
-        watch.lap("update" if not self._compiled or self._compiled.graphs == graphs else "compile")
+        watch.lap("update" if self._graphs == graphs else "compile")
         return True
+
+    @property
+    def _graphs(self) -> int:
+        """Number of graphs compiled so far."""
+        return self._compiled.graphs if self._compiled else 0
 
     def _clone(self, n: int) -> dict[str, Tensor]:
         assert self.learner.cloning, "the configuration asks for it"
