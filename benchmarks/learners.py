@@ -127,6 +127,6 @@ def times(rounds: int, updates: int) -> dict[str, list[float]]:
         batch: Any = agent.replay.sample()
         begin = time.process_time()
         for _ in range(updates):
-            agent.learner.update(batch)
+            agent.learner.update(batch.to(agent.learner.device))
         found[name].append((time.process_time() - begin) / updates * 1e3)
     return {name: values[1:] for name, values in found.items()}
