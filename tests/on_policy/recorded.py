@@ -61,7 +61,7 @@ class UpdateRecord:
     def made(self, own: PpoConfig | A2cConfig, factor: float = 1.0) -> Weights:
         """Return the weights after our update with these keys; ``factor``: of the learning rate."""
         learner = self.agent.learner
-        learner._keys, trained = own, [learner.model.policy, *learner._nets.v]
+        learner._keys, trained = own, [learner.model.policy, *learner._actor_critic.v]
         limit = own.max_grad_norm or math.inf
         learner._descent = make_descent(own, trained, max_norm=limit, skipped=learner._skipped)
         learner.load_model(self.before["model"])
@@ -86,7 +86,7 @@ class UpdateRecord:
 
 def named_weights(agent: OnPolicyAgent) -> Weights:
     """Return copies of the networks by the names that CleanRL gives them."""
-    policy, v = agent.learner.model.policy, agent.learner._nets.v[0]
+    policy, v = agent.learner.model.policy, agent.learner._actor_critic.v[0]
     last = policy.head.discrete or policy.head.continuous
     nets = {"actor": nn.Sequential(*policy.net, last), "critic": nn.Sequential(*v.net, v.last)}
     found = {f"{name}.{k}": p for name, net in nets.items() for k, p in net.state_dict().items()}

@@ -23,7 +23,7 @@ def outputs(learner, batch):
     with torch.no_grad():
         policy = learner.model.policy(obs["obs"], obs)
         found = policy.continuous if policy.logits is None else policy.logits.log_softmax(-1)
-        return found, learner._nets.v[0](obs["obs"], obs)
+        return found, learner._actor_critic.v[0](obs["obs"], obs)
 
 
 @pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])

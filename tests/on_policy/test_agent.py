@@ -97,7 +97,7 @@ def test_one_transition_keeps_its_advantage():
 def test_values_are_those_of_the_windows_and_each_row_is_encoded_once():
     agent, collector = make("CartPole-v1", n=3, rollout_step=32)
     batch, learner, encoded = fill(agent, collector), agent.learner, []
-    nets = learner._nets
+    nets = learner._actor_critic
     windows = nets.values_of(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
     hook = learner.model.rep.register_forward_pre_hook(lambda _, args: encoded.append(args[1].shape[:2]))
     found = nets.values(batch)

@@ -54,7 +54,7 @@ def test_each_transition_is_learned_from_once_and_first_with_ratio_1(kind, monke
         return learn(batch, current=current)
 
     def begin(rollout, batch, *, current):
-        log_ratio, *_ = learner._nets.evaluate(rollout)
+        log_ratio, *_ = learner._actor_critic.evaluate(rollout)
         ratios.append(float(log_ratio.detach().abs().max()))
         assert current and (rollout.weight == 1).all()
         return descend(rollout, batch, current=True)
@@ -73,7 +73,7 @@ def test_ppo_with_one_plain_update_is_a2c(monkeypatch):
     a2c, of_a2c = make(algorithm="A2C", **options)
     learner = a2c.learner
     learner._descent = make_descent(
-        PpoConfig(learning_rate=1e-3), learner._nets.trained, max_norm=0.5, skipped=learner._skipped
+        PpoConfig(learning_rate=1e-3), learner._actor_critic.trained, max_norm=0.5, skipped=learner._skipped
     )
     train(ppo, of_ppo, 200)
     train(a2c, of_a2c, 200)
@@ -158,7 +158,7 @@ def test_a_normaliser_is_frozen_while_a_rollout_is_made_and_knows_the_first_befo
 
 def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
     agent, collector = make("algorithm.env.toys:ToyHybrid-v0", 2)
-    batch, nets = fill(agent, collector), agent.learner._nets
+    batch, nets = fill(agent, collector), agent.learner._actor_critic
     part = make_rollout(batch, nets.values(batch)).minibatch(torch.arange(5), torch.device("cpu"))
     logits, mean, log_std = torch.randn(5, 3), torch.randn(5, 1), torch.randn(5, 1)
     mask = torch.tensor([[True, False, True]] * 5)
@@ -194,7 +194,7 @@ def test_what_older_networks_did_is_weighed(algorithm, corrects, monkeypatch):
     expected = ratio.clamp(max=1.0) if corrects else torch.ones_like(ratio)
     torch.testing.assert_close(rollout.weight[at], expected)
     assert not current and 0.3 < ratio.min() < 0.95 < 1.05 < ratio.max()
-    now, *_ = learner._nets.evaluate(rollout)
+    now, *_ = learner._actor_critic.evaluate(rollout)
     torch.testing.assert_close(now.detach(), 0.0 * ratio if corrects else ratio.log(), rtol=0, atol=1e-5)
 
 
@@ -263,7 +263,7 @@ def test_advantages_of_two_horizons_are_added_and_one_goes_on_behind_an_end():
     keys, blocks = {"curiosity": "FORWARD", "gamma": 0.9}, curious(0.5, ends=False)
     agent, collector = make("CartPole-v1", 2, sac=keys, blocks=blocks, rollout_step=40)
     batch = fill(agent, collector)
-    values, size = agent.learner._nets.values(batch), len(batch.reward)
+    values, size = agent.learner._actor_critic.values(batch), len(batch.reward)
     rewards = [batch.reward, torch.rand(size, 1)]
     rollout = make_rollout(batch, values)
     horizons = list(agent.learner._bonuses.by_horizon)
@@ -304,7 +304,7 @@ def test_each_horizon_has_values_that_learn(monkeypatch):
 def test_a_bonus_is_a_reward():
     agent, collector = make("CartPole-v1", 2)
     batch = fill(agent, collector)
-    found, bonus, values = [], torch.rand(len(batch.reward), 1), agent.learner._nets.values(batch)
+    found, bonus, values = [], torch.rand(len(batch.reward), 1), agent.learner._actor_critic.values(batch)
     for added in (0.0, bonus):
         rollout = make_rollout(batch, values)
         estimate_advantages(rollout, batch, values, [batch.reward + added], [Horizon(0.9)], trace_decay=0.0)

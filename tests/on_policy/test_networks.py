@@ -26,7 +26,7 @@ IMAGES = "algorithm.env.toys:ToyCatch-v0"
 
 def losses(agent, collector):
     """Log ratios and values of a rollout."""
-    batch, nets = fill(agent, collector), agent.learner._nets
+    batch, nets = fill(agent, collector), agent.learner._actor_critic
     log_ratio, _, (value,) = nets.evaluate(make_rollout(batch, nets.values(batch)))
     return log_ratio.sum(), value.sum()
 
@@ -44,7 +44,7 @@ def test_errors_of_values_reach_the_policys_encoder_only_where_it_is_shared(shar
     encoder = agent.learner.model.rep
     assert reached(policy_loss, encoder) and reached(value_loss, encoder) == shared
     if not shared:
-        own = agent.learner._nets.value_encoder
+        own = agent.learner._actor_critic.value_encoder
         assert reached(value_loss, own) and not reached(policy_loss, own)
         assert set(agent.acting_parts()) == {"normaliser", "rep", "policy"}
 

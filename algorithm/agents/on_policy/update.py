@@ -4,16 +4,17 @@ Each step goes down the same loss on a minibatch of the rollout (arXiv 1707.0634
 
     mean(−min(ρ A, clip(ρ, 1 ± clip) A)) + value_coef · mean((V − R)²) − entropy_coef · mean(H(π))
 
-with ``ρ = π(a|s) / π_old(a|s)``. Advantages A and targets R are estimated once, before the first step. Where
-rewards have several horizons, each has a V and an R of its own, and A is the sum of their advantages.
+with ``ρ = π(a|s) / π_old(a|s)``, where π_old is the policy that has acted. Advantages A and targets R are
+estimated once, before the first step. Where rewards have several horizons, each of them has a V and an R, and
+A is the sum of their advantages.
 
 The families differ by what a learner is made with: the keys of its block (``family_config.py``), and its
 descent (``descent.py``).
 
-    PPO        num_epoch · num_minibatch steps; Adam
-    A2C, A3C   one step, on the whole rollout. There ρ is 1, so that −ρ A has the gradient of −A log π
-               (arXiv 1602.01783, algorithm S3); RMSprop
-    ACKTR      one step as A2C's, but along the natural gradient (arXiv 1708.05144); K-FAC
+    PPO        num_epoch · num_minibatch steps, with Adam
+    A2C, A3C   num_epoch and num_minibatch are 1, clip is infinite: at the only step ρ is 1, and −ρ A has the
+               gradient of −A log π (arXiv 1602.01783, algorithm S3); with RMSprop
+    ACKTR      the same along the natural gradient (arXiv 1708.05144), with K-FAC
 """
 
 from __future__ import annotations
@@ -74,19 +75,23 @@ class OnPolicyLearner(RolloutLearner):
         extensions: Sequence[Extension],
     ) -> None:
         num_values = len(by_horizon(extensions, Horizon(inputs.config.run.gamma)))
-        self._nets = ActorCritic(inputs, networks, shared=keys.shared, num_values=num_values, burn_in=burn_in)
+        self._actor_critic = ActorCritic(
+            inputs, networks, shared=keys.shared, num_values=num_values, burn_in=burn_in
+        )
         super().__init__(
             inputs,
-            self._nets.model,
+            self._actor_critic.model,
             rate=keys.adam_rate,
             limit=keys.max_grad_norm,
             burn_in=burn_in,
             learn=learn,
             extensions=extensions,
         )
-        self.parts = self._nets.parts
+        self.parts = self._actor_critic.parts
         self._keys, self._action = keys, inputs.spec.action
-        self._descent = make_descent(keys, self._nets.trained, max_norm=self._limit, skipped=self._skipped)
+        self._descent = make_descent(
+            keys, self._actor_critic.trained, max_norm=self._limit, skipped=self._skipped
+        )
         self._clip_factor = 1.0
         self._cloning: Cloning | None = None
 
@@ -97,7 +102,7 @@ class OnPolicyLearner(RolloutLearner):
         current: the present networks have acted, in all of it
         Raises ModelError if the policy gives other probabilities than while it acted.
         """
-        with self._nets.training_mode():
+        with self._actor_critic.training_mode():
             rollout = self._estimate(batch, current=current)
             steps, epochs = self._descend(rollout, batch, current=current)
         cloned = self.clone(len(steps) * self._cloning.updates) if self._cloning else {}
@@ -114,11 +119,11 @@ class OnPolicyLearner(RolloutLearner):
     def _estimate(self, batch: SequenceBatch, *, current: bool) -> Rollout:
         """Return the rollout with the values, advantages and targets that all steps learn from."""
         keys = self._keys
-        values = self._nets.values(batch)
+        values = self._actor_critic.values(batch)
         rollout = make_rollout(batch, values)
         corrected = keys.use_vtrace and not current
         if corrected or self._burn_in:  # π_old is the policy before the update, not μ, which has acted
-            rollout.old_log_ratio.copy_(self._nets.log_ratios(rollout))
+            rollout.old_log_ratio.copy_(self._actor_critic.log_ratios(rollout))
         if corrected:  # weights of V-trace, min(1, π_old/μ) (arXiv 1802.01561, section 4.1)
             rollout.weight.copy_(rollout.old_log_ratio.clamp(max=0.0).exp())
         rewards, horizons = self._bonuses.rewards(batch), self._bonuses.by_horizon
@@ -153,7 +158,7 @@ class OnPolicyLearner(RolloutLearner):
             advantage = standardised(advantage)
 
         with self._descent.recorded():
-            log_ratio, entropies, values = self._nets.evaluate(minibatch)
+            log_ratio, entropies, values = self._actor_critic.evaluate(minibatch)
         self._descent.measure(log_ratio, values, self._generator)  # ACKTR's Fisher matrix; nothing elsewhere
         if first:
             check_ratios(log_ratio)
@@ -196,7 +201,7 @@ class OnPolicyLearner(RolloutLearner):
             self.model,
             {"cloning": self._descent.optimiser.flat},
             make_parts(self._action).discrete,
-            training_mode=self._nets.training_mode,
+            training_mode=self._actor_critic.training_mode,
             store=store,
             batch_size=batch_size,
             updates=keys.updates,
@@ -212,7 +217,9 @@ class OnPolicyLearner(RolloutLearner):
     @override
     def modules(self) -> nn.Module:
         """Return all networks, those of extensions among them."""
-        return nn.ModuleDict({**self._nets.named, "extensions": nn.ModuleList(self._bonuses.extensions)})
+        return nn.ModuleDict(
+            {**self._actor_critic.named, "extensions": nn.ModuleList(self._bonuses.extensions)}
+        )
 
     @override
     def optimisers(self) -> dict[str, FlatOptimiser]:
