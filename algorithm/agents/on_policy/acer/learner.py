@@ -100,10 +100,10 @@ class AcerLearner(RolloutLearner):
         Raises ModelError if the policy gives other probabilities than while it acted.
         """
         (reward,) = self._bonuses.rewards(batch)
-        own = batch.to(self.device)
-        valid = own.valid[:, self._burn_in :]
+        on_device = batch.to(self.device)
+        valid = on_device.valid[:, self._burn_in :]
         with self._training_mode():
-            terms = self._terms(own, reward.to(self.device))
+            terms = self._terms(on_device, reward.to(self.device))
             if current and not self._burn_in:  # attention has caches of older networks while acting
                 check_ratios(terms.ratio[valid].log())
             loss, metrics = self._loss(terms, _weights(valid, drawn=drawn))
