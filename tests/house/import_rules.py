@@ -240,7 +240,9 @@ def spelt_out(module: Module) -> list[str]:
         return []
     constants = [node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant)]
     texts = [value for value in constants if isinstance(value, str)]
-    return [f"{module.name}: {text}" for text in texts if re.fullmatch(r"algorithm[./]extras[\w./:]*", text)]
+    return [
+        f"{module.name}: {text}" for text in texts if re.fullmatch(r"algorithm[./]extras[./][\w./:]+", text)
+    ]
 
 
 def _order(name: str, target: str) -> Iterator[str]:
