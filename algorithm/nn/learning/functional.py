@@ -158,11 +158,10 @@ class Functional(nn.Module):
         *arguments: Unpack[Arguments],
     ) -> tuple[Output, list[Tensor]]:
         """Take a step of each optimiser; see :meth:`.Gradients.descend`."""
-        steps = optimisers
-        numbers = [self._steps.index(step) for step in steps]
+        numbers = [self._steps.index(step) for step in optimisers]
         pieces = {
             (number, part.start): step.flat.data[part.start : part.stop]
-            for number, step in zip(numbers, steps, strict=True)
+            for number, step in zip(numbers, optimisers, strict=True)
             for part in step.flat.parts
         }
 
@@ -178,30 +177,30 @@ class Functional(nn.Module):
                 if span.flat in written or (span.flat in numbers and span.learned)
             }
             nonlocal idle
-            loss, found = self._with(views, losses, *arguments)
+            loss, result = self._with(views, losses, *arguments)
             idle = loss.idle
             if loss.gated is None:
-                return [loss.value if loss.free is None else loss.value + loss.free], (found, written)
-            return [one for one in (loss.value, loss.gated, loss.free) if one is not None], (found, written)
+                return [loss.value if loss.free is None else loss.value + loss.free], (result, written)
+            return [one for one in (loss.value, loss.gated, loss.free) if one is not None], (result, written)
 
         values, pull, auxiliary = vjp(losses_of, pieces, has_aux=True)  # type: ignore[misc]  # two without
-        found, written = auxiliary
+        result, written = auxiliary
         gradients = [pull([torch.full_like(one, float(one is loss)) for one in values])[0] for loss in values]
         for number, x in written.items():
             self._flats[number].copy_(x)
         norms = []
-        for number, step in zip(numbers, steps, strict=True):
+        for number, step in zip(numbers, optimisers, strict=True):
             if step in idle:
                 continue
             first, *more = (
                 torch.cat([gradient[number, part.start] for part in step.flat.parts])
                 for gradient in gradients
             )
-            if more and step is steps[0]:
+            if more and step is optimisers[0]:
                 agrees = torch.dot(first[self._gate], more[0][self._gate]) > 0.0
                 more[0][self._gate].mul_(agrees)
             norms.append(step.follow(sum(more, start=first)))
-        return found, norms
+        return result, norms
 
     def _view(
         self, span: _Span, pieces: Mapping[tuple[int, int], Tensor], written: Mapping[int, Tensor]
