@@ -18,20 +18,20 @@ _WILD = frozenset("*?[")
 def report(options: TrainOptions, folder: EnvFolder) -> int:
     """Write the pages that ``--report NAME [NAME …]`` asks for and print their paths; returns the exit code.
 
-    One name: the page of that run or population. Several, or a name with ``*``, ``?`` or ``[…]``: a page and
+    One name: the page of that run, population or study. Several, or a name with ``*``, ``?`` or ``[…]``: a page and
     a picture that compare the runs of those names. Raises UsageError for a pattern without runs, StorageError
     for a run that does not exist and a page that cannot be written.
     """
     names, models, argument = options.report, options.directory, options.env
     if len(names) == 1 and is_name(names[0]):
         path = env_folder(folder.label, models) / names[0]
-        population = RunDir(folder.label, names[0], path, argument)
+        of_several = RunDir(folder.label, names[0], path, argument)
         if (path / LINEAGE).is_file():
-            print(population.shown(extra("write_population")(population)))
+            print(of_several.shown(extra("write_population")(of_several)))
             return 0
         if (path / STUDY).is_file():
-            extra("write_study")(population)
-            print(population.shown(population.report))
+            extra("write_study")(of_several)
+            print(of_several.shown(of_several.report))
             return 0
     matched = matching_names(folder.label, names, models=models, argument=argument)
     runs = [
