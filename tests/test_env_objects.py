@@ -21,12 +21,11 @@ import yaml
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import asac
-from algorithm.app.check import check
 from algorithm.app.command import main
 from algorithm.app.given import played_in
-from algorithm.env.checks.context import CheckLimits
 from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
+from algorithm.extras.check.context import CheckLimits
 from tests.toys_objects import Handle, Piped, Plane, Several, Shared, Unseeded, Walk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -216,7 +215,7 @@ def test_what_an_object_cannot_do_is_refused_before_a_run_is_made(given, keys):
 
 def test_objects_are_checked_in_a_process_of_their_own(monkeypatch):
     few = partial(CheckLimits, steps=30, compared=5, episodes=2, seconds=0.2)
-    monkeypatch.setattr(check, "CheckLimits", few)
+    monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", few)
     assert asac.check(Walk(), quiet=True)
     assert not asac.check(Plane(), quiet=True), "its step returns one number"
 

@@ -20,7 +20,6 @@ from algorithm.agents.off_policy.acting import make_acting
 from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.family import SAC
-from algorithm.app.check.check import check_single
 from algorithm.config import ConfigError, load_config, reference
 from algorithm.config.resume_rules import changes
 from algorithm.core.errors import ModelError, UsageError
@@ -28,7 +27,6 @@ from algorithm.core.plugins import EXTENSIONS, NETWORKS, Plugin, find, installed
 from algorithm.core.reading import read_json
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import VecEnv
-from algorithm.env.checks.context import CheckLimits
 from algorithm.env.kinds import ENVS
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
@@ -37,6 +35,8 @@ from algorithm.env.request import PoolOptions
 from algorithm.experience.faults import Faults
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build
+from algorithm.extras.check.command import check_single
+from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.sharing.trust import unlisted_keys
 from algorithm.nn.loader import load_networks
 from algorithm.runs.listing import listing

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from algorithm.app.check.check import check_object
 from algorithm.app.given import EnvLike, is_name, played_in, with_keys
 from algorithm.app.policy import TrainedPolicy, make_gym_env
 from algorithm.app.run import Run, Which
 from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
+from algorithm.core.extras import extra
 from algorithm.runs.names import MODELS
 from algorithm.train.callbacks import CallbackLike, Training
 from algorithm.train.signals import OnSignal
@@ -113,7 +113,7 @@ def check(task: EnvLike, *, config: str | None = None, quiet: bool = False) -> b
     """
     if not is_name(task):
         plan = TrainingPlan(task=(given := played_in(task)).label, given=given, config=config, seed=0)
-        return not check_object(plan.load(), given.train, quiet=quiet)
+        return not extra("check_object")(plan.load(), given.train, quiet=quiet)
     words = [sys.executable, "-m", "asac", os.fspath(task), "--check"]
     words += [] if config is None else ["-c", config]
     words += ["--quiet"] * quiet

@@ -104,9 +104,8 @@ def _read_only(options: TrainOptions) -> int:
     folder = _found(options)
     if options.failure:
         say(options, f"{folder.label}: replaying {options.failure}")
-        from algorithm.app.check.check import check_failure
-
-        return check_failure(Path(options.failure))
+        replayed: int = extra("check_failure")(Path(options.failure))
+        return replayed
     with interruptible_imports():
         from algorithm.app.report.command import report
 
@@ -139,15 +138,14 @@ def _look(options: TrainOptions) -> int:
         show_notices(options, loaded)
         say(options, f"{title}: looking at the environment")
         with interruptible_imports():
-            from algorithm.app.check.check import check_task
-
-        return check_task(options, loaded)
+            check: Callable[[TrainOptions, LoadedConfig], int] = extra("check_task")
+        return check(options, loaded)
     say(options, f"{title}: loading torch")
     with interruptible_imports():
         if options.demos:
-            from algorithm.app.check.demos import show_demos as show
+            from algorithm.app.preview.demos import show_demos as show
         else:
-            from algorithm.app.check.dry_run import dry_run as show
+            from algorithm.app.preview.dry_run import dry_run as show
 
     return show(options, loaded)
 

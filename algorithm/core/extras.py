@@ -23,6 +23,11 @@ class Place:
 
 PLACES: Mapping[str, Place] = {
     "AsyncRuntime": Place("algorithm.extras.a3c.runtime"),
+    "check_failure": Place("algorithm.extras.check.command"),
+    "check_object": Place("algorithm.extras.check.command"),
+    "check_task": Place("algorithm.extras.check.command"),
+    "with_completers": Place("algorithm.extras.completion.completers", pip="completion"),
+    "DmControlRecipe": Place("algorithm.extras.dmc.suite", pip="dmc"),
     "read_minari": Place("algorithm.extras.minari.reading", pip="offline"),
     "MinariWriter": Place("algorithm.extras.minari.writing", pip="offline"),
     "refuse_taken_dataset": Place("algorithm.extras.minari.writing", pip="offline"),
@@ -61,7 +66,9 @@ PLACES: Mapping[str, Place] = {
 BUILT_ON: Mapping[str, tuple[str, ...]] = {
     "mlagents": ("unity",),
     "population": ("standings",),
+    "simulators": ("check",),
     "tune": ("standings",),
+    "unity": ("check",),
 }
 """Folder of ``algorithm/extras`` -> the others that it imports."""
 

@@ -51,7 +51,7 @@ GYM = EnvKind(name="GYM", maker="algorithm.env.gym:GymRecipe", registered=True)
 OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
 """Environments that were handed in by Python code, and that no name makes again."""
 
-DM_CONTROL = EnvKind(name="DM_CONTROL", maker="algorithm.env.dmc:DmControlRecipe")
+DM_CONTROL = EnvKind(name="DM_CONTROL", extra_name="DmControlRecipe")
 
 _SUITE = re.compile(
     r"(?P<package>(dm|dmc|dm_control|suite)[./:_])?"

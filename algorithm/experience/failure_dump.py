@@ -1,7 +1,7 @@
 """Dumps of episodes with a number that is not finite, sufficient to replay them.
 
-``main.py ENV --check --from FILE`` replays a dump (:func:`~algorithm.app.check.check.check_failure`). The
-file also holds the actions in the environment's own units, for the simulator's own tools.
+``main.py ENV --check --from FILE`` replays a dump (``extras/check``). The file also holds the actions in the
+environment's own units, for the simulator's own tools.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from algorithm.app.check.check import replay_failure
 from algorithm.app.console.output import open_console
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import ActorOutput, Segment, StepBatch
@@ -24,6 +23,7 @@ from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.experience.faults import Faults
 from algorithm.experience.non_finite import MAX_WARNINGS, Drop, Stop, examine
+from algorithm.extras.check.command import replay_failure
 from algorithm.runs.logs.metrics import read_metrics
 from tests.run.sessions import result, run
 from tests.toys_numbers import LENGTH, Event, Rooms

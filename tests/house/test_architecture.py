@@ -13,6 +13,7 @@ import pytest
 
 from algorithm.core.extras import BUILT_ON, PLACES
 from tests.house.import_rules import (
+    COUNTS_THEM,
     EXTRAS,
     ORDER,
     Module,
@@ -54,11 +55,12 @@ WITHOUT_TORCH = (
     "algorithm.core.errors",
     "algorithm.app.console.output",
     "algorithm.app.report.command",
+    "algorithm.extras.check.checker",
+    "algorithm.extras.check.process",
+    "algorithm.extras.completion.completers",
     "algorithm.extras.population.page",
     "algorithm.extras.standings.comparison",
     "algorithm.extras.tune.command",
-    "algorithm.env.checks.checker",
-    "algorithm.app.check.process",
     "ds.net.server",
     "ds.net.client",
     "ds.certificates",
@@ -148,6 +150,7 @@ def test_what_is_asked_of_the_table_is_seen(source: str, names: set[str]) -> Non
 @pytest.mark.parametrize("text", ["algorithm.extras.tune.command:tune", "algorithm/extras/onnx/play.py"])
 def test_a_module_of_the_extras_named_by_a_string_is_seen(text: str) -> None:
     assert spelt_out(Module("algorithm.app.command", f"place = {text!r}"))
+    assert not spelt_out(Module(COUNTS_THEM, f"place = {text!r}"))
     assert spelt_out(Module("algorithm.app.command", f"def f():\n    'See {text} for that.'")) == []
     assert spelt_out(Module("algorithm.core.extras", f"place = {text!r}")) == []
 
@@ -229,8 +232,8 @@ def test_what_answers_at_once_starts_without_torch() -> None:
         ("algorithm.config.schema", "algorithm.runs.rundir", "stands right of"),
         ("algorithm.runs.rundir", "algorithm.train.trainer", "stands right of"),
         ("algorithm.evaluation.evaluate", "algorithm.app.play", "stands right of"),
-        ("algorithm.app.play", "algorithm.app.check.check", "stands right of"),
-        ("algorithm.app.check.check", "main", "stands right of"),
+        ("algorithm.app.play", "algorithm.app.preview.dry_run", "stands right of"),
+        ("algorithm.app.preview.dry_run", "main", "stands right of"),
         ("algorithm.train.trainer", "ds.net.wire", "never the other way round"),
         ("algorithm.train.trainer", "tests.oracles", "not for"),
         ("algorithm.utils", "algorithm.core.spec", "no place"),

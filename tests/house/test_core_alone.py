@@ -31,7 +31,11 @@ EXTRAS = {
     f"{TASK} --max_step=60 -o wandb_config.project=own": ("wandb", "wandb"),
     f"{TASK} --max_step=60 -o algorithm=A3C": ("a3c", ""),
     "envpool.CartPole-v1 --max_step=60": ("simulators", "envpool"),
-    "unity/3dball --check": ("unity", "unity"),
+    "unity/3dball --max_step=60": ("unity", "unity"),
+    "dm_control/cartpole --max_step=60": ("dmc", ""),  # its packages depend on the version of Python
+    f"{TASK} --check": ("check", ""),
+    "unity/3dball --check": ("check", ""),
+    f"{TASK} --check --from dump.json": ("check", ""),
 }
 """Command -> the extra that it asks for, and the pip extra with what that needs."""
 

@@ -1,4 +1,4 @@
-"""``--check``: all findings about each faulty environment of ``tests.toys_check``, and nothing else."""
+"""``--check``: all findings about each faulty environment of ``extras.check.toys``, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
-from algorithm.app.check.printer import CheckPrinter
-from algorithm.env.checks.checker import CHECKS, Check, run_checks
-from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
-from algorithm.env.checks.determinism import check_new_process
-from algorithm.env.checks.finding import CheckResult, Level, error, note, ok, warning
-from tests import toys_check as toys
+from algorithm.extras.check.checker import CHECKS, Check, run_checks
+from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits
+from algorithm.extras.check.determinism import check_new_process
+from algorithm.extras.check.finding import CheckResult, Level, error, note, ok, warning
+from algorithm.extras.check.printer import CheckPrinter
+from tests.extras.check import toys
 
 LIMITS = CheckLimits(steps=240, compared=60, episodes=12, seconds=60.0, total=300.0)
 """Counts end the checks, never the clock."""

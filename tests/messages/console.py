@@ -11,11 +11,11 @@ from typing import Any
 
 from algorithm.agents.on_policy import metrics as on_policy
 from algorithm.agents.sac import metrics as sac
-from algorithm.app.check import dry_run
-from algorithm.app.check.cost import Sizes, Speed
 from algorithm.app.console.base import LineConsole, progress_line
 from algorithm.app.console.glyphs import number
 from algorithm.app.console.live import LiveConsole
+from algorithm.app.preview import dry_run
+from algorithm.app.preview.cost import Sizes, Speed
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.wording import clock_time, counted, duration, format_bytes, plus_minus, short, steps_text

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.app.check.check import replay_failure
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import ActorOutput
 from algorithm.core.errors import NumericalError
@@ -25,6 +24,7 @@ from algorithm.env.request import PoolOptions
 from algorithm.experience.collector import LocalCollector
 from algorithm.experience.failure_dump import LIMIT, FailureDump, FailureDumps
 from algorithm.experience.non_finite import Stop
+from algorithm.extras.check.command import replay_failure
 from tests.toys_numbers import LENGTH
 
 pytestmark = pytest.mark.fault("F10")

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from typing_extensions import override
 
 from algorithm.core.errors import UsageError
-from algorithm.core.extras import needs
+from algorithm.core.extras import extra, needs
 
 _SHELLS = ("bash", "zsh", "fish")
 _COMMANDS = ("asac", "asac-ds")
@@ -58,7 +58,5 @@ def complete(
     with suppress(Exception):  # whatever is wrong, there is nothing to offer
         from argcomplete import autocomplete
 
-        from algorithm.app.cli.completers import with_completers
-
-        autocomplete(with_completers(make_parser(), runs), always_complete_options=False)
+        autocomplete(extra("with_completers")(make_parser(), runs), always_complete_options=False)
     os._exit(1)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.program import program
+from algorithm.runs.names import directory_flags
 
 
 def config_flags(options: TrainOptions) -> dict[str, object]:
@@ -41,3 +45,12 @@ def task_flags(options: TrainOptions) -> dict[str, object]:
         "env_args": None if options.env_args is None else inline(dict(options.env_args)),
     }
     return {flag: value for flag, value in flags.items() if value is not None}
+
+
+def task_command(options: TrainOptions, *flags: str) -> str:
+    """Return ``python main.py`` with the environment and settings of ``options``, and with ``flags``."""
+    given = {**task_flags(options), "max_iter": options.max_iter, "max_step": options.max_step}
+    words = [f"--{flag}={value}" for flag, value in given.items() if value is not None]
+    words += [word for text in options.overrides for word in ("-o", text)]
+    words += directory_flags(options.directory)
+    return shlex.join([*program(), options.env, *words, *flags])

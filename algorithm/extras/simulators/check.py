@@ -8,10 +8,10 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.core.errors import UserError
 from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Fault, VecEnv
-from algorithm.env.checks.context import CheckLimits
-from algorithm.env.checks.finding import CheckResult, Finding, error, ok, refusal, warning
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
+from algorithm.extras.check.context import CheckLimits
+from algorithm.extras.check.finding import CheckResult, Finding, error, ok, refusal, warning
 from algorithm.extras.simulators.proof import Ledger, Proof, prove
 
 _TRANSITIONS = 1_000_000

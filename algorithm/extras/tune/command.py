@@ -57,7 +57,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
     loaded = load()
     space = checked_space(loaded)
     if options.dry_run:
-        from algorithm.app.check.dry_run import dry_run
+        from algorithm.app.preview.dry_run import dry_run
 
         return dry_run(options, loaded, repeated=partial(_cost, _size(loaded, space)))
     parent = env_folder(loaded.env_label, options.directory)

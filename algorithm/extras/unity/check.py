@@ -16,12 +16,12 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import counted
 from algorithm.env.base import Fault, OnFault, ResetResult, StepResult, VecEnv
-from algorithm.env.checks.context import CheckLimits
-from algorithm.env.checks.finding import CheckResult, Finding, error, note, ok, refusal, warning
 from algorithm.env.config import opponents
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions, UnityOptions
+from algorithm.extras.check.context import CheckLimits
+from algorithm.extras.check.finding import CheckResult, Finding, error, note, ok, refusal, warning
 
 _FEW = 20  # questions of a behaviour from which nothing follows
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from algorithm.core.errors import UsageError
-from algorithm.env.dmc import DmControlEnv
 from algorithm.env.gym import GymEnv
 from algorithm.env.parameters.apply import Noted, WithParameters
 from algorithm.env.parameters.config import read_parameters
@@ -126,12 +125,3 @@ def test_an_environment_of_its_own_draws_by_the_seeds_of_its_episodes() -> None:
     assert later[:1] * 2 + later[2:3] * 2 == later and len({*later}) == 2
     told = WithParameters(gym.make("Weighed-v0"), source).spec
     assert isinstance(gym.make(told).unwrapped, Weighed), "a data set of Minari can make it again"
-
-
-def test_the_gravity_of_a_task_of_dm_control() -> None:
-    env = GymEnv(DmControlEnv("pendulum/swingup"), parameters={"g": "physics.model.opt.gravity.2"})
-    bare = env._env.unwrapped
-    for gravity in (-1.0, -20.0):
-        env.reset(1, np.array([gravity]))
-        assert bare.physics.model.opt.gravity[2] == gravity
-    env.close()

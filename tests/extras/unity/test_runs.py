@@ -16,7 +16,7 @@ from algorithm.app.policy import _of_unity
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
-from algorithm.env.checks.finding import Level
+from algorithm.extras.check.finding import Level
 from algorithm.extras.onnx.play import ExportedPolicy
 from algorithm.extras.unity.check import BehaviourRecord
 from algorithm.extras.unity.testing.academy import RESET
@@ -236,9 +236,9 @@ def test_an_own_side_channel_that_raises_ends_the_run_and_restarts_nothing(folde
 
 
 def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: Any, monkeypatch: Any) -> None:
-    from algorithm.env.checks.context import CheckLimits
+    from algorithm.extras.check.context import CheckLimits
 
-    monkeypatch.setattr("algorithm.app.check.check.CheckLimits", lambda: CheckLimits(seconds=0.5))
+    monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: CheckLimits(seconds=0.5))
     write_task(folder, "two", agents=2, period=3)
     assert main(["own/task", "--check"]) == 0
     out = capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from algorithm.app.check.commands import command
+from algorithm.app.cli.given import task_command
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
@@ -53,7 +53,7 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         rows.insert(0, ("fit", f"no: {misfits[0]}" if misfits else doubt or "yes"))
         paths = [contents.source.where for contents in sources_read]
         named = f"demonstrations.path={inline(paths if len(paths) > 1 else paths[0])}"
-        train = ("train", command(options, "-o", named))
+        train = ("train", task_command(options, "-o", named))
         console.finish(rows, [] if misfits or doubt else [train], doubtful=bool(misfits))
     return 2 if misfits else 0  # the exit code of a training that is given them
 

@@ -10,7 +10,7 @@ from rich.console import Console as Terminal
 from rich.text import Text
 
 from algorithm.core.errors import visible
-from algorithm.env.checks.finding import CheckResult, Finding, Level
+from algorithm.extras.check.finding import CheckResult, Finding, Level
 
 _MAX_WIDTH = 100
 _INDENT = 26  # of a finding's text

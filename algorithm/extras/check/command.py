@@ -10,9 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.app.check.commands import command
-from algorithm.app.check.printer import CheckPrinter
-from algorithm.app.check.process import CheckRequest, check_in_process
+from algorithm.app.cli.given import task_command
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.at_start.by_spaces import for_spaces
@@ -21,8 +19,6 @@ from algorithm.core.extras import extra
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import Observation
-from algorithm.env.checks.context import CheckConfig, CheckLimits, LearningKeys
-from algorithm.env.checks.finding import CheckResult, Finding, Level
 from algorithm.env.objects import EnvSource
 from algorithm.env.outputs import held
 from algorithm.env.parameters.config import read_parameters
@@ -30,6 +26,10 @@ from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.env.request import PoolOptions
 from algorithm.experience.failure_dump import FailureDump
+from algorithm.extras.check.context import CheckConfig, CheckLimits, LearningKeys
+from algorithm.extras.check.finding import CheckResult, Finding, Level
+from algorithm.extras.check.printer import CheckPrinter
+from algorithm.extras.check.process import CheckRequest, check_in_process
 from algorithm.train.user_code import own_classes
 
 
@@ -39,7 +39,10 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     kind = loaded.config.base_config.kind
     checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]]
     checks = check_single if kind.gymnasium else extra("check_player" if kind.player else "check_lanes")
-    commands = [("what a training costs", command(options, "--dry_run")), ("train", command(options))]
+    commands = [
+        ("what a training costs", task_command(options, "--dry_run")),
+        ("train", task_command(options)),
+    ]
     return _show(checks(loaded, limits), loaded, commands, quiet=options.quiet)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from algorithm.core.data import Bool, Float
 from algorithm.core.spec import ActionSpec
-from algorithm.env.checks.context import CheckContext, play
-from algorithm.env.checks.determinism import digests, first_difference, measure_repeatability
-from algorithm.env.checks.episode_stats import ObsStats, collect_stats
-from algorithm.env.checks.finding import Finding, error, format_values, note, ok, warning
+from algorithm.extras.check.context import CheckContext, play
+from algorithm.extras.check.determinism import digests, first_difference, measure_repeatability
+from algorithm.extras.check.episode_stats import ObsStats, collect_stats
+from algorithm.extras.check.finding import Finding, error, format_values, note, ok, warning
 
 LARGE = 100.0
 """Mean or deviation of an observation beyond which networks learn badly without normalisation."""

@@ -1,6 +1,6 @@
 """A sound environment, and one for each fault that ``--check`` finds; each breaks exactly one thing.
 
-Use them by id: ``tests.toys_check:Leaky-v0``.
+Use them by id: ``tests.extras.check.toys:Leaky-v0``.
 """
 
 from __future__ import annotations

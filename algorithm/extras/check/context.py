@@ -17,7 +17,12 @@ from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import UsageError, UserError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.env.checks.finding import (
+from algorithm.env.gym import GymEnv
+from algorithm.env.observations import check_shape
+from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
+from algorithm.env.parameters.apply import with_parameters
+from algorithm.env.parameters.curricula import ParameterSource
+from algorithm.extras.check.finding import (
     Finding,
     FindingError,
     call_failed,
@@ -27,11 +32,6 @@ from algorithm.env.checks.finding import (
     note,
     refusal,
 )
-from algorithm.env.gym import GymEnv
-from algorithm.env.observations import check_shape
-from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
-from algorithm.env.parameters.apply import with_parameters
-from algorithm.env.parameters.curricula import ParameterSource
 
 _T = TypeVar("_T")
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from dataclasses import replace
 
 import psutil
 import pytest
 
-from algorithm.app.check import dry_run
-from algorithm.app.check.cost import Sizes, Speed, disk, planned_steps
+from algorithm.app.cli.given import task_command
+from algorithm.app.cli.parsing import parse_args
+from algorithm.app.preview import dry_run
+from algorithm.app.preview.cost import Sizes, Speed, disk, planned_steps
 from algorithm.config.schema import Config
 from main import main
 from tests.run.sessions import run
@@ -146,3 +149,12 @@ def test_sizes_on_disk_are_those_of_a_training(task, capsys):
     assert max(sizes) == pytest.approx(1024 * int(size), rel=0.1)
     written = sum(file.stat().st_size for file in (task / "real").glob("replay/*"))
     assert 0.7 * 1024 * int(replay) < written <= 1024 * (int(replay) + 1) + 1000  # the headers of the files
+
+
+def test_the_next_commands_are_for_the_same_task_with_the_same_settings():
+    given = ["a b", "-c", "rnn", "--env_args", "{size: 2}", "--agents", "3", "--algorithm=TD3"]
+    given += ["--preset", "lean", "-o", "sac_config.tau=0.1"]
+    options = parse_args([*given, "--check"])
+    words = shlex.split(task_command(options, "--dry_run"))
+    assert words[:2] == ["python", "main.py"]
+    assert parse_args(words[2:]) == replace(options, check=False, dry_run=True)

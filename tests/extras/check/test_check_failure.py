@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from algorithm.app.check.check import replay_failure
 from algorithm.experience.failure_dump import FailureDump
+from algorithm.extras.check.command import replay_failure
 from main import main
 from tests.run.test_failure_dump import SEEDS, meet, read
 from tests.toys_numbers import LENGTH

@@ -14,10 +14,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, CheckStep, play
-from algorithm.env.checks.episode_stats import collect_stats
-from algorithm.env.checks.finding import Finding, FindingError, call_failed, error, note, ok, warning
 from algorithm.env.pool.worker import ignore_stop_signals
+from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits, CheckStep, play
+from algorithm.extras.check.episode_stats import collect_stats
+from algorithm.extras.check.finding import Finding, FindingError, call_failed, error, note, ok, warning
 
 _STARTS = 5
 _OTHER = 7  # number of the episode that is played in between, or beside

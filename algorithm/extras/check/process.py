@@ -13,19 +13,18 @@ from pathlib import Path
 
 from algorithm.core.system.processes import ending, refuse_unguarded, spawn
 from algorithm.core.system.streams import redirected
-from algorithm.env import checks
-from algorithm.env.checks.checker import CHECKS, Check, run_checks
-from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits
-from algorithm.env.checks.determinism import check_new_process
-from algorithm.env.checks.finding import CheckResult, Finding, error, warning
 from algorithm.env.gym import GymRecipe
 from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
 from algorithm.env.registered import has_vector_class
+from algorithm.extras.check.checker import CHECKS, Check, run_checks
+from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits
+from algorithm.extras.check.determinism import check_new_process
+from algorithm.extras.check.finding import CheckResult, Finding, error, warning
 
 _HANGING = "Timeout ("  # first words of faulthandler
 _OUTPUT_LINES = 25  # last lines of its output that the finding of its death holds
-_CHECKS = str(Path(checks.__file__).parent)
+_CHECKS = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, kw_only=True)

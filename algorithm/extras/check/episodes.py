@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from statistics import mean
 
 from algorithm.core.wording import counted
-from algorithm.env.checks.context import CheckContext
-from algorithm.env.checks.episode_stats import EpisodeStats, collect_stats
-from algorithm.env.checks.finding import Finding, error, note, ok, warning
+from algorithm.extras.check.context import CheckContext
+from algorithm.extras.check.episode_stats import EpisodeStats, collect_stats
+from algorithm.extras.check.finding import Finding, error, note, ok, warning
 
 LARGE, SMALL = 1e3, 1e-4
 """Rewards of a step above and below which the default temperatures and step sizes do not suit."""

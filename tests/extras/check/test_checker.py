@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.env.checks.checker import CHECKS, run_checks
-from algorithm.env.checks.context import CheckConfig, CheckContext, CheckLimits, LearningKeys
-from algorithm.env.checks.episode_stats import RunningMoments
-from algorithm.env.checks.finding import CheckResult, Level
-from algorithm.env.checks.interface import grown
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
-from tests import toys_check as toys
+from algorithm.extras.check.checker import CHECKS, run_checks
+from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits, LearningKeys
+from algorithm.extras.check.episode_stats import RunningMoments
+from algorithm.extras.check.finding import CheckResult, Level
+from algorithm.extras.check.interface import grown
 from tests.env.parameters.toys import Weighed
+from tests.extras.check import toys
 from tests.messages.check import checked
 
 
@@ -61,7 +61,7 @@ def test_a_fault_is_found_by_its_check_and_no_other(toy: Any, where: str, level:
     if toy is toys.Raising:
         (found,) = (f for one in results for f in one.findings if f.level is Level.ERROR)
         assert ", step 10, action [" in found.where
-        assert "toys_check.py" in found.trace and "context.py" not in found.trace
+        assert "check/toys.py" in found.trace and "context.py" not in found.trace
 
 
 def test_a_parameter_that_it_does_not_have_is_told_as_a_training_tells_it() -> None:

@@ -10,11 +10,11 @@ import numpy as np
 
 from algorithm.core.data import Array, Double
 from algorithm.core.spec import ObsSpec
-from algorithm.env.checks.context import CheckContext, CheckStep, EnvInstance, play
-from algorithm.env.checks.finding import Finding, FindingError
 from algorithm.env.outputs import Remark, bad_number, held
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.env.wrappers import running_statistics
+from algorithm.extras.check.context import CheckContext, CheckStep, EnvInstance, play
+from algorithm.extras.check.finding import Finding, FindingError
 
 
 class RunningMoments:

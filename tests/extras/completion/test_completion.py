@@ -15,10 +15,10 @@ from pathlib import Path
 import argcomplete
 import pytest
 
-from algorithm.app.cli.completers import with_completers
 from algorithm.app.cli.ds import distributed_parser
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.config.schema import fields
+from algorithm.extras.completion.completers import with_completers
 from algorithm.runs.names import report_names, run_names
 
 EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}

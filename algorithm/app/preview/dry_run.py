@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 
 from algorithm.agents.base import Agent
-from algorithm.app.check.commands import command
-from algorithm.app.check.cost import Sizes, Speed, disk, measure, planned_steps
+from algorithm.app.cli.given import task_command
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
+from algorithm.app.preview.cost import Sizes, Speed, disk, measure, planned_steps
 from algorithm.app.summaries import start_screen
 from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
@@ -98,7 +98,7 @@ def dry_run(
         if repeated is not None and steps is not None:
             _, checkpoints, replay = disk(config, sizes, steps)
             rows.append(repeated(sum(run_seconds(speed, steps)), checkpoints + replay))
-        console.finish(rows, [("check", command(options, "--check")), ("train", command(options))])
+        console.finish(rows, [("check", task_command(options, "--check")), ("train", task_command(options))])
     return 0
 
 

@@ -15,9 +15,9 @@ from gymnasium.utils.passive_env_checker import env_reset_passive_checker, env_s
 from algorithm.core.errors import GYMNASIUM, described
 from algorithm.core.system.processes import count_handles
 from algorithm.core.wording import counted
-from algorithm.env.checks.context import CheckContext, EnvInstance, play, random_policy
-from algorithm.env.checks.episode_stats import collect_stats
-from algorithm.env.checks.finding import Finding, FindingError, error, format_trace, note, ok, warning
+from algorithm.extras.check.context import CheckContext, EnvInstance, play, random_policy
+from algorithm.extras.check.episode_stats import collect_stats
+from algorithm.extras.check.finding import Finding, FindingError, error, format_trace, note, ok, warning
 
 _SIGNATURES = GYMNASIUM.partition("\n")[2]
 _RESULTS = {

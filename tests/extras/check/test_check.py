@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 
 import psutil
 import pytest
 
-from algorithm.app.check.commands import command
-from algorithm.app.check.process import CheckRequest, check_in_process
-from algorithm.app.cli.parsing import parse_args
-from algorithm.env.checks.context import CheckConfig, CheckLimits
-from algorithm.env.checks.finding import CheckResult
 from algorithm.env.gym import GymRecipe
+from algorithm.extras.check.context import CheckConfig, CheckLimits
+from algorithm.extras.check.finding import CheckResult
+from algorithm.extras.check.process import CheckRequest, check_in_process
 from main import main
 
 LIMITS = CheckLimits(steps=60, compared=30, episodes=5, seconds=60.0, total=300.0)  # counts end it, no clock
 
 
 def request(toy: str, *, timeout: float = 60.0, seconds: float = 60.0) -> CheckRequest:
-    recipe = GymRecipe(env_id=f"tests.toys_check:{toy}-v0", env_args={})
+    recipe = GymRecipe(env_id=f"tests.extras.check.toys:{toy}-v0", env_args={})
     config, limits = CheckConfig(seed=3, timeout=timeout), replace(LIMITS, seconds=seconds)
     return CheckRequest(recipe=recipe, config=config, limits=limits)
 
@@ -29,11 +26,11 @@ def request(toy: str, *, timeout: float = 60.0, seconds: float = 60.0) -> CheckR
 def check(tmp_path, monkeypatch):
     """A check of a task with one of the toys; returns the exit code."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("algorithm.app.check.check.CheckLimits", lambda: LIMITS)
+    monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: LIMITS)
     (tmp_path / "task").mkdir()
 
     def run(toy: str, *words: str) -> int:
-        base = f"{{env_type: GYM, env_name: 'tests.toys_check:{toy}-v0'}}"
+        base = f"{{env_type: GYM, env_name: 'tests.extras.check.toys:{toy}-v0'}}"
         (tmp_path / "task" / "config.yaml").write_text(f"default:\n  base_config: {base}\n")
         return main(["./task", "--check", *words])
 
@@ -80,7 +77,7 @@ def test_a_hang_and_a_crash_are_findings_with_the_stack(toy, what, why):
     assert last.title == "keeps going" and replace(last, findings=()) in before
     (found,) = last.findings
     assert found.what == what and why in found.why
-    assert "toys_check.py" in found.trace and "env/checks" not in found.trace
+    assert "check/toys.py" in found.trace and "algorithm/extras" not in found.trace
 
 
 def test_results_that_are_not_wanted_any_more_leave_no_process():
@@ -88,12 +85,3 @@ def test_results_that_are_not_wanted_any_more_leave_no_process():
     assert next(messages) == CheckResult(group="environment", title="made")
     messages.close()
     assert not [one for one in psutil.Process().children() if "spawn_main" in str(one.cmdline())]
-
-
-def test_the_next_commands_are_for_the_same_task_with_the_same_settings():
-    given = ["a b", "-c", "rnn", "--env_args", "{size: 2}", "--agents", "3", "--algorithm=TD3"]
-    given += ["--preset", "lean", "-o", "sac_config.tau=0.1"]
-    options = parse_args([*given, "--check"])
-    words = shlex.split(command(options, "--dry_run"))
-    assert words[:2] == ["python", "main.py"]
-    assert parse_args(words[2:]) == replace(options, check=False, dry_run=True)

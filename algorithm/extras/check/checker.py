@@ -1,6 +1,6 @@
 """The list of checks and their execution: ``python main.py ENV --check``.
 
-A check is a function from a :class:`~algorithm.env.checks.context.CheckContext` to findings, and a line of
+A check is a function from a :class:`~algorithm.extras.check.context.CheckContext` to findings, and a line of
 :data:`CHECKS`.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from algorithm.env.checks import determinism, episodes, interface, spaces
-from algorithm.env.checks.context import CheckContext
-from algorithm.env.checks.finding import CheckResult, Finding, FindingError, Level, note, ok
+from algorithm.extras.check import determinism, episodes, interface, spaces
+from algorithm.extras.check.context import CheckContext
+from algorithm.extras.check.finding import CheckResult, Finding, FindingError, Level, note, ok
 
 
 class Check(NamedTuple):

@@ -15,12 +15,13 @@ import pytest
 from algorithm.core.errors import EnvError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env import dmc
 from algorithm.env.base import VecEnv
-from algorithm.env.checks.context import CheckLimits
-from algorithm.env.dmc import DmControlEnv, DmControlRecipe
+from algorithm.env.gym import GymEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
+from algorithm.extras.check.context import CheckLimits
+from algorithm.extras.dmc import suite
+from algorithm.extras.dmc.suite import DmControlEnv, DmControlRecipe
 from main import main
 
 SEEDS = episode_seeds(3, "train")
@@ -152,8 +153,8 @@ def test_a_renderer_is_chosen_before_the_first_import(setting, code, result):
     env = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
     env |= {} if setting is None else {"MUJOCO_GL": setting}
     program = (
-        f"from algorithm.env.dmc import load_suite, DmControlEnv; {code}; from dm_control import _render; "
-        "import os; print(os.environ.get('MUJOCO_GL'), _render.BACKEND)"
+        f"from algorithm.extras.dmc.suite import load_suite, DmControlEnv; {code}; "
+        "from dm_control import _render; import os; print(os.environ.get('MUJOCO_GL'), _render.BACKEND)"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
@@ -169,14 +170,14 @@ def test_the_second_renderer_is_taken_where_the_first_fails(monkeypatch):
         return SimpleNamespace(returncode=int(env["MUJOCO_GL"] == "egl"), stderr="no device")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert dmc._working_renderer() == "osmesa" and tried == ["egl", "osmesa"]
+    assert suite._working_renderer() == "osmesa" and tried == ["egl", "osmesa"]
 
 
 @LINUX
 @pytest.mark.fault("F12")
 def test_without_a_renderer_the_package_is_named(monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(dmc, "_PROBE", "raise OSError('no library')")
+    monkeypatch.setattr(suite, "_PROBE", "raise OSError('no library')")
     with pytest.raises(EnvError, match="libosmesa6") as caught:
         DmControlRecipe(env_id="cartpole/swingup", env_args={"render_mode": "rgb_array"})(0)
     assert "egl: OSError: no library; osmesa: OSError" in caught.value.why
@@ -190,7 +191,7 @@ def test_without_a_renderer_the_package_is_named(monkeypatch):
 def test_its_check_finds_nothing_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     few = CheckLimits(steps=60, compared=20, episodes=2, seconds=60.0, total=300.0)
-    monkeypatch.setattr("algorithm.app.check.check.CheckLimits", lambda: few)
+    monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: few)
     flags = ("-o", "base_config.env_args={time_limit: 0.5}", "-o", "base_config.max_step_each_iter=-1")
     assert main(["dm_control/cartpole", "--check", "--seed=1", *flags]) == 0
     told = capsys.readouterr().out
@@ -205,3 +206,12 @@ def test_a_task_trains_in_workers(tmp_path, monkeypatch, capsys):
     sets = [word for text in (*keys, *(f"base_config.{one}" for one in base)) for word in ("-o", text)]
     task = ["dm.cartpole.swingup", "-n=a", "--quiet", "--seed=1", "--device=cpu", "--max_step=80"]
     assert main([*task, *sets]) == 0, capsys.readouterr().err
+
+
+def test_the_gravity_of_a_task_of_dm_control() -> None:
+    env = GymEnv(DmControlEnv("pendulum/swingup"), parameters={"g": "physics.model.opt.gravity.2"})
+    bare = env._env.unwrapped
+    for gravity in (-1.0, -20.0):
+        env.reset(1, np.array([gravity]))
+        assert bare.physics.model.opt.gravity[2] == gravity
+    env.close()

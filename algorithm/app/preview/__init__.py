@@ -1,0 +1,1 @@
+"""Commands before a training: its cost (``--dry_run``) and its recordings (``--demos``)."""

@@ -1,1 +1,0 @@
-"""Checks of an environment for faults that prevent learning: one function for each fault."""

@@ -1,0 +1,1 @@
+"""Completion of command lines: what a shell offers behind TAB."""
