@@ -18,9 +18,9 @@ _WILD = frozenset("*?[")
 def report(options: TrainOptions, folder: EnvFolder) -> int:
     """Write the pages that ``--report NAME [NAME …]`` asks for and print their paths; returns the exit code.
 
-    One name: the page of that run, population or study. Several, or a name with ``*``, ``?`` or ``[…]``: a page and
-    a picture that compare the runs of those names. Raises UsageError for a pattern without runs, StorageError
-    for a run that does not exist and a page that cannot be written.
+    One name: the page of that run, population or study. Several, or a name with ``*``, ``?`` or ``[…]``: a
+    page and a picture that compare the runs of those names. Raises UsageError for a pattern without runs,
+    StorageError for a run that does not exist and a page that cannot be written.
     """
     names, models, argument = options.report, options.directory, options.env
     if len(names) == 1 and is_name(names[0]):
