@@ -276,7 +276,8 @@ def draw_ahead(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
 def learning_targets(sac: Sac, batch: SequenceBatch) -> list[CriticTarget]:
     """Targets of the critics of each horizon for a batch, by the networks as they are."""
     members, ctx = sac.draw_subset(), sac.encode(batch)
-    return sac.compare(ctx, sac.look_ahead(ctx, draw_ahead(sac, batch)), members, joint=False)[1]
+    ahead = sac.next_actions(ctx, draw_ahead(sac, batch))
+    return sac.predict_and_target(ctx, ahead, members, in_batch=False)[1]
 
 
 def learning_target(sac: Sac, batch: SequenceBatch) -> CriticTarget:

@@ -37,10 +37,10 @@ def critic_loss(q: Tensor, target: Tensor, weight: Tensor, valid: Tensor) -> Ten
 def clipped_critic_loss(
     q: Tensor, target: Tensor, q_target: Tensor, weight: Tensor, valid: Tensor, *, epsilon: float
 ) -> Tensor:
-    """Return a critic loss with predictions clipped to ±ε around the target network's (PPO's value clip).
+    """Return a critic loss with predictions clipped to ±ε around the target network's.
 
-    ``½ Σ_e mean w · mean_t max((Q − y)², (Q' + clamp(Q − Q', ±ε) − y)²)``: the pessimistic clip of
-    arXiv 1707.06347, eq. 7, applied to Q.
+    ``½ Σ_e mean w · mean_t max((Q − y)², (Q' + clamp(Q − Q', ±ε) − y)²)``: the Q-clip of arXiv 2209.10081,
+    section 5.2, which is PPO's clip of values (arXiv 1707.06347) for Q.
 
     q, q_target:           [E, B, T] of the taken actions; q_target without gradient
     target, weight, valid: as in :func:`critic_loss`
@@ -56,7 +56,7 @@ def clipped_critic_loss(
 def clip_binds(q: Tensor, target: Tensor, q_target: Tensor, *, epsilon: float) -> Tensor:
     """Return the mask of Q without gradient in :func:`clipped_critic_loss`, more than ε beyond Q'.
 
-    ``|Q − Q'| > ε and (Q' ± ε − y)² > (Q − y)²``, of the clip of arXiv 1707.06347, eq. 7, applied to Q.
+    ``|Q − Q'| > ε and (Q' ± ε − y)² > (Q − y)²``, of the Q-clip of arXiv 2209.10081, section 5.2.
 
     q, target, q_target: as there
     Returns [E, B, T] bool.
@@ -73,7 +73,7 @@ def policy_loss(logp: Tensor, value: Tensor, alpha: Tensor, share: Tensor) -> Te
     logp:  [P] of the fresh action
     value: [P] reduced Q of it
     alpha: scalar, without gradient
-    share: [P] of each position in the mean, with the sum 1; see :func:`~algorithm.ops.shapes.valid_share`
+    share: [P] of each position in the mean, with the sum 1; see :func:`~algorithm.ops.shapes.window_share`
     Returns a scalar.
     """
     check_shapes("policy_loss", logp.shape, {"value": value, "share": share})

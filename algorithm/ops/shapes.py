@@ -49,6 +49,15 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     return (x * valid_share(valid, x.dtype)).sum(-1)
 
 
+def window_share(valid: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the share of each position in :func:`window_mean`: ``1/B' v_bt / Σ_t v_bt``.
+
+    valid: [B, T] bool or 0/1
+    Returns [B·T], whose sum is 1; all 0 where nothing is valid.
+    """
+    return valid_share(valid_share(valid, dtype).flatten(), dtype)
+
+
 def window_mean(x: Tensor, valid: Tensor) -> Tensor:
     """Return the mean of window means: ``1/B' Σ_b Σ_t v_bt x_bt / Σ_t v_bt`` over the B' not empty.
 
@@ -59,4 +68,4 @@ def window_mean(x: Tensor, valid: Tensor) -> Tensor:
     valid: [B, T] bool or 0/1
     Returns a scalar; 0 where nothing is valid.
     """
-    return masked_mean(x.flatten(), valid_share(valid, x.dtype).flatten())
+    return (x.flatten() * window_share(valid, x.dtype)).sum(-1)

@@ -40,14 +40,14 @@ def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tenso
     """Gradients of encoder and critics that one update's step is taken with; the critics' loss is mean Q."""
     sac = small_sac(rep_depth=1, extensions=extensions)
     seen = []
-    follow = type(sac.critic_optimiser).follow
+    step_along = type(sac.critic_optimiser).step_along
 
     def watched(adam, gradient):
         if adam is sac.critic_optimiser:
             seen.append([part.clone() for part in gradients(sac)])
-        return follow(adam, gradient)
+        return step_along(adam, gradient)
 
-    monkeypatch.setattr(type(sac.critic_optimiser), "follow", watched)
+    monkeypatch.setattr(type(sac.critic_optimiser), "step_along", watched)
     sac.values = MeanQ(SMALL.action, smallest)
     sac.update(random_batch())
     if extensions:

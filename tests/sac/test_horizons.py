@@ -87,7 +87,7 @@ def test_its_target_has_its_discount_and_goes_on_behind_an_end_or_not(n, ends):
     sac = with_part(Horizon(0.6, ends), n_step=n, use_n_step_is=False, clip_epsilon=0.2)
     batch = small_windows(sac)
     noise, ctx = draw_ahead(sac, batch), sac.encode(batch)
-    _, further = sac.compare(ctx, sac.look_ahead(ctx, noise), None, joint=False)[1]
+    _, further = sac.predict_and_target(ctx, sac.next_actions(ctx, noise), None, in_batch=False)[1]
     following = batch.obs["obs"][:, 1:].flatten(0, 1)
     with torch.no_grad():
         u, _ = sac.objective.next_action(sac.model.policy(following, {}), noise)
@@ -145,7 +145,7 @@ def test_greedy_choices_are_those_of_the_sum():
         )
         assert out.action.argmax(1).tolist() == [best] * 5
         batch = random_batch(8, spec=spec)
-        chosen = sac.look_ahead(sac.encode(batch), draw_ahead(sac, batch)).probs
+        chosen = sac.next_actions(sac.encode(batch), draw_ahead(sac, batch)).probs
         allowed = batch.action_mask[:, 1, best]
         assert chosen[allowed].argmax(1).eq(best).all() and allowed.any()
 
@@ -167,7 +167,7 @@ def test_signals_of_one_horizon_share_their_critics_and_begin_with_takes_all_alo
         curiosity=CuriositySignal(gamma=0.6, ends=False), rnd=RndSignal(strength=1.0, gamma=0.6, ends=False)
     )
     sac = small_sac(signals=signals, curiosity="FORWARD")
-    assert [len(one.extensions) for one in sac.critics] == [0, 2]
+    assert [len(one.extensions) for one in sac.horizons] == [0, 2]
     metrics = sac.update(small_windows(sac)).metrics
     assert "value/q_curiosity" in metrics and "value/q_rnd" not in metrics
     other = small_sac(signals=signals, curiosity="FORWARD", seed=3)

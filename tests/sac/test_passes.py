@@ -13,8 +13,8 @@ from algorithm.agents.off_policy.experience_setup import staleness
 from algorithm.agents.off_policy.returns import ValueRange
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.joint import JointPass
 from algorithm.nn.layers.norm import BatchNorm
+from algorithm.nn.norm_pass import NormPass
 from algorithm.nn.return_scale import ReturnScale
 from tests.batches import SMALL, Sac, random_batch, small_sac, weights
 from tests.oracles import PlainFlash, PlainNet
@@ -141,7 +141,7 @@ def test_without_a_norm_both_passes_say_the_same():
     sac = small_sac()
     state, action = torch.randn(8, 3), torch.rand(8, 2)
     exists = torch.ones(8, dtype=torch.bool)
-    joint = JointPass(sac.model.q, sac.model.target_q, own_target=True, all_rows_exist=True)
+    joint = NormPass(sac.model.q, sac.model.target_q, own_target=True, all_rows_exist=True)
     apart = sac.model.q(state, action), sac.model.target_q(state + 1, action)
     together = joint((state, action), (state + 1, action), (exists, exists), None)
     for one, two in zip(apart, together, strict=True):

@@ -73,7 +73,7 @@ class Model(ActingModel):
         self.bounds = nn.ModuleList()
         self.training_mode = TrainingMode([self.rep, *self.critics, self.policy])
 
-    def follow(self, online: FlatParameters | None) -> None:
+    def make_targets(self, online: FlatParameters | None) -> None:
         """Create the target networks; encoder and critics lie in their optimiser's storage ``online``.
 
         None: there are no target networks, and the online ones stand for them.
@@ -89,17 +89,11 @@ class Model(ActingModel):
             self.target_rep, self.target_q, self.target_signal_q = rep, q, nn.ModuleList(more)
         self.target_critics = (q, *more)
 
-    def follow_policy(self, online: FlatParameters) -> None:
+    def make_policy_target(self, online: FlatParameters) -> None:
         """Create a slow copy of the policy, which acts in targets; the policy lies in ``online``."""
         self.policy_target = Target([self.policy], online.data)
         (self.target_policy,) = self.policy_target.modules
         vars(self)["next_policy"] = self.target_policy
-
-    def move_targets(self, tau: float) -> None:
-        """Let all targets follow; see :meth:`algorithm.nn.learning.flat.Target.polyak_`."""
-        self.target.polyak_(tau)
-        if self.policy_target is not None:
-            self.policy_target.polyak_(tau)
 
 
 def check_norms(model: Model, config: OffPolicyConfig) -> None:

@@ -17,7 +17,7 @@ from algorithm.nn.protocols import Obs
 class Draws:
     """Random numbers of an update, all drawn before it."""
 
-    next_noise: Tensor  # [B·(T+n−1), A_c] of the actions behind the learned transitions and their n steps
+    next_noise: Tensor  # [B·L, A_c] of the actions in the states behind all L transitions
     noise: Tensor  # [B·T, A_c] of the actions at the learned tokens; empty where no policy is due
     members: Tensor | None  # [M] target critics on the CPU; None: all
     extensions: Sequence[Mapping[str, object]]  # of the extensions, for each step of their own parts
@@ -25,7 +25,7 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True)
 class NextActions:
-    """Actions of the policy behind the learned transitions and their n steps, without gradient."""
+    """Actions of the policy in the states behind all L transitions, without gradient."""
 
     u: Tensor  # [P, A_c]
     bonus: Tensor  # [B, L] h(s')
@@ -38,8 +38,8 @@ class NextActions:
 class CriticResult(TypedDict):
     """Findings of the critics' step, without gradient."""
 
-    td_error: Tensor  # [E, B, T] before the step
-    state: Tensor  # [B, T, S] of the learned tokens
+    td_error: Tensor  # [E, B, T] before this step, summed over horizons
+    state: Tensor  # [B, T, S] of the learned tokens, by the encoder before this step
     obs: Obs  # [B, T, ...] there, the networks' inputs
     carry: NotRequired[Tensor]  # [B, W+1, *C] before each token, where the replay takes it back
     metrics: dict[str, Tensor]
@@ -61,19 +61,15 @@ class CriticTarget:
 
 
 class Steps(Protocol):
-    """Both steps of an update, as they are written or compiled."""
+    """Both steps of an update, as they are written or compiled.
+
+    eager_first: updates before these steps are used
+    """
+
+    eager_first: int
 
     def learn_critics(self, batch: SequenceBatch, draws: Draws) -> CriticResult:
         """Take a step of encoder and critics, and of the extensions' parts."""
 
     def learn_policy(self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor) -> dict[str, Tensor]:
         """Take a step of policy and temperature; return values to log."""
-
-
-class CompiledSteps(Steps, Protocol):
-    """Compiled steps.
-
-    eager_first: updates before the compiled ones
-    """
-
-    eager_first: int

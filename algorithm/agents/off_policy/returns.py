@@ -6,7 +6,9 @@ reward, terminated, valid: [B, L]
 next_value: [B, L] V(s') with the entropy bonus of s'; next_bonus: [B, L] that bonus, h(s')
 log_ratio:  [B, L−1] joint log π/μ at columns 1 … L−1, where the return ``corrects``; else None
 
-``discount`` is the factor of the bootstrapped value in y, [B, T].
+``rows(valid)`` are the transitions of the B·L behind which it bootstraps, [B·T]; None stands for all.
+``needs_padding``: values behind transitions that do not exist are computed, too. ``discount`` is the
+factor of the bootstrapped value in y, [B, T]. ``metrics`` are values to log.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.joint import JointPass
 from algorithm.nn.layers.norm import has_batch_norm
+from algorithm.nn.norm_pass import NormPass
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.ops.returns import last_of_n, n_step_discount, soft_n_step, soft_vtrace
 from algorithm.ops.shapes import masked_mean
@@ -31,10 +33,14 @@ from algorithm.ops.shapes import masked_mean
 
 @dataclass(frozen=True)
 class OneStep:
-    """``r + γ d V(s')`` (arXiv 1812.05905, eq. 3)."""
+    """``r + γ d V(s')`` (arXiv 1812.05905, eq. 2)."""
 
     gamma: float
     corrects = False
+    needs_padding = False
+
+    def rows(self, valid: Tensor) -> None:
+        """Return None: it needs the value of every state."""
 
     def __call__(
         self,
@@ -52,6 +58,10 @@ class OneStep:
         """Return γ d."""
         return self.gamma * (~terminated).float()
 
+    def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
 
 @dataclass(frozen=True)
 class NStep:
@@ -60,6 +70,7 @@ class NStep:
     gamma: float
     n: int
     corrects = False
+    needs_padding = False
 
     def rows(self, valid: Tensor) -> Tensor:
         """Return the transitions behind which y bootstraps, [B·T] of the B·L; itself where none exists."""
@@ -82,6 +93,10 @@ class NStep:
         """Return γ^k Π d."""
         return n_step_discount(terminated, valid, gamma=self.gamma, n=self.n)
 
+    def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
 
 @dataclass(frozen=True)
 class VTrace:
@@ -93,6 +108,10 @@ class VTrace:
     rho_max: float
     c_max: float
     corrects = True
+    needs_padding = True
+
+    def rows(self, valid: Tensor) -> None:
+        """Return None: it needs the value of every state."""
 
     def __call__(
         self,
@@ -123,8 +142,9 @@ class VTrace:
         """Return that of one step, γ d: the mean is exact, the spread an approximation."""
         return self.gamma * (~terminated[:, : terminated.shape[1] - self.n + 1]).float()
 
-    def metrics(self, log_ratio: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
         """Return the mean clipped ratio and the share that is clipped. A ratio counts for the step before."""
+        assert log_ratio is not None, "this return corrects"
         ratio, exists = log_ratio.exp(), (valid[:, :-1] & valid[:, 1:]).flatten()
         rho = masked_mean(ratio.clamp(max=self.rho_max).flatten(), exists)
         clipped = masked_mean((ratio > self.rho_max).to(ratio.dtype).flatten(), exists)
@@ -154,7 +174,7 @@ def spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
 class HorizonCritics:
     """Critics of the rewards that have one horizon, and what they learn towards.
 
-    joint:      pass of what was done and what follows, for critics with a batch norm; None: two passes
+    norm_pass:  pass of what was done and what follows, for critics with a batch norm; None: two passes
     returns:    of the rewards
     extensions: whose rewards they are of
     main:       the environment's reward and the bonus h(s) are part of their values
@@ -163,7 +183,7 @@ class HorizonCritics:
 
     q: Ensemble
     target_q: Ensemble
-    joint: JointPass | None
+    norm_pass: NormPass | None
     returns: Return
     horizon: Horizon
     extensions: Sequence[Extension]
@@ -215,7 +235,7 @@ class ValueRange(nn.Module):
         self.limits.copy_(torch.where(usable, self.seen, self.limits))
 
 
-def make_critics(
+def make_horizons(
     model: Model, keys: OffPolicyConfig, extensions: Sequence[Extension], scale: ReturnScale | NoReturnScale
 ) -> tuple[HorizonCritics, ...]:
     """Return the critics of each horizon, those of the environment's reward first.
@@ -226,7 +246,7 @@ def make_critics(
     groups = by_horizon(extensions, environment).items()
     made = []
     for q, target_q, (horizon, rewarding) in zip(model.critics, model.target_critics, groups, strict=True):
-        bounds = None
+        returns, bounds = make_return(keys, horizon.gamma), None
         if not keys.use_target_network and horizon.gamma < 1.0:
             bounds = ValueRange(horizon.gamma, scale if horizon == environment else NoReturnScale())
             model.bounds.append(bounds.to(next(model.parameters()).device))
@@ -234,8 +254,8 @@ def make_critics(
             HorizonCritics(
                 q,
                 target_q,
-                make_joint_pass(q, target_q, keys),
-                make_return(keys, horizon.gamma),
+                make_norm_pass(q, target_q, keys, returns),
+                returns,
                 horizon,
                 rewarding,
                 main=horizon == environment,
@@ -245,9 +265,11 @@ def make_critics(
     return tuple(made)
 
 
-def make_joint_pass(q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig) -> JointPass | None:
-    """Return the joint pass of critics with a batch norm; None for others."""
+def make_norm_pass(
+    q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig, returns: Return
+) -> NormPass | None:
+    """Return the pass of critics with a batch norm; None for others."""
     if not has_batch_norm(q.members[0]):
         return None
-    alike = keys.seq_encoder is None and (keys.n_step == 1 or not keys.use_n_step_is)
-    return JointPass(q, target_q, own_target=keys.use_target_network, all_rows_exist=alike)
+    alike = keys.seq_encoder is None and not returns.needs_padding
+    return NormPass(q, target_q, own_target=keys.use_target_network, all_rows_exist=alike)

@@ -2,11 +2,12 @@
 
 Equations are those of Soft Actor-Critic (arXiv 1812.05905). What an algorithm adds stands in its objective
 (``agents/sac/sac.py``), returns in ``returns.py``, what a critic means in ``values.py``, formulas in
-``ops/sac.py`` and ``ops/returns.py``. What the learner owns stands in ``learner.py``, records between the
+``ops/sac.py`` and ``ops/returns.py``. What the learner owns stands in ``networks.py``, records between the
 steps in ``records.py``.
 
-A window has K burn-in steps, T learned ones and n − 1 behind them: L = T + n − 1 transitions are computed.
-P are the positions of a flattened batch, [B·T] or [B·L].
+A window has K burn-in steps, T learned ones and n − 1 after them: L = T + n − 1 transitions are computed.
+P are the positions of a flattened batch, [B·T] or [B·L]. A critic has D numbers for each of its N values, a
+target may have J atoms. ``frozen`` runs critics with detached parameters.
 """
 
 from __future__ import annotations
@@ -16,38 +17,32 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from algorithm.agents.off_policy.learner import OffPolicyState
-from algorithm.agents.off_policy.records import (
-    CompiledSteps,
-    CriticResult,
-    CriticTarget,
-    Draws,
-    NextActions,
-    Steps,
-)
-from algorithm.agents.off_policy.returns import HorizonCritics, NStep, VTrace, spread_out
+from algorithm.agents.off_policy.networks import OffPolicyNetworks
+from algorithm.agents.off_policy.records import CriticResult, CriticTarget, Draws, NextActions, Steps
+from algorithm.agents.off_policy.returns import HorizonCritics, spread_out
 from algorithm.core.data import SequenceBatch, UpdateResult
 from algorithm.extensions.base import Context, signal_metric
 from algorithm.nn.learning.gradients import Gradients, Loss
 from algorithm.nn.protocols import Obs
 from algorithm.ops.sac import sequence_priority
-from algorithm.ops.shapes import added, valid_share
+from algorithm.ops.shapes import added, window_share
 
 
-class OffPolicyLearner(OffPolicyState):
+class OffPolicyLearner(OffPolicyNetworks):
     """Critics that learn from a replay, and a policy that climbs them (REDQ's subset: arXiv 2101.05982).
 
     compiled: the two steps of an update as graphs; None: they are taken as written here
     """
 
-    compiled: CompiledSteps | None = None
+    compiled: Steps | None = None
+    eager_first = 0
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
-        """Take one gradient step of critics, policy, temperature and extensions; the targets follow.
+        """Take a step of the critics, and of the policy where one is due; the targets follow.
 
-        batch: on the learner's device, which no operation waits for. A step with a gradient that is not
-        finite is skipped and counted in ``skipped``; then ``priority`` may hold NaN. The targets follow all
-        the same, since the parameters stay finite.
+        batch: on the learner's device. No operation here waits for the device. A step with a gradient that
+            is not finite is skipped and counted in ``skipped``; then ``priority`` may hold NaN. The targets
+            follow all the same, since the parameters stay finite.
         """
         self.updates += 1
         policy_is_due = self.updates % self.keys.policy_update_per_step == 0
@@ -71,12 +66,12 @@ class OffPolicyLearner(OffPolicyState):
         )
 
     def draw(self, batch: SequenceBatch, policy_is_due: bool) -> Draws:
-        """Draw the random numbers of an update."""
+        """Draw the random numbers of an update; noise of layers is set in place."""
         if self.layer_noise.layers:
             self.layer_noise.apply(self._generator)
-        windows, following = len(batch.valid), batch.valid.shape[1] - self.keys.burn_in_step
+        windows, transitions = len(batch.valid), batch.valid.shape[1] - self.keys.burn_in_step
         return Draws(
-            next_noise=self.draw_noise(windows * following),
+            next_noise=self.draw_noise(windows * transitions),
             noise=self.draw_noise(windows * self.keys.learn_step * policy_is_due),
             members=self.draw_subset(),
             extensions=self.draw_extensions(batch) if self.extensions else [{}],
@@ -105,8 +100,8 @@ class OffPolicyLearner(OffPolicyState):
     def critic_losses(self, batch: SequenceBatch, draws: Draws) -> tuple[Loss, CriticResult]:
         """Return the losses of critics (eq. 5), encoder and extensions, and what the update needs of them."""
         ctx = self.encode(batch, draws.extensions[0])
-        ahead = self.look_ahead(ctx, draws.next_noise)
-        taken, targets = self.compare(ctx, ahead, draws.members, joint=True)
+        ahead = self.next_actions(ctx, draws.next_noise)
+        taken, targets = self.predict_and_target(ctx, ahead, draws.members, in_batch=True)
         losses = [self.values.loss(q, target) for q, target in zip(taken, targets, strict=True)]
         means = [self.values.mean(q.detach()) for q in taken]
         metrics = self.critic_metrics(ahead, losses, taken, means, targets)
@@ -125,35 +120,35 @@ class OffPolicyLearner(OffPolicyState):
         return loss, result
 
     @torch.no_grad()
-    def look_ahead(self, ctx: Context, noise: Tensor) -> NextActions:
-        """Return what the policy would do behind the learned transitions and their n steps: u', π', h(s')."""
-        batch, following, slow = ctx.batch, slice(ctx.burn_in + 1, None), self.objective.slow_policy
-        states = ctx.states.target_following if slow else ctx.states.online[:, following]
+    def next_actions(self, ctx: Context, noise: Tensor) -> NextActions:
+        """Return what the policy would do in the states behind all L transitions: u', π', h(s')."""
+        batch, after, slow = ctx.batch, slice(ctx.burn_in + 1, None), self.objective.slow_policy
+        states = ctx.states.target_following if slow else ctx.states.online[:, after]
         state = states.flatten(0, 1)
-        obs = {name: x[:, following].flatten(0, 1) for name, x in ctx.obs.items()}
+        obs = {name: x[:, after].flatten(0, 1) for name, x in ctx.obs.items()}
         policy = self.model.next_policy(state, obs)
         u, logp = self.objective.next_action(policy, noise)
         choice = None
         if self.branches:
             mean_q = self.mean_q(state, u) if self.parts.discrete.asks_critics else None
-            mask = batch.action_mask[:, following].flatten(0, 1)
+            mask = batch.action_mask[:, after].flatten(0, 1)
             choice = self.parts.discrete.distribution(policy, mask, mean_q)
-        valid, returns = batch.valid[:, ctx.burn_in :], self.critics[0].returns
+        valid, returns = batch.valid[:, ctx.burn_in :], self.horizons[0].returns
         return NextActions(
             u=u,
             valid=valid,
             bonus=self.objective.entropy_bonus(logp, choice).view(valid.shape),
             probs=None if choice is None else choice.probs,
-            rows=returns.rows(valid) if isinstance(returns, NStep) else None,
+            rows=returns.rows(valid),
             log_ratio=self.log_ratio(batch, policy) if returns.corrects else None,
         )
 
-    def compare(
-        self, ctx: Context, ahead: NextActions, members: Tensor | None, *, joint: bool
+    def predict_and_target(
+        self, ctx: Context, ahead: NextActions, members: Tensor | None, *, in_batch: bool
     ) -> tuple[list[Tensor], list[CriticTarget]]:
-        """Return what critics say of the stored actions [E, K, B, T], with gradient, and what they should.
+        """Return what critics say of the stored actions [E, (D,) B, T], with gradient, and what they should.
 
-        Both are lists by horizon. joint: critics with a batch norm see both kinds of actions together
+        Both are lists by horizon. in_batch: batch norms use the statistics of this batch
         """
         valid, action = ctx.batch.valid[:, self.learned], ctx.batch.action[:, self.learned].flatten(0, 1)
         now = ctx.states.learned.flatten(0, 1), action[:, self.continuous]
@@ -161,34 +156,37 @@ class OffPolicyLearner(OffPolicyState):
         if ahead.rows is not None:
             then = then[0][ahead.rows], then[1][ahead.rows]
         taken, targets = [], []
-        for critics in self.critics:
-            if joint and critics.joint is not None:
+        for critics in self.horizons:
+            if in_batch and critics.norm_pass is not None:
                 then_valid = ctx.batch.valid[:, ctx.burn_in :].flatten()
                 exist = valid.flatten(), then_valid if ahead.rows is None else then_valid[ahead.rows]
-                out, following = critics.joint(now, then, exist, members)
+                out, next_out = critics.norm_pass(now, then, exist, members)
             else:
                 with torch.no_grad():
-                    following = critics.target_q.frozen(*then, members=members)
+                    next_out = critics.target_q.frozen(*then, members=members)
                 out = critics.q(*now)
             q = self.values.taken(out, action)
             taken.append(q.view(*q.shape[:-1], *valid.shape))
-            targets.append(self.target(ctx, ahead, following, critics))
+            targets.append(self.target(ctx, ahead, next_out, critics))
         return taken, targets
 
     @torch.no_grad()
     def target(
-        self, ctx: Context, ahead: NextActions, following: Tensor, critics: HorizonCritics
+        self, ctx: Context, ahead: NextActions, next_out: Tensor, critics: HorizonCritics
     ) -> CriticTarget:
-        """Return y = Σ γ^k (r_k + h(s_k)) + γ^n d (V'(s_n) + h(s_n)) of the learned positions (eq. 2, 3).
+        """Return y = r_0 + Σ_{0<k<n} γ^k (r_k + h(s_k)) + γ^n V(s_n), with V(s) = Q'(s, u) + h(s).
 
-        following: outputs [M, P, N·K] of the drawn target critics behind all transitions or ``ahead.rows``
+        Behind an end all is 0. That of one step is eq. 2 and 3. ``critics.returns`` decides on n and corrects.
+
+        next_out: outputs [M, P, N·D] of the drawn target critics behind all transitions, or at their rows
         """
         batch, first, rows = ctx.batch, slice(ctx.burn_in, None), ahead.rows
         valid, ended, bonus = batch.valid[:, first], batch.terminated[:, first], ahead.bonus
         reward = (critics.reward(ctx) if critics.extensions else batch.reward)[:, first]
         probs = ahead.probs if rows is None or ahead.probs is None else ahead.probs[rows]
-        value, spread, slow_q = self.values.bootstrap(following, probs), None, None
-        if self.values.has_spread:
+        value = self.values.bootstrap(next_out, probs)
+        spread, slow_q = None, None
+        if self.values.has_spread:  # [J, P] atoms, whose mean is the value
             atoms, value = value, value.mean(0)
             spread = (atoms - value).unflatten(-1, (len(valid), -1))
         value = value.view(valid.shape) if rows is None else spread_out(value, rows, valid.shape)
@@ -199,7 +197,7 @@ class OffPolicyLearner(OffPolicyState):
         if critics.bounds is not None:
             value = critics.bounds(value, reward, bonus, valid)
         y = critics.returns(reward, ended, valid, value + bonus, bonus, ahead.log_ratio)
-        if spread is not None:
+        if spread is not None:  # of all L transitions, or of the T learned ones
             spread = spread[..., : y.shape[1]] * critics.returns.discount(ended, valid)
         if self.values.clips:
             stored = batch.action[:, self.learned]
@@ -240,12 +238,13 @@ class OffPolicyLearner(OffPolicyState):
         """Return the losses α log π − Q (eq. 9) and of the temperature (eq. 18), and values to log."""
         mask, action = batch.action_mask[:, self.learned], batch.action[:, self.learned]
         state, obs = state.flatten(0, 1), {name: x.flatten(0, 1) for name, x in obs.items()}
-        share = valid_share(batch.valid[:, self.learned], state.dtype).flatten()  # of a window's mean
-        share = valid_share(share, state.dtype)  # of the mean of windows
+        share = window_share(batch.valid[:, self.learned], state.dtype)
         policy = self.policy_in_batch(state, obs, share)
         u, logp = self.parts.continuous.sample(policy, noise)
         members = self.objective.policy_critics
-        every_q = [self.values.point(critics.q.frozen(state, u, members=members)) for critics in self.critics]
+        every_q = [
+            self.values.point(critics.q.frozen(state, u, members=members)) for critics in self.horizons
+        ]
         q, choice = added(self.policy_reduce(q) for q in every_q), None
         if self.branches:
             mean_q = added(q.mean(0) for q in every_q)
@@ -268,7 +267,8 @@ class OffPolicyLearner(OffPolicyState):
         """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         ctx = self.encode(batch)
         noise = self.draw_noise(len(batch.valid) * (batch.window - ctx.burn_in))
-        taken, targets = self.compare(ctx, self.look_ahead(ctx, noise), self.draw_subset(), joint=False)
+        ahead = self.next_actions(ctx, noise)
+        taken, targets = self.predict_and_target(ctx, ahead, self.draw_subset(), in_batch=False)
         differences = (self.values.mean(q) - target.y for q, target in zip(taken, targets, strict=True))
         return sequence_priority(added(differences), batch.valid[:, self.learned])
 
@@ -282,16 +282,14 @@ class OffPolicyLearner(OffPolicyState):
     ) -> dict[str, Tensor]:
         """Return values to log; those of a further horizon are named after its signal."""
         unit = self.return_scale.scale
-        metrics: dict[str, Tensor] = {}
-        if isinstance(returns := self.critics[0].returns, VTrace) and ahead.log_ratio is not None:
-            metrics |= returns.metrics(ahead.log_ratio, ahead.valid)
+        metrics = self.horizons[0].returns.metrics(ahead.log_ratio, ahead.valid)
         if self.scales_rewards:
             metrics |= self.return_scale.metrics()
         metrics["value/target"] = targets[0].y / unit
         parts = [self.values.metrics(q.detach(), target) for q, target in zip(taken, targets, strict=True)]
         metrics |= {name: added(part[name] for part in parts) / len(parts) for name in parts[0]}
         metrics |= {"loss/q": losses[0].detach(), "value/q_mean": means[0] / unit}
-        for critics, loss, mean in zip(self.critics[1:], losses[1:], means[1:], strict=True):
+        for critics, loss, mean in zip(self.horizons[1:], losses[1:], means[1:], strict=True):
             metrics[signal_metric("loss/q", critics.extensions)] = loss.detach()
             metrics[signal_metric("value/q", critics.extensions)] = mean / unit
         return metrics

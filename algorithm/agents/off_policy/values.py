@@ -47,7 +47,7 @@ class Values(ABC):
     output q [..., P, N] has N values; that of an action is the mean over branches of the chosen ones.
 
     action:     of the agent
-    per_value:  K, outputs for each of a critic's N values
+    per_value:  D, outputs for each of a critic's N values
     has_spread: targets have a distribution
     clips:      the loss needs the target critics' values of the stored actions
     """
@@ -71,24 +71,24 @@ class Values(ABC):
         return self.expected(q, action[..., : self._width] if self._width else None)
 
     def point(self, out: Tensor) -> Tensor:
-        """Return the mean return [..., P, N] of outputs [..., P, N·K]: themselves."""
+        """Return the mean return [..., P, N] of outputs [..., P, N·D]: themselves."""
         return out
 
     def mean(self, taken: Tensor) -> Tensor:
-        """Return the mean return [E, B, T] of ``taken`` [E, K, B, T]: itself."""
+        """Return the mean return [E, B, T] of ``taken`` [E, (D,) B, T]: itself."""
         return taken
 
     @abstractmethod
     def taken(self, out: Tensor, action: Tensor) -> Tensor:
-        """Return what outputs [E, P, N·K] say of flat actions [P, A]: [E, K, P]; [E, P] without K."""
+        """Return what outputs [E, P, N·D] say of flat actions [P, A]: [E, (D,) P]."""
 
     @abstractmethod
     def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
-        """Return the value of a state, [P] or its atoms [J, P], by target critics' outputs [M, P, N·K]."""
+        """Return the value of a state, [P] or its atoms [J, P], by target critics' outputs [M, P, N·D]."""
 
     @abstractmethod
     def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
-        """Return the scalar loss of ``taken`` [E, K, B, T]."""
+        """Return the scalar loss of ``taken`` [E, (D,) B, T]."""
 
     def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
         """Return values to log, of ``taken`` without gradient."""
@@ -249,12 +249,12 @@ class CategoricalValues(Values):
 
 
 def _by_value(out: Tensor, num: int) -> Tensor:
-    """Return outputs [..., N·K] as [..., N, K]."""
+    """Return outputs [..., N·D] as [..., N, D]."""
     return out.view(*out.shape[:-1], -1, num)
 
 
 def _bins_first(out: Tensor, num: int) -> Tensor:
-    """Return outputs [..., P, N·K] as [..., K, P, N]."""
+    """Return outputs [..., P, N·D] as [..., D, P, N]."""
     return _by_value(out, num).movedim(-1, -3)
 
 

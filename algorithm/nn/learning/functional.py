@@ -189,17 +189,17 @@ class Functional(nn.Module):
         for number, x in written.items():
             self._flats[number].copy_(x)
         norms = []
-        for number, step in zip(numbers, optimisers, strict=True):
-            if step in idle:
+        for number, optimiser in zip(numbers, optimisers, strict=True):
+            if optimiser in idle:
                 continue
             first, *more = (
-                torch.cat([gradient[number, part.start] for part in step.flat.parts])
+                torch.cat([gradient[number, part.start] for part in optimiser.flat.parts])
                 for gradient in gradients
             )
-            if more and step is optimisers[0]:
+            if more and optimiser is optimisers[0]:
                 agrees = torch.dot(first[self._gate], more[0][self._gate]) > 0.0
                 more[0][self._gate].mul_(agrees)
-            norms.append(step.follow(sum(more, start=first)))
+            norms.append(optimiser.step_along(sum(more, start=first)))
         return result, norms
 
     def _view(

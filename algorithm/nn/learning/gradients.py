@@ -23,7 +23,8 @@ class Loss:
     """Scalar losses of one backward pass.
 
     value: of all parameters
-    gated: its gradient on the first parameters counts only where it agrees with that of ``value``; or None
+    gated: its gradient on the first parameters counts if its cosine with that of ``value`` is positive, and
+        not at all otherwise; or None
     free:  added without that condition; or None
     idle:  optimisers for which there is no loss, and which take no step
     """
@@ -78,14 +79,14 @@ class Autograd:
             (loss.value if loss.free is None else loss.value + loss.free).backward()
         else:  # compared with the gradient of the value alone, so the free one comes last
             loss.value.backward(retain_graph=True)
-            self._add_where_it_agrees(optimisers[0], loss.gated, retain_graph=loss.free is not None)
+            self._add_if_it_agrees(optimisers[0], loss.gated, retain_graph=loss.free is not None)
             if loss.free is not None:
                 loss.free.backward()
-        return result, [step.follow(step.gradient) for step in optimisers if step not in loss.idle]
+        return result, [x.step_along(x.gradient) for x in optimisers if x not in loss.idle]
 
-    def _add_where_it_agrees(self, step: FlatOptimiser, loss: Tensor, *, retain_graph: bool) -> None:
+    def _add_if_it_agrees(self, optimiser: FlatOptimiser, loss: Tensor, *, retain_graph: bool) -> None:
         """Add the gradient of ``loss``; on the gate only if its cosine with the other is positive."""
-        gate = step.gradient[self._gate]
+        gate = optimiser.gradient[self._gate]
         before = gate.clone()
         gate.zero_()
         loss.backward(retain_graph=retain_graph)

@@ -84,10 +84,10 @@ class FlatOptimiser(ABC):
         return self._unusable == 0.0
 
     def move(self) -> Tensor:
-        """Step along the gradient of the backward passes; see :meth:`follow`."""
-        return self.follow(self.gradient)
+        """Step along the gradient of the backward passes; see :meth:`step_along`."""
+        return self.step_along(self.gradient)
 
-    def follow(self, gradient: Tensor) -> Tensor:
+    def step_along(self, gradient: Tensor) -> Tensor:
         """Step along a gradient [P], which may be changed, unless it is not finite.
 
         Returns the gradient's norm, a scalar on the device.

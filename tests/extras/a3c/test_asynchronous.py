@@ -328,7 +328,7 @@ def _add(name: str, go: Any) -> None:
     optimiser.share(data, square)
     go.wait()
     for _ in range(ROUNDS):
-        optimiser.follow(torch.ones(WIDTH))
+        optimiser.step_along(torch.ones(WIDTH))
 
 
 def test_few_additions_are_lost_without_a_lock() -> None:

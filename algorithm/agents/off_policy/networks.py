@@ -17,7 +17,7 @@ from algorithm.agents.learner import Learner
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model, check_norms
 from algorithm.agents.off_policy.objective import Objective
-from algorithm.agents.off_policy.returns import make_critics
+from algorithm.agents.off_policy.returns import make_horizons
 from algorithm.agents.off_policy.values import choose_reduce, make_values
 from algorithm.core.data import Segment, SequenceBatch, StepBatch
 from algorithm.core.spec import AgentSpec
@@ -37,7 +37,7 @@ from algorithm.nn.return_scale import NoReturnScale, make_return_scale
 from algorithm.ops.shapes import added
 
 
-class OffPolicyState(Learner):
+class OffPolicyNetworks(Learner):
     """Networks, optimisers and random numbers of an off-policy learner.
 
     spec:       observations and actions of the agent
@@ -104,12 +104,12 @@ class OffPolicyState(Learner):
         self.critic_optimiser = make([model.rep, *model.critics], weight_decay=keys.weight_decay)
         self.joint_optimiser = if_any(make, [extension.joint for extension in extensions])
         self.own = OwnSteps(extensions, make)
-        model.follow(self.critic_optimiser.flat if keys.use_target_network else None)
-        self.critics = make_critics(model, keys, extensions, self.return_scale)
+        model.make_targets(self.critic_optimiser.flat if keys.use_target_network else None)
+        self.horizons = make_horizons(model, keys, extensions, self.return_scale)
         self._subset_generator = torch.Generator().manual_seed(seed)
         self.policy_optimiser = make([model.policy], weight_decay=keys.weight_decay)
         if objective.slow_policy and keys.use_target_network:
-            model.follow_policy(self.policy_optimiser.flat)
+            model.make_policy_target(self.policy_optimiser.flat)
         make_alpha = partial(adam, learning_rate=objective.learning_rate or rate)
         self.alpha_optimiser = if_any(make_alpha, [objective])
         every = [self.critic_optimiser, self.joint_optimiser, *self.own.optimisers.values()]
@@ -125,9 +125,9 @@ class OffPolicyState(Learner):
         self.logs_weight_norm = self.keys.weight_decay > 0.0 or norms
         policy_norms = BatchStatistics([model.policy])
         self.policy_norms = policy_norms if policy_norms else None
-        joint = any(critics.joint is not None for critics in self.critics)
-        self.has_statistics = joint or any(critics.bounds is not None for critics in self.critics)
-        self.has_batch_norms = joint or self.policy_norms is not None
+        norm_pass = any(critics.norm_pass is not None for critics in self.horizons)
+        self.has_statistics = norm_pass or any(critics.bounds is not None for critics in self.horizons)
+        self.has_batch_norms = norm_pass or self.policy_norms is not None
         self.norm_ready = {"learn_critics": False, "learn_policy": False}
         members = [member for q in model.critics for member in q.members]
         self.layer_noise = LayerNoise([model.rep, model.policy, *members], on=True)
@@ -152,8 +152,6 @@ class OffPolicyState(Learner):
     def generators(self) -> dict[str, torch.Generator]:
         """Return those of the noise, and of the subset of critics in a target."""
         return {"update": self._generator, "subset": self._subset_generator}
-
-    # Networks, as extensions use them, too
 
     def extension_losses(
         self, batch: SequenceBatch, drawn: Mapping[str, object]
@@ -198,7 +196,7 @@ class OffPolicyState(Learner):
         return self._mean_of(q.frozen(state.flatten(0, 1), flat[:, self.continuous]), flat, state)
 
     def _mean_of(self, out: Tensor, action: Tensor, state: Tensor) -> Tensor:
-        """Return the mean returns [E, B, T] that outputs [E, B·T, N·K] say of flat actions [B·T, A]."""
+        """Return the mean returns [E, B, T] that outputs [E, B·T, N·D] say of flat actions [B·T, A]."""
         taken = self.values.taken(out, action)
         return self.values.mean(taken.view(*taken.shape[:-1], *state.shape[:2]))
 
@@ -238,23 +236,22 @@ class OffPolicyState(Learner):
             batch.behaviour_logp[:, following],
         )
 
-    # Statistics and targets
-
     def commit_statistics(self) -> dict[str, Tensor]:
         """Take over what the critics' passes noted, if their step was taken; return values to log."""
         usable = self.critic_optimiser.usable
         shifts: list[Tensor] = []
-        for critics in self.critics:
+        for critics in self.horizons:
             if critics.bounds is not None:
                 critics.bounds.commit(usable)
-            if critics.joint is not None:
-                shifts.append(critics.joint.commit(usable))
+            if critics.norm_pass is not None:
+                shifts.append(critics.norm_pass.commit(usable))
         return {"norm/shift": torch.stack(shifts).amax()} if shifts else {}
 
     def note_warm_up(self) -> None:
         """Note whether a batch norm may be past its warm-up, by the step of an update that uses it."""
-        joint = [critics.joint.past_warm_up() for critics in self.critics if critics.joint is not None]
-        self.norm_ready["learn_critics"] = any(joint)
+        passes = [critics.norm_pass for critics in self.horizons]
+        warm = [norm_pass.past_warm_up() for norm_pass in passes if norm_pass is not None]
+        self.norm_ready["learn_critics"] = any(warm)
         self.norm_ready["learn_policy"] = self.policy_norms is not None and self.policy_norms.past_warm_up()
 
     @override

@@ -12,7 +12,7 @@ StateActions = tuple[Tensor, Tensor]
 """States [P, S] and continuous actions [P, A_c]."""
 
 
-class JointPass:
+class NormPass:
     """One pass of all rows, normalised by the statistics of them all (CrossQ, arXiv 1902.05605).
 
     What was done and what follows are two distributions of actions. A batch norm that saw one of them alone
@@ -28,7 +28,7 @@ class JointPass:
     def __call__(
         self, now: StateActions, then: StateActions, exist: tuple[Tensor, Tensor], members: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the outputs [E, P, N·K] of ``now``, with gradient, and [M, P', N·K] of ``then``, without.
+        """Return the outputs [E, P, N·D] of ``now``, with gradient, and [M, P', N·D] of ``then``, without.
 
         exist:   rows of both that exist, [P] and [P'] bool
         members: the drawn target critics; None: all
