@@ -112,3 +112,59 @@ def test_a_family_trains_as_learner_with_an_actor(folder):
 
 def test_the_configuration_knows_the_registry():
     assert set(schema_of(("algorithm",))["anyOf"][0]["enum"]) == set(FAMILIES)
+
+
+WITH_CRITICS = """
+from dataclasses import dataclass, replace
+
+from algorithm.agents import off_policy_family
+from algorithm.agents.sac.family import SAC
+from algorithm.agents.sac.config import sac_keys
+from algorithm.agents.sac.sac import SacObjective
+
+
+@dataclass(frozen=True)
+class Keys:
+    share: float = 1.0
+
+
+class Scaled(SacObjective):
+    def __init__(self, action, config, share):
+        super().__init__(action, config)
+        self.share = share
+
+    def entropy_bonus(self, logp, choice):
+        return self.share * super().entropy_bonus(logp, choice)
+
+
+def make(action, config):
+    return Scaled(action, sac_keys(config), SCALED.keys_of(config).share)
+
+
+SCALED = off_policy_family("SCALED", replace(SAC, make_objective=make), keys=Keys)
+"""
+SHORT = (
+    "--preset",
+    "plain",
+    "--max_step",
+    "120",
+    "--quiet",
+    "-o",
+    "sac_config.start_step=50",
+    "-o",
+    "sac_config.batch_size=16",
+)
+
+
+def test_one_with_critics_brings_an_objective_and_keys_of_its_own(tmp_path):
+    """With its whole bonus it is SAC, with none another algorithm."""
+    (tmp_path / "scaled.py").write_text(WITH_CRITICS)
+    trained = []
+    for algorithm, *more in (("SAC",), ("scaled:SCALED",), ("scaled:SCALED", "-o", "algorithm_args.share=0")):
+        name = f"run{len(trained)}"
+        arguments = ("Pendulum-v1", "--algorithm", algorithm, *more, *SHORT, "-n", name, "--seed", "1")
+        finish(begin(tmp_path, "main.py", *arguments))
+        (run,) = tmp_path.rglob(f"{name}/checkpoints")
+        trained.append(content(run.parent)[0])
+    sac, whole, none = trained
+    assert sac == whole != none

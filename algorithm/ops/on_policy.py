@@ -23,7 +23,7 @@ LARGEST_LOG_RATIO = 20.0
 def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """Return PPO's loss per transition, ``−min(ρA, clip(ρ, 1 ± ε)A)`` (arXiv 1707.06347, eq. 7).
 
-    log_ratio: [M] log π − log μ of the whole action; advantage [M]; clip: ε, infinite for ``−ρA``
+    log_ratio: [M] log π − log π_old of the whole action; advantage [M]; clip: ε, infinite for ``−ρA``
     """
     check_shapes("surrogate", log_ratio.shape, {"advantage": advantage})
     ratio = log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
@@ -48,7 +48,7 @@ def value_error(value: Tensor, old: Tensor, target: Tensor, clip: float | None) 
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:
-    """Return ``k3 = (ρ − 1) − log ρ`` per transition, whose mean estimates KL(μ ‖ π) (Schulman 2020)."""
+    """Return ``k3 = (ρ − 1) − log ρ`` per transition, whose mean estimates KL(π_old ‖ π) (Schulman 2020)."""
     return log_ratio.clamp(max=LARGEST_LOG_RATIO).expm1() - log_ratio
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -340,13 +341,15 @@ def off_policy_family(
     name: str,
     algorithm: AlgorithmSpec,
     *,
-    health_rules: Callable[[BehaviourConfig], Mapping[str, Rule]],
-    watched: Sequence[str],
-    readouts: Sequence[Readout],
+    keys: type[Any] = object,
+    health_rules: Callable[[BehaviourConfig], Mapping[str, Rule]] = lambda _: {},
+    watched: Sequence[str] = (),
+    readouts: Sequence[Readout] = (),
 ) -> Family:
     """Return a family of one off-policy algorithm; see :class:`algorithm.agents.base.Family`."""
     return Family(
         name=name,
+        keys=keys,
         make_agent=partial(OffPolicyAgent, algorithm),
         make_acting=partial(make_acting, algorithm),
         networks=NETWORKS,

@@ -176,7 +176,7 @@ class OffPolicyLearner(OffPolicyNetworks):
     ) -> CriticTarget:
         """Return y = r_0 + Σ_{0<k<n} γ^k (r_k + h(s_k)) + γ^n V(s_n), with V(s) = Q'(s, u) + h(s).
 
-        Behind an end all is 0. That of one step is eq. 2 and 3. ``critics.returns`` decides on n and corrects.
+        Behind an end all is 0. That of one step is eq. 2 and 3. ``critics.returns`` knows n, and corrects.
 
         next_out: outputs [M, P, N·D] of the drawn target critics behind all transitions, or at their rows
         """

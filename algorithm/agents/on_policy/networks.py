@@ -233,7 +233,10 @@ class ActorCritic:
 
     @torch.no_grad()
     def log_ratios(self, rollout: Rollout) -> Tensor:
-        """Return log ρ [B, T] of all transitions of a rollout, on the CPU; 0 where there is none."""
+        """Return log π/μ [B, T] of all transitions of a rollout, on the CPU; 0 where there is none.
+
+        μ has acted; ``rollout.old_log_ratio`` is still 0.
+        """
         result, chunks = torch.zeros(rollout.valid.shape), torch.arange(len(rollout)).split(CHUNK)
         parts = (rollout.minibatch(rows, self._device) for rows in chunks)
         result[rollout.valid] = torch.cat([self.evaluate(part)[0].cpu() for part in parts])

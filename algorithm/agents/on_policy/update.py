@@ -135,7 +135,10 @@ class OnPolicyLearner(RolloutLearner):
     def _descend(
         self, rollout: Rollout, batch: SequenceBatch, *, current: bool
     ) -> tuple[list[GradientStep], int]:
-        """Take the steps of all epochs, or until ``target_kl`` ends them; return the full epochs too."""
+        """Take the steps of all epochs; return them, and the number of complete epochs.
+
+        They end behind the step whose KL, measured before it, exceeds 1.5 · ``target_kl``.
+        """
         keys, steps = self._keys, list[GradientStep]()
         for epoch in range(keys.num_epoch):
             order = torch.randperm(len(rollout), generator=self._generator)
