@@ -6,7 +6,7 @@ import pytest
 
 from algorithm.config import ConfigError, find_env, load_config
 from algorithm.config.locate import nearest
-from algorithm.env import dmc
+from algorithm.extras.dmc import suite
 from tests import own_env
 from tests.config.conftest import PENDULUM
 
@@ -78,7 +78,7 @@ def test_a_task_of_deepmind_control_has_every_name_that_is_in_use(here, names, t
             f"dm.{task}",
             "DM_CONTROL",
         )
-        assert "/".join(dmc._split(name)) == task.replace(".", "/", 1)
+        assert "/".join(suite._split(name)) == task.replace(".", "/", 1)
 
 
 @pytest.mark.parametrize("name", ["pendulum-v1", "hopper-medium-v2", "cartpole", "walker"])
