@@ -80,8 +80,6 @@ ORDER = (
 EXTRAS = "algorithm.extras"
 TABLE = "algorithm.core.extras"
 """The only module outside of the extras that names one."""
-COUNTS_THEM = "scripts.shape"
-"""Tool that names their folder, since they have a budget of their own."""
 
 FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.core.fields", "algorithm.env.kinds")
 OWN = ("algorithm", "asac", "ds", "envs", "main", "main_ds", "tests", "benchmarks")
@@ -238,7 +236,7 @@ def asked_for(module: Module) -> set[str]:
 
 def spelt_out(module: Module) -> list[str]:
     """Return the strings outside of the extras that name a module of them."""
-    if within(module.name, EXTRAS) or module.name in (TABLE, COUNTS_THEM):
+    if within(module.name, EXTRAS) or module.name == TABLE:
         return []
     constants = [node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant)]
     texts = [value for value in constants if isinstance(value, str)]

@@ -13,7 +13,6 @@ import pytest
 
 from algorithm.core.extras import BUILT_ON, PLACES
 from tests.house.import_rules import (
-    COUNTS_THEM,
     EXTRAS,
     ORDER,
     Module,
@@ -150,7 +149,6 @@ def test_what_is_asked_of_the_table_is_seen(source: str, names: set[str]) -> Non
 @pytest.mark.parametrize("text", ["algorithm.extras.tune.command:tune", "algorithm/extras/onnx/play.py"])
 def test_a_module_of_the_extras_named_by_a_string_is_seen(text: str) -> None:
     assert spelt_out(Module("algorithm.app.command", f"place = {text!r}"))
-    assert not spelt_out(Module(COUNTS_THEM, f"place = {text!r}"))
     assert spelt_out(Module("algorithm.app.command", f"def f():\n    'See {text} for that.'")) == []
     assert spelt_out(Module("algorithm.core.extras", f"place = {text!r}")) == []
 
