@@ -1,20 +1,11 @@
-"""Returns that critics learn towards, and critics by the horizon of their rewards: chosen once.
-
-A return gives y [B, T] of the L = T + n − 1 transitions from the first learned position on:
-
-reward, terminated, valid: [B, L]
-next_value: [B, L] V(s') with the entropy bonus of s'; next_bonus: [B, L] that bonus, h(s')
-log_ratio:  [B, L−1] joint log π/μ at columns 1 … L−1, where the return ``corrects``; else None
-
-``rows(valid)`` are the transitions of the B·L behind which it bootstraps, [B·T]; None stands for all.
-``needs_padding``: values behind transitions that do not exist are computed, too. ``discount`` is the
-factor of the bootstrapped value in y, [B, T]. ``metrics`` are values to log.
-"""
+"""Returns that critics learn towards, and critics by the horizon of their rewards: chosen once."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,16 +23,52 @@ from algorithm.ops.shapes import masked_mean
 
 
 @dataclass(frozen=True)
-class OneStep:
-    """``r + γ d V(s')`` (arXiv 1812.05905, eq. 2)."""
+class Return(ABC):
+    """Target y [B, T] of the L = T + n − 1 transitions from the first learned position on.
+
+    corrects:      it needs the ratios π/μ of the stored actions
+    needs_padding: values behind transitions that do not exist are computed, too
+    """
 
     gamma: float
-    corrects = False
-    needs_padding = False
+    corrects: ClassVar = False
+    needs_padding: ClassVar = False
 
-    def rows(self, valid: Tensor) -> None:
-        """Return None: it needs the value of every state."""
+    @abstractmethod
+    def __call__(
+        self,
+        reward: Tensor,
+        terminated: Tensor,
+        valid: Tensor,
+        next_value: Tensor,
+        next_bonus: Tensor,
+        log_ratio: Tensor | None,
+    ) -> Tensor:
+        """Return y.
 
+        reward, terminated, valid: [B, L]
+        next_value: [B, L] V(s') with the entropy bonus of s'; next_bonus: [B, L] that bonus, h(s')
+        log_ratio:  [B, L−1] joint log π/μ at columns 1 … L−1; None unless the return ``corrects``
+        """
+
+    @abstractmethod
+    def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
+        """Return the factor of the bootstrapped value in y, [B, T]."""
+
+    def rows(self, valid: Tensor) -> Tensor | None:
+        """Return the transitions behind which y bootstraps, [B·T] of the B·L; None stands for all."""
+        return None
+
+    def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
+        """Return values to log."""
+        return {}
+
+
+@dataclass(frozen=True)
+class OneStep(Return):
+    """``r + γ d V(s')`` (arXiv 1812.05905, eq. 2)."""
+
+    @override
     def __call__(
         self,
         reward: Tensor,
@@ -54,29 +81,25 @@ class OneStep:
         """Return y [B, T]."""
         return reward + self.gamma * next_value.masked_fill(terminated, 0.0)
 
+    @override
     def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
         """Return γ d."""
         return self.gamma * (~terminated).float()
 
-    def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
-        """Return nothing."""
-        return {}
-
 
 @dataclass(frozen=True)
-class NStep:
+class NStep(Return):
     """Sum of n rewards, and the value behind the last of them, uncorrected (``use_n_step_is: false``)."""
 
-    gamma: float
     n: int
-    corrects = False
-    needs_padding = False
 
+    @override
     def rows(self, valid: Tensor) -> Tensor:
-        """Return the transitions behind which y bootstraps, [B·T] of the B·L; itself where none exists."""
+        """Return the last of the n transitions that exist; the learned one itself where none does."""
         first = torch.arange(len(valid), device=valid.device).unsqueeze(-1) * valid.shape[1]
         return (last_of_n(valid, self.n) + first).flatten()
 
+    @override
     def __call__(
         self,
         reward: Tensor,
@@ -89,30 +112,24 @@ class NStep:
         """Return :func:`algorithm.ops.returns.soft_n_step`."""
         return soft_n_step(reward, terminated, valid, next_value, next_bonus, gamma=self.gamma, n=self.n)
 
+    @override
     def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
         """Return γ^k Π d."""
         return n_step_discount(terminated, valid, gamma=self.gamma, n=self.n)
 
-    def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
-        """Return nothing."""
-        return {}
-
 
 @dataclass(frozen=True)
-class VTrace:
+class VTrace(Return):
     """n steps with clipped importance ratios (arXiv 1802.01561)."""
 
-    gamma: float
     n: int
     trace_decay: float
     rho_max: float
     c_max: float
-    corrects = True
-    needs_padding = True
+    corrects: ClassVar = True
+    needs_padding: ClassVar = True
 
-    def rows(self, valid: Tensor) -> None:
-        """Return None: it needs the value of every state."""
-
+    @override
     def __call__(
         self,
         reward: Tensor,
@@ -138,10 +155,12 @@ class VTrace:
             c_max=self.c_max,
         )
 
+    @override
     def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
         """Return that of one step, γ d: the mean is exact, the spread an approximation."""
         return self.gamma * (~terminated[:, : terminated.shape[1] - self.n + 1]).float()
 
+    @override
     def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
         """Return the mean clipped ratio and the share that is clipped. A ratio counts for the step before."""
         assert log_ratio is not None, "this return corrects"
@@ -149,9 +168,6 @@ class VTrace:
         rho = masked_mean(ratio.clamp(max=self.rho_max).flatten(), exists)
         clipped = masked_mean((ratio > self.rho_max).to(ratio.dtype).flatten(), exists)
         return {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}
-
-
-Return = OneStep | NStep | VTrace
 
 
 def make_return(keys: OffPolicyConfig, gamma: float) -> Return:
