@@ -188,7 +188,11 @@ def small_sac(
 
     With a memory its windows have 2 + 4 steps. The extensions are those that options and signals ask for.
     """
-    more = {name: options.pop(name) for name in ("device", "compiled", "eager_first") if name in options}
+    more = {
+        name: options.pop(name)
+        for name in ("device", "compiled", "eager_first", "constraint")
+        if name in options
+    }
     plain: dict[str, object] = {
         "n_step": 1,
         "use_normalization": False,

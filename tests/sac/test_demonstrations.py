@@ -25,7 +25,7 @@ from algorithm.demos.config import DemoConfig
 from algorithm.demos.episode import RecordedEpisode
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.replay.budget import MemoryBudget
-from tests.batches import CPU, SMALL, SPECS
+from tests.batches import CPU, SMALL, SPECS, random_batch, small_sac
 from tests.grid.agents import demonstrations, play
 
 NEVER = bool
@@ -328,3 +328,21 @@ def test_the_policy_as_it_begins_fills_the_replay():
     assert len(agent.replay) > 24
     play(agent, np.random.default_rng(0), 7)
     assert agent.updates == 4, "those of the steps 25 to 28"
+
+
+def test_an_update_offline_weighs_the_values_and_adds_the_cloning():
+    """Of continuous actions: ``mean α log π − λ Q`` plus the cloning error, λ of mean |Q|."""
+    constraint = Constraint(NoBranches(), 2.5)
+    sac = small_sac(constraint=constraint, use_auto_alpha=False)
+    batch = random_batch(8)
+    state, noise = batch.obs["obs"][:, :1], torch.randn(8, 2)
+    with torch.no_grad():
+        loss, _ = sac.policy_losses(batch, {}, state, noise)
+        policy = sac.model.policy(state[:, 0], {})
+        z, logp = policy.continuous.rsample(noise)
+        q = sac.model.q(state[:, 0], z.tanh())[..., 0].amin(0)
+        weight = 2.5 / q.abs().mean()
+        error = (policy.continuous.mean.tanh() - batch.action[:, 0]).square().mean(-1)
+    alpha = sac.objective.continuous.alpha
+    assert abs(weight - 1.0) > 0.1
+    torch.testing.assert_close(loss.value, (alpha * logp - weight * q + error).mean())
