@@ -66,7 +66,7 @@ def failure_of(folder: Path, *words: str, **options: Any) -> tuple[EnvError, flo
             player.env.step()
     took = time.monotonic() - since
     children = psutil.Process().children(recursive=True)
-    assert not [child for child in children if "unity_player" in " ".join(child.cmdline())]
+    assert not [child for child in children if "unity.testing" in " ".join(child.cmdline())]
     return error.value, took
 
 
