@@ -67,6 +67,10 @@ OPTIONS = {
 }
 
 
+QUICK = ("byol", "hybrid")
+"""Traced in every run of the suite: extensions, and both kinds of actions."""
+
+
 @pytest.fixture
 def pure(monkeypatch):
     """The function that is compiled, as it is."""
@@ -123,7 +127,7 @@ def test_a_pure_update_is_the_update(pure, name):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "byol" else pytest.param(name, marks=pytest.mark.slow) for name in OPTIONS]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in OPTIONS]
 )
 def test_a_traced_update_is_the_update(traced, name):
     compare(OPTIONS[name], steps=3)

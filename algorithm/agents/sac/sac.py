@@ -104,7 +104,7 @@ class SacObjective(Objective):
 
     def _discrete_loss(self, choice: DiscretePolicy, q: Tensor) -> Tensor:
         """Return :func:`algorithm.ops.discrete.discrete_policy_loss` [P] (arXiv 1910.07207, eq. 12)."""
-        assert self.discrete
+        assert self.discrete is not None
         alpha, branches = self.discrete.alpha, len(self._branches)
         return ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, branches)
 
@@ -114,7 +114,7 @@ class SacObjective(Objective):
         An entropy below its target raises α only as long as that of softmax(q/α), which the policy climbs to,
         is below it, too. Otherwise α would run away while a policy that was certain follows.
         """
-        assert self.discrete
+        assert self.discrete is not None
         softened = q / self.discrete.alpha.clamp(min=_SMALLEST)
         climbed = ops.branch_log_probs(softened, choice.mask, self._branches)
         reachable, target = ops.mean_entropy(*climbed, len(self._branches)), self._target_d(choice)
