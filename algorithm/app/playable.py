@@ -49,7 +49,7 @@ class PlayableRun:
 
     @property
     def spaces(self) -> Mapping[str, Any]:
-        """What the agents of each behaviour see and do, as JSON; empty where the run has not noted it."""
+        """Observations and actions of each behaviour's agents, as JSON; empty where none are noted."""
         spaces = read_json(self.run.manifest).get("spaces")
         return spaces if isinstance(spaces, dict) else {}
 
@@ -65,8 +65,8 @@ class PlayableRun:
 
     def agree(self, specs: Mapping[str, AgentSpec]) -> None:
         """Raise UsageError unless agents see and do in ``specs`` what they were trained with."""
-        found = {name: spec_as_json(spec) for name, spec in specs.items()}
-        if not self.spaces or _same(found, self.spaces):
+        present = {name: spec_as_json(spec) for name, spec in specs.items()}
+        if not self.spaces or _same(present, self.spaces):
             return
         raise UsageError(
             f"the environment has other observations or actions than the {self.kind} was trained with",
@@ -123,10 +123,10 @@ def run_in(folder: Path) -> PlayableRun:
     return PlayableRun(run, run)
 
 
-def _same(found: Mapping[str, Any], noted: Mapping[str, Any]) -> bool:
+def _same(present: Mapping[str, Any], noted: Mapping[str, Any]) -> bool:
     """Return whether spaces are those that a run has noted, perhaps with more."""
-    return found.keys() == noted.keys() and all(
-        spec.items() <= noted[name].items() for name, spec in found.items()
+    return present.keys() == noted.keys() and all(
+        spec.items() <= noted[name].items() for name, spec in present.items()
     )
 
 

@@ -1,4 +1,4 @@
-"""What Python has of ``--from_mlagents``."""
+"""Translation of ML-Agents' trainer files, as ``asac.from_mlagents``."""
 
 from __future__ import annotations
 

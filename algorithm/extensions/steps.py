@@ -40,11 +40,11 @@ class OwnSteps:
         """Return the losses that train, and the optimisers without any; all losses and metrics by name."""
         ctx = ctx.detached()
         losses = {one: one.own_losses(ctx) for one in self._extensions}
-        found = shown_losses(losses)
-        found |= {f"{x.prefix}{name}": v for x in self._extensions for name, v in x.metrics().items()}
+        metrics = shown_losses(losses)
+        metrics |= {f"{x.prefix}{name}": v for x in self._extensions for name, v in x.metrics().items()}
         idle = [step for step, group in self._trained if not any(losses[one] for one in group)]
         trained = [loss for own in losses.values() for loss in own.values()] if self.optimisers else []
-        return trained, idle, found
+        return trained, idle, metrics
 
     def join(self, critic_loss: Tensor, ctx: Context) -> tuple[Loss, dict[str, Tensor]]:
         """Return the critics' loss with all losses of the extensions, and these and their metrics by name."""

@@ -25,8 +25,10 @@ def changed_since(root: Path, commit: str) -> list[str]:
         ["diff", "--name-only", "--no-renames", "-z", commit, "--"],
         ["ls-files", "-zo", "--exclude-standard"],
     )
-    found = [subprocess.run(["git", *words], cwd=root, check=True, capture_output=True) for words in commands]
-    return [file for one in found for file in one.stdout.decode().split("\0") if file]
+    outputs = [
+        subprocess.run(["git", *words], cwd=root, check=True, capture_output=True) for words in commands
+    ]
+    return [file for output in outputs for file in output.stdout.decode().split("\0") if file]
 
 
 def untouched(root: Path, changed: Iterable[str]) -> frozenset[str]:
@@ -51,10 +53,10 @@ def read_graph(root: Path) -> dict[str, set[str]]:
     modules = [
         Module(name, file.read_text("utf-8"), file.name == "__init__.py") for name, file in texts.items()
     ]
-    found = {module.name: imports(module, texts.keys()) | {module.name} for module in modules}
+    imported = {module.name: imports(module, texts.keys()) | {module.name} for module in modules}
     return {
         name: {above for target in targets for above in _with_packages(target)} & texts.keys()
-        for name, targets in found.items()
+        for name, targets in imported.items()
     }
 
 

@@ -331,7 +331,7 @@ def test_the_policy_as_it_begins_fills_the_replay():
 
 
 def test_an_update_offline_weighs_the_values_and_adds_the_cloning():
-    """Of continuous actions: ``mean α log π − λ Q`` plus the cloning error, λ of mean |Q|."""
+    """``mean α log π − λ Q`` plus the cloning error, for continuous actions; λ comes of mean |Q|."""
     constraint = Constraint(NoBranches(), 2.5)
     sac = small_sac(constraint=constraint, use_auto_alpha=False)
     batch = random_batch(8)

@@ -285,15 +285,15 @@ class OffPolicyAgent(Agent):
         """Return lines on keys that are set and have no effect, or less than expected."""
         has_encoder = any(True for _ in self.learner.model.rep.parameters())
         base, objective = self.config.base_config, self.learner.objective
-        own = notices(self.spec, self._keys, objective, has_encoder=has_encoder, n_envs=base.n_envs)
+        lines = notices(self.spec, self._keys, objective, has_encoder=has_encoder, n_envs=base.n_envs)
         if not (self.config.behavioral_cloning.pretrain or self.config.demonstrations.pretrain):
-            own = [*too_short(self._keys, self.config.demonstrations, base.max_step), *own]
-        own += filter(None, [self.replay.relabel.notice])
+            lines = [*too_short(self._keys, self.config.demonstrations, base.max_step), *lines]
+        lines += filter(None, [self.replay.relabel.notice])
         if self.config.replay_config.on_device and self.inputs.device.type == "cpu":
-            own.append("replay_config.on_device has no effect: the learner computes on the CPU")
+            lines.append("replay_config.on_device has no effect: the learner computes on the CPU")
         if self._keys.compile == "on" and self._not_compiled is not None:
-            own.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")
-        return own
+            lines.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")
+        return lines
 
     @override
     def own_state(self) -> dict[str, State]:

@@ -1,4 +1,4 @@
-"""What an off-policy learner owns: networks, optimisers, random numbers. ``update.py`` is what it does."""
+"""Networks, optimisers and random numbers of an off-policy learner, whose update stands in ``update.py``."""
 
 from __future__ import annotations
 

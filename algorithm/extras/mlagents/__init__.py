@@ -1,1 +1,1 @@
-"""What comes from ML-Agents: trainer configurations of any release since 0.12, and ``.demo`` files."""
+"""Files of ML-Agents: trainer configurations of any release since 0.12, and ``.demo`` recordings."""

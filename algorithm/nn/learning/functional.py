@@ -88,9 +88,9 @@ class Functional(nn.Module):
         self._flats = [step.flat.data for step in self._steps]
         self._numbers = {_storage(flat): number for number, flat in enumerate(self._flats)}
         self._homes = [
-            _Home(module, place, {name: self._span(x) for name, x in own if not x.is_meta})
+            _Home(module, place, {name: self._span(x) for name, x in tensors if not x.is_meta})
             for module in self.modules()
-            for place, own in (
+            for place, tensors in (
                 ("_parameters", module.named_parameters(recurse=False)),
                 ("_buffers", module.named_buffers(recurse=False)),
             )
@@ -138,14 +138,14 @@ class Functional(nn.Module):
 
     def _with(self, views: Mapping[_Span, Tensor], function: Callable[..., Output], *args: object) -> Output:
         """Return the function's result with these tensors. Raises ValueError where it replaces one."""
-        found = ((home, home.of(views)) for home in self._homes)
-        given = [(home, tensors) for home, tensors in found if tensors]
-        before = [(home, home.put(tensors)) for home, tensors in given]
+        by_home = ((home, home.of(views)) for home in self._homes)
+        replaced = [(home, tensors) for home, tensors in by_home if tensors]
+        before = [(home, home.put(tensors)) for home, tensors in replaced]
         try:
             result = function(*args)
         finally:
             after = [home.put(tensors) for home, tensors in before]
-        for (_, was), now in zip(given, after, strict=True):
+        for (_, was), now in zip(replaced, after, strict=True):
             for name, x in was.items():
                 if now[name] is not x:
                     raise ValueError(f"forward replaces {name}")

@@ -16,7 +16,7 @@ from algorithm.extras.unity.testing.messages import AgentInfoProto, ObservationP
 
 
 class AgentHost:
-    """What agents have of the academy: their ids, the trainer's seed, and the message that they add to.
+    """Part of the academy that agents share: their ids, the trainer's seed, the message that they add to.
 
     options: of the command line
     """

@@ -1,4 +1,4 @@
-"""What agents are made from, see and do, as plain records."""
+"""Plain records of the scripted agents: their kinds, observations and actions."""
 
 from __future__ import annotations
 
